@@ -1,0 +1,37 @@
+"""Robust CUR completion: recover a huge low-rank matrix from few, partly wrong entries."""
+
+from .core import IterationState
+from .cur import CURMatrix, LowRankMatrix
+from .errors import ConvergenceWarning
+from .extend import UnitDiagnostics
+from .operators import hard_threshold, truncated_svd, union_sum
+from .rank import RankCurve
+from .reference import ReferenceState, rcurc_reference
+from .result import Result, Transformed
+from .samples import CrossSamples
+from .sampling import ccs_sample
+from .solver import rcurc
+from .synthetic import SyntheticProblem, synthetic
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "CURMatrix",
+    "ConvergenceWarning",
+    "CrossSamples",
+    "IterationState",
+    "LowRankMatrix",
+    "RankCurve",
+    "ReferenceState",
+    "Result",
+    "SyntheticProblem",
+    "Transformed",
+    "UnitDiagnostics",
+    "ccs_sample",
+    "hard_threshold",
+    "rcurc",
+    "rcurc_reference",
+    "synthetic",
+    "truncated_svd",
+    "union_sum",
+]

@@ -1,0 +1,149 @@
+"""The only room that knows where arrays live.
+
+Everything else asks this module for a namespace, a device or a transfer, so that NumPy, CuPy and any other
+array-API namespace run the same lines.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, is_array_api_obj, is_cupy_array, is_numpy_array
+from array_api_compat import device as device_of
+
+__all__ = [
+    "Array",
+    "array_namespace",
+    "asarray_on",
+    "default_chunk_bytes",
+    "device_name",
+    "device_of",
+    "gather",
+    "is_array",
+    "namespace_for_device",
+    "quantile_abs",
+    "sparse_module",
+    "take_rows",
+    "to_numpy",
+]
+
+Array = Any  # an array of any array-API namespace
+
+
+def is_array(x: object) -> bool:
+    """Whether `x` is an array of a namespace that array-api-compat knows."""
+    return bool(is_array_api_obj(x))
+
+
+def to_numpy(x: Array) -> np.ndarray:
+    """Copy `x` to the host, explicitly."""
+    if is_numpy_array(x):
+        return np.asarray(x)
+    if is_cupy_array(x):
+        return x.get()
+    if hasattr(x, "to_device"):
+        x = x.to_device(_host_device(x))
+    return np.asarray(x)
+
+
+def _host_device(x: Array) -> Any:
+    xp = array_namespace(x)
+    info = getattr(xp, "__array_namespace_info__", None)
+    return info().default_device() if info is not None else "cpu"
+
+
+def asarray_on(x: Any, like: Array, dtype: Any = None) -> Array:
+    """Bring host data `x` to the namespace and device of `like`."""
+    xp = array_namespace(like)
+    if dtype is not None and not is_array(x):
+        return xp.asarray(x, dtype=dtype, device=device_of(like))
+    out = xp.asarray(x, device=device_of(like))
+    return out if dtype is None else xp.astype(out, dtype, copy=False)
+
+
+def device_name(x: Array) -> str:
+    """A word for where `x` lives: ``"cpu"``, ``"cuda:0"``, or the namespace's own name of the device."""
+    if is_numpy_array(x):
+        return "cpu"
+    if is_cupy_array(x):
+        return f"cuda:{x.device.id}"
+    return str(device_of(x))
+
+
+def namespace_for_device(device: str) -> tuple[Any, str]:
+    """The array namespace that serves ``device``: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+
+    Returns
+    -------
+    xp : module
+        NumPy, or CuPy when a CUDA device is there and wanted.
+    name : str
+        ``"cpu"`` or ``"cuda"``.
+    """
+    if device not in ("auto", "cpu", "cuda"):
+        raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {device!r}")
+    if device == "cpu":
+        return np, "cpu"
+    try:
+        import cupy  # type: ignore[import-not-found]
+
+        if cupy.is_available():
+            return cupy, "cuda"
+        problem = "CuPy is installed but finds no CUDA device"
+    except ImportError:
+        problem = "CuPy is not installed"
+    if device == "cuda":
+        raise RuntimeError(
+            f"device='cuda' was asked for, but {problem}; install the extra 'cuda12x' or 'cuda13x' on a machine with an "
+            "NVIDIA driver, or use device='cpu'"
+        )
+    return np, "cpu"
+
+
+def sparse_module(x: Array) -> Any:
+    """``scipy.sparse`` or ``cupyx.scipy.sparse``, whichever holds arrays like `x`."""
+    if is_numpy_array(x):
+        import scipy.sparse
+
+        return scipy.sparse
+    if is_cupy_array(x):
+        import cupyx.scipy.sparse  # type: ignore[import-not-found]
+
+        return cupyx.scipy.sparse
+    name = array_namespace(x).__name__
+    raise TypeError(f"{name} has no sparse matrices; use the observations' indptr, index and value instead")
+
+
+def default_chunk_bytes(x: Array) -> int:
+    """Working memory of one chunk: small enough for a CPU's cache, large enough to fill a GPU."""
+    return 256 << 20 if is_cupy_array(x) else 4 << 20
+
+
+def gather(x: Array, index: Array) -> Array:
+    """``x[index]`` for a vector `x` and an index array of any shape."""
+    xp = array_namespace(x, index)
+    return xp.reshape(xp.take(x, xp.reshape(index, (-1,)), axis=0), index.shape)
+
+
+def take_rows(x: Array, index: Array) -> Array:
+    """``x[index, :]`` for a matrix `x` (n, r) and an index array of any shape: (*index.shape, r)."""
+    xp = array_namespace(x, index)
+    rows = xp.take(x, xp.reshape(index, (-1,)), axis=0)
+    return xp.reshape(rows, (*index.shape, x.shape[1]))
+
+
+def quantile_abs(x: Array, q: float = 0.5) -> Array:
+    """The `q`-quantile of abs(x) for a vector `x`, as a 0-d array on its device (the lower of two neighbours)."""
+    xp = array_namespace(x)
+    x = xp.abs(x)
+    k = int(q * (x.shape[0] - 1))
+    if is_numpy_array(x):  # selection instead of a sort
+        return np.partition(x, k)[k]
+    return xp.sort(x)[k]
+
+
+def loaded(module: str) -> bool:
+    """Whether an optional package has been imported already; never imports it."""
+    return module in sys.modules

@@ -1,0 +1,54 @@
+"""One file per object: NumPy's ``.npz`` without pickle, written atomically, checked when read."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+
+_VERSION = 1
+
+
+def write_npz(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write `arrays` under a header that names their `kind`; the file appears whole or not at all."""
+    path = Path(path)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, allow_pickle=False, format=np.asarray(f"rcurc-gpu {kind} {_VERSION}"), **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's 0600 is not what a user expects of a result
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> dict[str, np.ndarray]:
+    """Read what `write_npz` wrote as `kind`, or say why it is not that."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except FileNotFoundError:
+        raise
+    except (zipfile.BadZipFile, EOFError, ValueError, OSError, AttributeError) as error:
+        raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is truncated ({error})") from error
+    header = str(arrays.pop("format", ""))
+    if header != f"rcurc-gpu {kind} {_VERSION}":
+        found = f"it says {header!r}" if header else "it has no header of rcurc-gpu"
+        raise ValueError(f"{os.fspath(path)!r} is not a {kind} file of version {_VERSION}: {found}")
+    missing = [name for name in needed if name not in arrays]
+    if missing:
+        raise ValueError(f"{os.fspath(path)!r} lacks {', '.join(missing)}: the {kind} file is damaged")
+    return arrays
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,176 @@
+"""From what a user has (indices, values, masks) to clean sorted observations, or an error that says what is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .backend import Array, array_namespace, asarray_on, device_of, gather, is_array, to_numpy
+from .block import Block
+from .errors import check_choice
+
+
+def index_vector(name: str, index: Any, size: int) -> np.ndarray:
+    """Row or column numbers as a host int64 vector: whole, in range, without duplicates, in the order given."""
+    index = to_numpy(index) if is_array(index) else np.asarray(index)
+    if index.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {index.shape}")
+    if index.size == 0:
+        raise ValueError(f"{name} is empty: at least one index is needed")
+    if index.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+    index = index.astype(np.int64)
+    if index.min() < 0 or index.max() >= size:
+        bad = index[(index < 0) | (index >= size)][0]
+        raise ValueError(f"{name} must lie in 0..{size - 1}, got {bad}")
+    unique, counts = np.unique(index, return_counts=True)
+    if unique.size != index.size:
+        raise ValueError(f"{name} must not repeat an index, got {unique[counts > 1][0]} {counts.max()} times")
+    return index
+
+
+def float_values(name: str, values: Array) -> Array:
+    """`values` as float32 or float64: floats keep their type (float16 becomes float32), integers become float64."""
+    xp = array_namespace(values)
+    if xp.isdtype(values.dtype, ("integral", "bool")):
+        return xp.astype(values, xp.float64)
+    if not xp.isdtype(values.dtype, "real floating"):
+        raise TypeError(f"{name} must be real numbers, got dtype {values.dtype}")
+    if xp.finfo(values.dtype).bits < 32:
+        return xp.astype(values, xp.float32)
+    if xp.finfo(values.dtype).bits > 64:
+        return xp.astype(values, xp.float64)
+    return values
+
+
+def check_finite(name: str, values: Array, where: str = "") -> None:
+    """Refuse NaN and inf among observations."""
+    xp = array_namespace(values)
+    finite = xp.isfinite(values)
+    if not bool(xp.all(finite)):
+        first = int(xp.argmin(xp.astype(finite, xp.int8)))
+        count = int(xp.sum(xp.astype(~finite, xp.int64)))
+        raise ValueError(
+            f"{name} holds {count} observations that are NaN or inf (the first is number {first}{where}); "
+            "leave missing entries out of the observations"
+        )
+
+
+def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
+    """Where each of `index` stands in `chosen`, and whether it does at all."""
+    xp = array_namespace(index)
+    order = np.argsort(chosen, kind="stable")
+    ascending = asarray_on(chosen[order], index, xp.int64)
+    place = xp.searchsorted(ascending, xp.astype(index, xp.int64))
+    place = xp.minimum(place, xp.asarray(len(chosen) - 1, dtype=place.dtype, device=device_of(index)))
+    inside = gather(ascending, place) == xp.astype(index, xp.int64)
+    return gather(asarray_on(order, index, xp.int64), place), inside
+
+
+def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -> Array:
+    """One value for each distinct `key`, given back at every place where the key stands.
+
+    Parameters
+    ----------
+    key : int64 array (n,)
+        row * n_cols + column.
+    value : float array (n,)
+    duplicates : {"error", "mean", "median"}
+        What to do where values of one key differ.
+    """
+    check_choice("duplicates", duplicates, ("error", "mean", "median"))
+    xp = array_namespace(key, value)
+    if key.shape[0] < 2:
+        return value
+    # Sort by key, and by value within a key, so that equal keys with different values are neighbours.
+    by_value = xp.argsort(value, stable=True)
+    order = gather(by_value, xp.argsort(gather(key, by_value), stable=True))
+    key, sorted_value = gather(key, order), gather(value, order)
+    same = key[1:] == key[:-1]
+    differ = same & (sorted_value[1:] != sorted_value[:-1])
+    if not bool(xp.any(differ)):
+        return value
+    if duplicates == "error":
+        k = int(xp.argmax(xp.astype(differ, xp.int8)))
+        i, j = divmod(int(key[k]), n_cols)
+        raise ValueError(
+            f"entry ({i}, {j}) was observed with different values, {float(sorted_value[k]):g} and {float(sorted_value[k + 1]):g}; "
+            "pass duplicates='mean' or duplicates='median' to combine them"
+        )
+    return _combine(order, same, sorted_value, duplicates)
+
+
+def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
+    xp = array_namespace(value)
+    start_flag = xp.concat([xp.ones((1,), dtype=xp.int64, device=device_of(value)), 1 - xp.astype(same, xp.int64)])
+    group = xp.cumulative_sum(start_flag) - 1
+    starts = xp.nonzero(start_flag)[0]
+    stops = xp.concat([starts[1:], asarray_on(np.asarray([value.shape[0]]), value, starts.dtype)])
+    count = stops - starts
+    if duplicates == "median":
+        combined = 0.5 * (gather(value, starts + (count - 1) // 2) + gather(value, starts + count // 2))
+    else:
+        combined = gather(value, starts)
+        total = xp.zeros_like(combined)
+        for k in range(1, int(xp.max(count))):
+            there = count > k
+            value_k = gather(value, xp.where(there, starts + k, starts))
+            total = total + xp.where(there, value_k - combined, xp.zeros_like(total))
+        combined = combined + total / xp.astype(count, value.dtype)
+    return gather(gather(combined, group), xp.argsort(order, stable=True))
+
+
+def block_from_entries(unit: Array, index: Array, value: Array, n_units: int, length: int) -> Block:
+    """Sort entries by unit and index, drop repeats (which agree by now) and compress."""
+    xp = array_namespace(unit, index, value)
+    key = xp.astype(unit, xp.int64) * length + xp.astype(index, xp.int64)
+    order = xp.argsort(key, stable=True)
+    key = gather(key, order)
+    if key.shape[0] > 1:
+        first = xp.concat([xp.ones((1,), dtype=xp.bool, device=device_of(key)), key[1:] != key[:-1]])
+        if not bool(xp.all(first)):
+            order, key = order[first], key[first]
+    edges = xp.arange(n_units + 1, dtype=xp.int64, device=device_of(key)) * length
+    indptr = xp.astype(xp.searchsorted(key, edges), xp.int64)
+    return Block(indptr, xp.astype(key % length, xp.int32), gather(value, order), length)
+
+
+def choose_cross(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+    """The rows and columns on which observations concentrate.
+
+    The number of rows (columns) is where the sorted counts split best into a high and a low group (Otsu's
+    criterion); which ones is then improved by alternation: a row is worth the observations it has outside the chosen
+    columns, since those inside are covered already.
+    """
+    n1, n2 = shape
+    rows = _busiest(np.bincount(i, minlength=n1))
+    cols = _busiest(np.bincount(j, minlength=n2))
+    for _ in range(5):
+        in_cols = np.zeros(n2, dtype=bool)
+        in_cols[cols] = True
+        new_rows = _top(np.bincount(i[~in_cols[j]], minlength=n1), np.bincount(i, minlength=n1), len(rows))
+        in_rows = np.zeros(n1, dtype=bool)
+        in_rows[new_rows] = True
+        new_cols = _top(np.bincount(j[~in_rows[i]], minlength=n2), np.bincount(j, minlength=n2), len(cols))
+        if np.array_equal(new_rows, rows) and np.array_equal(new_cols, cols):
+            break
+        rows, cols = new_rows, new_cols
+    return rows, cols
+
+
+def _busiest(counts: np.ndarray) -> np.ndarray:
+    descending = np.sort(counts)[::-1].astype(float)
+    n = len(descending)
+    if n == 1:
+        return np.arange(1)
+    k = np.arange(1, n)
+    total = np.cumsum(descending)
+    gap = total[:-1] / k - (total[-1] - total[:-1]) / (n - k)
+    contrast = k * (n - k) * gap**2
+    size = int(np.argmax(contrast)) + 1 if contrast.max() > 0 else n  # equal counts: nothing tells one from another
+    return _top(counts, counts, size)
+
+
+def _top(worth: np.ndarray, tie: np.ndarray, size: int) -> np.ndarray:
+    return np.sort(np.lexsort((-tie, -worth))[:size])

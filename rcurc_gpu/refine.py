@@ -1,0 +1,101 @@
+"""Alternating sweeps over all observations.
+
+The core's basis comes from the intersection only. With noise, all columns know more about it: regress the chosen rows on
+the factors of all columns, the chosen columns on those of all rows, then everything else again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .backend import Array, array_namespace, asarray_on
+from .block import Block
+from .cur import join_units
+from .extend import OK, Extension, Task, UnitDiagnostics, extend
+from .regress import Schedule
+from .samples import CrossSamples
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """``left`` (n1, r) and ``right`` (n2, r) with the diagnostics of rows and columns, and the last extensions."""
+
+    left: Array
+    right: Array
+    rows: UnitDiagnostics
+    cols: UnitDiagnostics
+    extensions: tuple[Extension, Extension]
+
+
+def sweep(
+    samples: CrossSamples,
+    factors: Factors,
+    flipped: tuple[Block, Block],
+    schedule: Schedule,
+    holdout: float,
+    seed: int,
+    chunk_bytes: int | None,
+) -> Factors:
+    """One alternating sweep at a fixed threshold.
+
+    Parameters
+    ----------
+    flipped : (Block, Block)
+        R by its rows and C by its columns.
+    schedule : Schedule
+        With zeta0 = floor: the solution is near, only the threshold's inliers are solved for again.
+    """
+    rows, cols = samples.rows, samples.cols
+    n1, n2 = samples.shape
+    all_rows, all_cols = np.arange(n1), np.arange(n2)
+    other_rows, other_cols = np.setdiff1d(all_rows, rows), np.setdiff1d(all_cols, cols)
+    r_by_row, c_by_col = flipped
+    fixed = replace(schedule, zeta0=schedule.floor)
+
+    def run(
+        block: Block,
+        basis: Array,
+        status: np.ndarray,
+        units: np.ndarray | None,
+        names: tuple[np.ndarray, np.ndarray],
+        start: Array,
+        transposed: bool,
+    ) -> Extension:
+        usable = asarray_on((status == OK).astype(np.float64), basis, basis.dtype)
+        task = Task(block, _without_nan(basis), usable, *names, transposed, holdout, seed, fixed, chunk_bytes, start=_without_nan(start))
+        return extend(task, units, typical_share=0.0)
+
+    chosen = _take(factors.left, rows)
+    by_row = run(r_by_row, factors.right, factors.cols.status, None, (rows, all_cols), chosen, False)
+    core_left = _keep_undetermined(by_row.coefficients, chosen, factors.rows.status[rows])
+    left = join_units(core_left, _take(factors.left, other_rows), rows, n1)
+    chosen = _take(factors.right, cols)
+    by_col = run(c_by_col, left, factors.rows.status, None, (cols, all_rows), chosen, True)
+    core_right = _keep_undetermined(by_col.coefficients, chosen, factors.cols.status[cols])
+    new_cols = run(samples.r_block, core_left, factors.rows.status[rows], other_cols, (all_cols, rows), factors.right, True)
+    new_rows = run(samples.c_block, core_right, factors.cols.status[cols], other_rows, (all_rows, cols), factors.left, False)
+    return Factors(
+        join_units(core_left, _keep_undetermined(new_rows.coefficients, _take(factors.left, other_rows), factors.rows.status[other_rows]), rows, n1),
+        join_units(core_right, _keep_undetermined(new_cols.coefficients, _take(factors.right, other_cols), factors.cols.status[other_cols]), cols, n2),
+        factors.rows,
+        factors.cols,
+        (new_cols, new_rows),
+    )
+
+
+def _take(factor: Array, numbers: np.ndarray) -> Array:
+    xp = array_namespace(factor)
+    return xp.take(factor, asarray_on(numbers, factor), axis=0)
+
+
+def _without_nan(factor: Array) -> Array:
+    xp = array_namespace(factor)
+    return xp.where(xp.isfinite(factor), factor, xp.zeros_like(factor))
+
+
+def _keep_undetermined(new: Array, old: Array, status: np.ndarray) -> Array:
+    """`new`, but `old` where a unit was undetermined."""
+    xp = array_namespace(new)
+    return xp.where(asarray_on((status == OK)[:, None], new), new, old)

@@ -1,0 +1,117 @@
+"""A second look at single rows and columns of the core.
+
+Now and then the core's iteration leaves one row wrong while all others are exact. The others give the basis, so the row is
+a robust regression like any column outside of the core.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from .backend import Array, array_namespace, asarray_on, take_rows, to_numpy
+from .block import Block
+from .core import Core, CoreData
+from .extend import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Task, UnitDiagnostics, extend
+from .regress import Schedule
+from .samples import CrossSamples
+
+
+@dataclass(frozen=True, eq=False)
+class CheckedCore:
+    """A core with the diagnostics of its rows and columns, and weights that leave undetermined ones out."""
+
+    core: Core
+    rows: UnitDiagnostics
+    cols: UnitDiagnostics
+    schedule: Schedule
+
+    @property
+    def usable_rows(self) -> Array:
+        return self._usable(self.rows)
+
+    @property
+    def usable_cols(self) -> Array:
+        return self._usable(self.cols)
+
+    @property
+    def n_undetermined(self) -> int:
+        return len(self.rows.undetermined) + len(self.cols.undetermined)
+
+    def _usable(self, diagnostics: UnitDiagnostics) -> Array:
+        return asarray_on((diagnostics.status == OK).astype(np.float64), self.core.s, self.core.s.dtype)
+
+
+def check_core(
+    samples: CrossSamples, data: CoreData, core: Core, schedule: Schedule, holdout: float, seed: int, chunk_bytes: int | None
+) -> CheckedCore:
+    """Count the inliers of every row and column of the core, and regress again those that have too few."""
+    rows, cols, typical = _count(data, core, schedule)
+    bad_rows, bad_cols = rows.undetermined, cols.undetermined
+    n_bad, n_all = len(bad_rows) + len(bad_cols), len(rows.status) + len(cols.status)
+    if n_bad == 0 or n_bad > 0.3 * n_all:
+        return CheckedCore(core, rows, cols, schedule)
+
+    def task(block: Block, basis: Array, usable: np.ndarray, units: np.ndarray, index: np.ndarray, transposed: bool) -> Task:
+        weights = asarray_on((usable == OK).astype(np.float64), basis, basis.dtype)
+        return Task(block, basis, weights, units, index, transposed, holdout, seed, schedule, chunk_bytes)
+
+    block = samples.intersection.block
+    if len(bad_rows):
+        again = extend(task(block, core.V, cols.status, samples.rows, samples.cols, False), bad_rows, typical)
+        left = _replace_rows(core.W * core.s, again.coefficients, bad_rows, again.diagnostics)
+        core, rows = _orthonormal(core, left, core.V), _overwrite(rows, again.diagnostics, bad_rows)
+    if len(bad_cols):
+        again = extend(task(block.transpose(), core.W, rows.status, samples.cols, samples.rows, True), bad_cols, typical)
+        right = _replace_rows(core.V * core.s, again.coefficients, bad_cols, again.diagnostics)
+        core, cols = _orthonormal(core, core.W, right), _overwrite(cols, again.diagnostics, bad_cols)
+    return CheckedCore(core, rows, cols, schedule)
+
+
+def _count(data: CoreData, core: Core, schedule: Schedule) -> tuple[UnitDiagnostics, UnitDiagnostics, float]:
+    left = core.W * core.s
+    xp = array_namespace(left)
+    _, in_rows, in_cols = data.grid.inlying(left, core.V, xp.asarray(schedule.floor, dtype=left.dtype))
+    _, all_rows, all_cols = data.grid.inlying(left, core.V, xp.asarray(float("inf"), dtype=left.dtype))
+    host = [to_numpy(x).astype(np.int64) for x in (in_rows, all_rows, in_cols, all_cols)]
+    typical = float(np.median(host[0] / np.maximum(host[1], 1)))
+    m, n = data.grid.shape
+    rows = _diagnose(host[0], host[1], core, n, typical)
+    return rows, _diagnose(host[2], host[3], core, m, typical), typical
+
+
+def _diagnose(n_in: np.ndarray, n_obs: np.ndarray, core: Core, length: int, typical: float) -> UnitDiagnostics:
+    r = core.rank
+    status = np.where(n_in < np.maximum(r + 2, 0.5 * typical * n_obs), TOO_FEW_INLIERS, OK)
+    status = np.where(n_obs < r + 2, TOO_FEW_OBSERVATIONS, status).astype(np.int8)
+    # with an orthonormal basis the Gram matrix is about n_in / length times the identity
+    error = core.sigma * np.sqrt(r * length / np.maximum(n_in, 1))
+    return UnitDiagnostics(status, n_obs, n_in, np.full(len(n_in), core.sigma), error)
+
+
+def _replace_rows(factor: Array, new: Array, numbers: np.ndarray, diagnostics: UnitDiagnostics) -> Array:
+    """`factor` with rows exchanged; rows that remain undetermined become 0, so as not to spoil the others."""
+    xp = array_namespace(factor)
+    good = asarray_on((diagnostics.status == OK).astype(np.float64)[:, None], factor, factor.dtype)
+    place = np.arange(factor.shape[0])
+    place[numbers] = factor.shape[0] + np.arange(len(numbers))
+    return take_rows(xp.concat([factor, new * good]), asarray_on(place, factor))
+
+
+def _orthonormal(core: Core, left: Array, right: Array) -> Core:
+    """The core whose U is ``left @ right.T``, as an SVD."""
+    xp = array_namespace(left)
+    P, S = xp.linalg.qr(left)
+    Q, T = xp.linalg.qr(right)
+    u, s, vt = xp.linalg.svd(S @ T.T, full_matrices=False)
+    return replace(core, W=P @ u, s=s, V=Q @ vt.T)
+
+
+def _overwrite(old: UnitDiagnostics, new: UnitDiagnostics, numbers: np.ndarray) -> UnitDiagnostics:
+    def put(name: str) -> np.ndarray:
+        values = getattr(old, name).copy()
+        values[numbers] = getattr(new, name)
+        return values
+
+    return UnitDiagnostics(*(put(name) for name in ("status", "n_obs", "n_inliers", "spread", "standard_error")))

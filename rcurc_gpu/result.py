@@ -1,0 +1,212 @@
+"""What a solve gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .backend import Array, array_namespace, asarray_on, gather, is_array, sparse_module, take_rows
+from .block import Block
+from .core import IterationState
+from .cur import CURMatrix, LowRankMatrix, blank_rows
+from .extend import OK, Task, UnitDiagnostics, extend
+from .ingest import block_from_entries, check_finite, float_values
+from .rank import RankCurve
+from .regress import Schedule
+from .samples import CrossSamples, _check_mask, _compress
+
+_ENTRIES_AT_ONCE = 1 << 18
+
+
+@dataclass(frozen=True, eq=False)
+class Transformed:
+    """New columns (rows) completed with the core of an earlier solve.
+
+    Attributes
+    ----------
+    matrix : LowRankMatrix
+        All n1 entries of each new column, (n1, k); or all n2 of each new row, (k, n2).
+    diagnostics : UnitDiagnostics
+        How well each of them is determined; undetermined ones are NaN.
+    """
+
+    matrix: LowRankMatrix
+    diagnostics: UnitDiagnostics
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The recovered matrix and how far it can be trusted.
+
+    Attributes
+    ----------
+    cur : CURMatrix
+        The matrix.
+    converged : bool
+        The stopping rule fired, the held-out entries agree, every row and column is determined, and the expected error is
+        below the accuracy asked for.
+    message : str
+        One sentence: how good it is, or what is wrong and what to try.
+    cause : str
+        A word or two for what is wrong; empty if nothing is.
+    n_iter : int
+        Iterations of the core.
+    history : list of IterationState
+        e_k, threshold, outlier share, change of the core and seconds for each of them. In ``method="fast"`` they speak of
+        the intersection, in ``method="paper"`` of the whole cross.
+    columns, rows : UnitDiagnostics
+        For every column and row of the matrix.
+    noise : float
+        Standard deviation of the inlying residuals.
+    threshold : float
+        Residuals above this are outliers.
+    expected_error : float
+        Relative error to expect from the noise.
+    rank_curve : RankCurve or None
+        Held-out error by rank, for ``rank="auto"``.
+    method, device : str
+    seconds : float
+    samples : CrossSamples
+        What was solved.
+    """
+
+    cur: CURMatrix
+    converged: bool
+    message: str
+    cause: str
+    history: list[IterationState]
+    columns: UnitDiagnostics
+    rows: UnitDiagnostics
+    noise: float
+    threshold: float
+    expected_error: float
+    rank_curve: RankCurve | None
+    method: str
+    device: str
+    seconds: float
+    samples: CrossSamples = field(repr=False)
+    schedule: Schedule = field(repr=False)
+    chunk_bytes: int | None = field(repr=False)
+
+    @property
+    def n_iter(self) -> int:
+        return len(self.history)
+
+    @property
+    def rank(self) -> int:
+        return self.cur.rank
+
+    def __repr__(self) -> str:
+        return (
+            f"Result(converged={self.converged}, rank={self.rank}, n_iter={self.n_iter}, expected_error={self.expected_error:.1e}, "
+            f"seconds={self.seconds:.2f}, message={self.message!r})"
+        )
+
+    def outliers(self) -> tuple[Any, Any]:
+        """The outliers found, ``Y - X`` where it exceeds the threshold, as sparse matrices.
+
+        Returns
+        -------
+        S_R : (|I|, n2) in CSC form, S_C : (n1, |J|) in CSR form
+            Of the type of ``samples.R`` and ``samples.C``. Entries of undetermined rows and columns are not judged.
+        """
+        s = self.samples
+        rows, cols = asarray_on(s.rows, self.cur.left), asarray_on(s.cols, self.cur.left)
+        sparse = sparse_module(s.r_block.value)
+        r = self._outlying(s.r_block, take_rows(self.cur.left, rows), self.cur.right)
+        c = self._outlying(s.c_block, take_rows(self.cur.right, cols), self.cur.left)
+        csc = getattr(sparse, "csc_array", None) or sparse.csc_matrix
+        csr = getattr(sparse, "csr_array", None) or sparse.csr_matrix
+        return (
+            csc((r.value, r.index, r.indptr), shape=(len(s.rows), s.shape[1])),
+            csr((c.value, c.index, c.indptr), shape=(s.shape[0], len(s.cols))),
+        )
+
+    def _outlying(self, block: Block, basis: Array, coefficients: Array) -> Block:
+        xp = array_namespace(block.value)
+        unit = block.unit_of_entry()
+        units, index, value = [], [], []
+        for start in range(0, max(block.n_obs, 1), _ENTRIES_AT_ONCE):
+            part = slice(start, start + _ENTRIES_AT_ONCE)
+            x = xp.sum(take_rows(basis, block.index[part]) * take_rows(coefficients, unit[part]), axis=1)
+            residual = block.value[part] - x
+            out = xp.abs(residual) >= self.threshold  # False where x is NaN
+            units.append(unit[part][out])
+            index.append(block.index[part][out])
+            value.append(residual[out])
+        return block_from_entries(xp.concat(units), xp.concat(index), xp.concat(value), block.n_units, block.length)
+
+    def transform_columns(self, Y_new: Any, mask: Any = None) -> Transformed:
+        """Complete new columns from what was observed of them on the chosen rows I.
+
+        Parameters
+        ----------
+        Y_new : array (|I|, k), or a sparse matrix whose stored entries were observed
+            NaN means not observed.
+        mask : bool array (|I|, k), optional
+
+        Returns
+        -------
+        Transformed
+            With ``matrix`` of shape (n1, k).
+        """
+        block = _new_block("Y_new", Y_new, mask, len(self.samples.rows), self.cur.left, units_last=True)
+        return self._transform(block, self.cur.left, self.samples.rows, self.rows, self.columns, columns=True)
+
+    def transform_rows(self, Y_new: Any, mask: Any = None) -> Transformed:
+        """Complete new rows from what was observed of them on the chosen columns J: `Y_new` (k, |J|), ``matrix`` (k, n2)."""
+        block = _new_block("Y_new", Y_new, mask, len(self.samples.cols), self.cur.left, units_last=False)
+        return self._transform(block, self.cur.right, self.samples.cols, self.cols_status, self.rows, columns=False)
+
+    @property
+    def cols_status(self) -> UnitDiagnostics:
+        return self.columns
+
+    def _transform(
+        self, block: Block, factor: Array, chosen: np.ndarray, known: UnitDiagnostics, peers: UnitDiagnostics, columns: bool
+    ) -> Transformed:
+        xp = array_namespace(factor)
+        basis = take_rows(factor, asarray_on(chosen, factor))
+        usable = asarray_on((known.status[chosen] == OK).astype(np.float64), factor, factor.dtype)
+        basis = xp.where(usable[:, None] > 0, basis, xp.zeros_like(basis))
+        enough = peers.n_obs > 0
+        typical = float(np.median(peers.n_inliers[enough] / peers.n_obs[enough])) if enough.any() else 1.0
+        names = (np.arange(block.n_units), chosen)
+        task = Task(block, basis, usable, *names, columns, 0.0, 0, self.schedule, self.chunk_bytes)
+        extension = extend(task, typical_share=typical)
+        new = blank_rows(extension.coefficients, extension.diagnostics.undetermined)
+        matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)
+        return Transformed(matrix, extension.diagnostics)
+
+
+def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_last: bool) -> Block:
+    """New units as a block; `units_last` if they are the columns of `Y`."""
+    if hasattr(Y, "tocoo"):
+        coo = Y.tocoo()
+        unit, index = (coo.col, coo.row) if units_last else (coo.row, coo.col)
+        found = Y.shape[0] if units_last else Y.shape[1]
+        _check_length(name, found, length, units_last)
+        value = asarray_on(float_values(name, coo.data), like, like.dtype)
+        check_finite(name, value)
+        return block_from_entries(asarray_on(unit, like), asarray_on(index, like), value, Y.shape[1 if units_last else 0], length)
+    Y = Y if is_array(Y) else asarray_on(np.asarray(Y), like)
+    if Y.ndim != 2:
+        raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")
+    mask = _check_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
+    if units_last:
+        Y, mask = Y.T, None if mask is None else mask.T
+    _check_length(name, Y.shape[1], length, units_last)
+    xp = array_namespace(Y, like)
+    Y = xp.astype(float_values(name, Y), like.dtype)
+    return _compress(name, lambda a, b: (Y[a:b, :], None if mask is None else mask[a:b, :]), Y.shape[0], length)
+
+
+def _check_length(name: str, found: int, length: int, units_last: bool) -> None:
+    if found != length:
+        side, what = ("rows", "rows I") if units_last else ("columns", "columns J")
+        raise ValueError(f"{name} must have {length} {side}, one for each of the chosen {what}, got {found}")
+
+
+__all__ = ["Result", "Transformed", "gather"]

@@ -1,0 +1,401 @@
+"""What was observed: shape, chosen rows I and columns J, and the entries seen in the two blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from . import describe as _describe
+from . import files
+from .backend import (
+    Array,
+    array_namespace,
+    asarray_on,
+    device_name,
+    device_of,
+    gather,
+    is_array,
+    sparse_module,
+    to_numpy,
+)
+from .block import Block
+from .errors import check_choice, check_shape
+from .ingest import (
+    block_from_entries,
+    check_finite,
+    choose_cross,
+    float_values,
+    index_vector,
+    positions_in,
+    resolve_duplicates,
+)
+
+_READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
+
+
+@dataclass(frozen=True, eq=False)
+class Intersection:
+    """The observations inside I x J, by rows.
+
+    Attributes
+    ----------
+    block : Block
+        Units are the rows of I, positions the columns of J.
+    seen_by : int8 array (n_obs,)
+        1 where only Omega_R sees the entry, 2 where only Omega_C does, 3 where both do.
+    """
+
+    block: Block
+    seen_by: Array
+
+
+@dataclass(frozen=True, eq=False)
+class CrossSamples:
+    """Cross-concentrated samples of an n1 x n2 matrix Y. Immutable.
+
+    Make one with `from_dense`, `from_triplets`, `from_sparse`, `from_blocks`, `ccs_sample` or `synthetic`.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    rows : int64 array (|I|,)
+        The chosen rows I.
+    cols : int64 array (|J|,)
+        The chosen columns J.
+    r_block : Block
+        What Omega_R sees of ``R = Y[rows, :]``: its units are the n2 columns.
+    c_block : Block
+        What Omega_C sees of ``C = Y[:, cols]``: its units are the n1 rows.
+    n_unused : int
+        Observations that were given but lie outside the cross.
+    """
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+    r_block: Block
+    c_block: Block
+    n_unused: int = 0
+
+    def __post_init__(self) -> None:
+        for block in (self.r_block, self.c_block):
+            for array in (block.indptr, block.index, block.value):
+                _freeze(array)
+        _freeze(self.rows)
+        _freeze(self.cols)
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    def from_dense(cls, Y: Any, rows: Any, cols: Any, mask_rows: Any = None, mask_cols: Any = None) -> CrossSamples:
+        """Take the cross out of a dense matrix.
+
+        Parameters
+        ----------
+        Y : array (n1, n2)
+            NumPy, CuPy, any array-API array, or a `numpy.memmap`, of which only the cross is read, piece by piece.
+            NaN means not observed.
+        rows, cols : index vectors
+            I and J.
+        mask_rows : bool array (|I|, n2), optional
+            Which entries of ``Y[rows, :]`` were observed. By default those that are not NaN.
+        mask_cols : bool array (n1, |J|), optional
+            The same for ``Y[:, cols]``.
+
+        Returns
+        -------
+        CrossSamples
+            With arrays of the type of `Y`.
+        """
+        Y = Y if is_array(Y) else np.asarray(Y)
+        if Y.ndim != 2:
+            raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
+        n1, n2 = check_shape("Y.shape", Y.shape)
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        mask_rows = _check_mask("mask_rows", mask_rows, Y, (len(rows), n2))
+        mask_cols = _check_mask("mask_cols", mask_cols, Y, (n1, len(cols)))
+        xp = array_namespace(Y)
+        take_rows, take_cols = asarray_on(rows, Y), asarray_on(cols, Y)
+
+        def read_r(start: int, stop: int) -> tuple[Array, Array | None]:
+            piece = xp.take(xp.asarray(Y[:, start:stop]), take_rows, axis=0)
+            return piece.T, None if mask_rows is None else mask_rows[:, start:stop].T
+
+        def read_c(start: int, stop: int) -> tuple[Array, Array | None]:
+            piece = xp.take(xp.asarray(Y[start:stop, :]), take_cols, axis=1)
+            return piece, None if mask_cols is None else mask_cols[start:stop, :]
+
+        r_block = _compress("Y[rows, :]", read_r, n2, len(rows))
+        c_block = _compress("Y[:, cols]", read_c, n1, len(cols))
+        return cls(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+
+    @classmethod
+    def from_triplets(
+        cls,
+        i: Any,
+        j: Any,
+        values: Any,
+        shape: tuple[int, int],
+        rows: Any = None,
+        cols: Any = None,
+        *,
+        duplicates: str = "error",
+    ) -> CrossSamples:
+        """Make samples from a list of observations.
+
+        Parameters
+        ----------
+        i, j : integer arrays (n,)
+            Row and column of each observation.
+        values : array (n,)
+        shape : (int, int)
+        rows, cols : index vectors, optional
+            I and J. What is not given is chosen so that the cross holds most observations for its size; `n_unused`
+            and `describe` tell how many fall outside.
+        duplicates : {"error", "mean", "median"}
+            What to do with repeated observations that disagree.
+        """
+        n1, n2 = check_shape("shape", shape)
+        values = float_values("values", values if is_array(values) else np.asarray(values))
+        i, j = _triplet_index("i", i, n1, values), _triplet_index("j", j, n2, values)
+        if values.shape[0] == 0:
+            raise ValueError("values is empty: there are no observations")
+        check_finite("values", values)
+        if rows is None or cols is None:
+            best_rows, best_cols = choose_cross(to_numpy(i), to_numpy(j), (n1, n2))
+            rows = best_rows if rows is None else rows
+            cols = best_cols if cols is None else cols
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        xp = array_namespace(values)
+        values = resolve_duplicates(i * n2 + j, values, n2, duplicates)
+        place_i, in_rows = positions_in(i, rows)
+        place_j, in_cols = positions_in(j, cols)
+        r_block = block_from_entries(j[in_rows], place_i[in_rows], values[in_rows], n2, len(rows))
+        c_block = block_from_entries(i[in_cols], place_j[in_cols], values[in_cols], n1, len(cols))
+        unused = int(xp.sum(xp.astype(~(in_rows | in_cols), xp.int64)))
+        return cls(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block, unused)
+
+    @classmethod
+    def from_sparse(cls, Y: Any, rows: Any = None, cols: Any = None, *, duplicates: str = "error") -> CrossSamples:
+        """Make samples from a sparse matrix (scipy.sparse or cupyx.scipy.sparse); every stored entry, also a stored 0,
+        is an observation. `rows`, `cols` and `duplicates` as in `from_triplets`."""
+        coo = _to_coo("Y", Y)
+        return cls.from_triplets(coo.row, coo.col, coo.data, Y.shape, rows, cols, duplicates=duplicates)
+
+    @classmethod
+    def from_blocks(cls, R: Any, C: Any, rows: Any, cols: Any, *, duplicates: str = "error") -> CrossSamples:
+        """Make samples from two sparse matrices, ``R`` (|I|, n2) and ``C`` (n1, |J|), whose stored entries are the
+        observations. Where both see an entry of the intersection with different values, `duplicates` decides."""
+        r, c = _to_coo("R", R), _to_coo("C", C)
+        n1, n2 = int(C.shape[0]), int(R.shape[1])
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        if R.shape[0] != len(rows) or C.shape[1] != len(cols):
+            raise ValueError(
+                f"R must have one row for each of rows ({len(rows)}) and C one column for each of cols ({len(cols)}), "
+                f"got R {tuple(R.shape)} and C {tuple(C.shape)}"
+            )
+        value_r, value_c = float_values("R", r.data), float_values("C", c.data)
+        check_finite("R", value_r)
+        check_finite("C", value_c)
+        xp = array_namespace(value_r, value_c)
+        i_r, j_c = gather(asarray_on(rows, value_r), r.row), gather(asarray_on(cols, value_c), c.col)
+        j_r, i_c = xp.astype(r.col, xp.int64), xp.astype(c.row, xp.int64)
+        key = xp.concat([i_r * n2 + j_r, i_c * n2 + j_c])
+        value = resolve_duplicates(key, xp.concat([value_r, value_c]), n2, duplicates)
+        split = value_r.shape[0]
+        r_block = block_from_entries(j_r, r.row, value[:split], n2, len(rows))
+        c_block = block_from_entries(i_c, c.col, value[split:], n1, len(cols))
+        return cls(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+
+    # ---------------------------------------------------------------- what is there
+
+    @property
+    def dtype(self) -> Any:
+        """float32 or float64."""
+        return self.r_block.value.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the observations live."""
+        return device_name(self.r_block.value)
+
+    @property
+    def n_obs(self) -> int:
+        """Observations in the union of Omega_R and Omega_C."""
+        overlap = self.r_block.n_obs + self.c_block.n_obs - self._n_intersection_twice
+        return overlap
+
+    @cached_property
+    def _n_intersection_twice(self) -> int:
+        xp = array_namespace(self.intersection.seen_by)
+        return int(xp.sum(xp.astype(self.intersection.seen_by == 3, xp.int64)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the observations take."""
+        return self.r_block.nbytes + self.c_block.nbytes
+
+    @property
+    def rate_rows(self) -> float:
+        """p_R, the share of R that was observed."""
+        return self.r_block.n_obs / (len(self.rows) * self.shape[1])
+
+    @property
+    def rate_cols(self) -> float:
+        """p_C, the share of C that was observed."""
+        return self.c_block.n_obs / (len(self.cols) * self.shape[0])
+
+    @property
+    def R(self) -> Any:
+        """``Y[rows, :]`` as a sparse matrix (|I|, n2) in CSC form, sharing memory."""
+        block = self.r_block
+        sparse = sparse_module(block.value)
+        make = getattr(sparse, "csc_array", None) or sparse.csc_matrix
+        return make((block.value, block.index, block.indptr), shape=(block.length, block.n_units))
+
+    @property
+    def C(self) -> Any:
+        """``Y[:, cols]`` as a sparse matrix (n1, |J|) in CSR form, sharing memory."""
+        block = self.c_block
+        sparse = sparse_module(block.value)
+        make = getattr(sparse, "csr_array", None) or sparse.csr_matrix
+        return make((block.value, block.index, block.indptr), shape=(block.n_units, block.length))
+
+    @cached_property
+    def intersection(self) -> Intersection:
+        """The observations inside I x J, each once."""
+        by_c = self.c_block.take_units(self.rows)
+        by_r = self.r_block.take_units(self.cols)
+        xp = array_namespace(by_c.value)
+        width = len(self.cols)
+        key_c = by_c.unit_of_entry() * width + xp.astype(by_c.index, xp.int64)
+        key_r = xp.astype(by_r.index, xp.int64) * width + by_r.unit_of_entry()
+        key = xp.concat([key_r, key_c])
+        order = xp.argsort(key, stable=True)
+        key = gather(key, order)
+        from_r = order < by_r.n_obs
+        if key.shape[0] > 1:
+            same = key[1:] == key[:-1]
+            no = xp.zeros((1,), dtype=xp.bool, device=device_of(key))
+            first = xp.concat([~no, ~same])
+            both = xp.concat([same, no])
+        else:
+            first = xp.ones(key.shape, dtype=xp.bool, device=device_of(key))
+            both = ~first
+        code = xp.where(both, xp.asarray(3, dtype=xp.int8), xp.where(from_r, xp.asarray(1, dtype=xp.int8), xp.asarray(2, dtype=xp.int8)))
+        value = gather(xp.concat([by_r.value, by_c.value]), order)
+        key, value, code = key[first], value[first], code[first]
+        edges = xp.arange(len(self.rows) + 1, dtype=xp.int64, device=device_of(key)) * width
+        block = Block(xp.astype(xp.searchsorted(key, edges), xp.int64), xp.astype(key % width, xp.int32), value, width)
+        return Intersection(block, code)
+
+    def describe(self, rank: int | None = None) -> str:
+        """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
+        return _describe.describe(self, rank)
+
+    def __repr__(self) -> str:
+        return (
+            f"CrossSamples(shape={self.shape}, |I|={len(self.rows)}, |J|={len(self.cols)}, "
+            f"rates={self.rate_rows:.3g}/{self.rate_cols:.3g}, dtype={self.dtype}, device={self.device!r})"
+        )
+
+    # ---------------------------------------------------------------- elsewhere
+
+    @property
+    def T(self) -> CrossSamples:
+        """The samples of the transposed matrix, sharing memory."""
+        return CrossSamples(self.shape[::-1], self.cols, self.rows, self.c_block, self.r_block, self.n_unused)
+
+    def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:
+        """Copy the observations to another array namespace (NumPy, CuPy, ...), explicitly."""
+        make: Callable[[Array], Array] = lambda x: xp.asarray(to_numpy(x), **({} if device is None else {"device": device}))  # noqa: E731
+        r, c = (Block(make(b.indptr), make(b.index), make(b.value), b.length) for b in (self.r_block, self.c_block))
+        return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file (no pickle), atomically."""
+        arrays = {"shape": np.asarray(self.shape), "rows": self.rows, "cols": self.cols, "n_unused": np.asarray(self.n_unused)}
+        for name, block in (("r", self.r_block), ("c", self.c_block)):
+            arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in ("indptr", "index", "value")}
+        files.write_npz(path, "CrossSamples", arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CrossSamples:
+        """Read what `save` wrote, as NumPy arrays."""
+        a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", "r_indptr", "c_value"))
+        r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
+        c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
+        return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))
+
+
+def _freeze(array: Array) -> None:
+    if isinstance(array, np.ndarray):
+        array.flags.writeable = False
+
+
+def _check_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
+    if mask is None:
+        return None
+    mask = mask if is_array(mask) else asarray_on(np.asarray(mask), Y)
+    xp = array_namespace(Y, mask)
+    if tuple(mask.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(mask.shape)}")
+    if not xp.isdtype(mask.dtype, "bool"):
+        raise TypeError(f"{name} must be boolean, got dtype {mask.dtype}")
+    return mask
+
+
+def _compress(name: str, read: Callable[[int, int], tuple[Array, Array | None]], n_units: int, length: int) -> Block:
+    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length)."""
+    step = max(_READ_BYTES // (8 * length), 1)
+    counts, index, value = [], [], []
+    for start in range(0, n_units, step):
+        dense, mask = read(start, min(start + step, n_units))
+        xp = array_namespace(dense)
+        values = float_values(name, dense)
+        if mask is None:
+            mask = ~xp.isnan(values)
+        unit, position = xp.nonzero(mask)
+        seen = gather(xp.reshape(values, (-1,)), unit * length + position)
+        check_finite(name, seen)
+        counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
+        index.append(xp.astype(position, xp.int32))
+        value.append(seen)
+    xp = array_namespace(value[0])
+    ends = xp.cumulative_sum(xp.concat(counts))
+    indptr = xp.concat([xp.zeros((1,), dtype=ends.dtype, device=device_of(ends)), ends])
+    return Block(indptr, xp.concat(index), xp.concat(value), length)
+
+
+def _triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
+    index = index if is_array(index) else np.asarray(index)
+    xp = array_namespace(values, index)
+    if index.ndim != 1 or index.shape != values.shape:
+        raise ValueError(f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}")
+    if index.shape[0] and not xp.isdtype(index.dtype, "integral"):
+        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+    index = xp.astype(index, xp.int64)
+    if index.shape[0] and (int(xp.min(index)) < 0 or int(xp.max(index)) >= size):
+        raise ValueError(f"{name} must lie in 0..{size - 1}, got {int(xp.min(index))}..{int(xp.max(index))}")
+    return index
+
+
+def _to_coo(name: str, matrix: Any) -> Any:
+    if not hasattr(matrix, "tocoo"):
+        raise TypeError(f"{name} must be a sparse matrix (scipy.sparse or cupyx.scipy.sparse), got {type(matrix).__name__}")
+    return matrix.tocoo()
+
+
+def _nonempty(shape: tuple[int, int], r_block: Block, c_block: Block) -> tuple[int, int]:
+    for name, block in (("chosen rows (R)", r_block), ("chosen columns (C)", c_block)):
+        if block.n_obs == 0:
+            raise ValueError(f"no entry of the {name} was observed: both blocks need observations")
+    return shape
+
+
+__all__ = ["CrossSamples", "Intersection", "check_choice"]

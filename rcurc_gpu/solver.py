@@ -1,0 +1,454 @@
+"""`rcurc`: samples -> core -> extension -> CUR, in this order."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from .backend import Array, array_namespace, asarray_on, quantile_abs
+from .core import Core, CoreData, CoreOptions, IterationState, prepare, solve_core
+from .cur import CURMatrix, blank_rows, join_units
+from .errors import ConvergenceWarning, check_choice, check_count, check_number
+from .extend import Extension, Task, UnitDiagnostics, extend
+from .hashing import seed_to_int
+from .judge import Evidence, Verdict, examine, judge_core, judge_result
+from .paper import Side, solve_paper
+from .progress import Progress
+from .rank import RankCurve, choose_rank
+from .refine import Factors, sweep
+from .regress import Schedule
+from .repair import CheckedCore, check_core
+from .result import Result
+from .samples import CrossSamples
+
+log = logging.getLogger("rcurc_gpu")
+
+# Decay of the core's threshold and iterations to grant it. The fast one is enough for most problems; the held-out entries
+# say when it was not.
+_SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
+_EXTENSION_GAMMA = 0.4
+_FLOOR_SIGMAS = 4.0  # threshold of the extension, in standard deviations of the noise
+_SWEEPS = 2
+_NOISELESS = 1e-6  # noise relative to the entries below which alternating sweeps gain nothing
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `rcurc`, checked."""
+
+    method: str
+    zeta0: float | None
+    gamma: float | None
+    step_rows: float | None
+    step_cols: float | None
+    tol: float
+    max_iter: int | None
+    holdout: float
+    accuracy: float
+    sweeps: int | None
+    undetermined: str
+    chunk_bytes: int | None
+    seed: int
+    callback: Callable[[IterationState], Any] | None
+
+
+def rcurc(
+    samples: CrossSamples,
+    rank: int | str,
+    *,
+    method: str = "fast",
+    step_rows: float | None = None,
+    step_cols: float | None = None,
+    zeta0: float | None = None,
+    gamma: float | None = None,
+    tol: float | None = None,
+    max_iter: int | None = None,
+    holdout: float = 0.03,
+    accuracy: float = 1e-2,
+    sweeps: int | None = None,
+    undetermined: str = "nan",
+    seed: Any = 0,
+    chunk_bytes: int | None = None,
+    callback: Callable[[IterationState], Any] | None = None,
+    progress: bool = False,
+) -> Result:
+    """Recover a low-rank matrix from cross-concentrated samples, some of which are outliers.
+
+    Parameters
+    ----------
+    samples : CrossSamples
+        What was observed. Its arrays (NumPy, CuPy, ...) decide where the work is done and what comes out.
+    rank : int or "auto"
+        Rank of the matrix. "auto" chooses it by the error on held-out entries of the core.
+    method : {"fast", "paper"}
+        "paper" gives the iterates of the paper's Algorithm 1. "fast" takes its core and then solves a robust least-squares
+        problem for each remaining column and row, with the threshold stopping at the noise.
+    step_rows, step_cols : float, optional
+        eta_R and eta_C. By default 1 / p_u ("fast"; p_u is the observed share of the intersection), 0.75 / p_R and
+        0.75 / p_C ("paper").
+    zeta0 : float, optional
+        First threshold; by default 5 times the median size of an observation.
+    gamma : float in (0, 1), optional
+        Decay of the threshold. By default 0.8, then 0.9 and 0.95 if the held-out entries are not content ("fast"), 0.9
+        ("paper").
+    tol : float, optional
+        Target of e_k, which is a squared relative error. "fast" stops when U moves by less than its square root.
+    max_iter : int, optional
+        Iterations of the core, for each gamma tried.
+    holdout : float in [0, 0.5]
+        Share of the observations that is kept out of the fit to judge it. 0 turns the judgement by held-out entries off.
+    accuracy : float
+        `converged` is only true if the relative error expected from the noise is below this.
+    sweeps : int, optional
+        Alternating sweeps over all observations after the extension ("fast"): they reduce the effect of noise. By default 2
+        if there is noise, else none.
+    undetermined : {"nan", "keep"}
+        What to put where a column or row could not be determined: NaN, or the doubtful numbers.
+    seed : int, None or numpy.random.Generator
+        Fixes the result on one device.
+    chunk_bytes : int, optional
+        Working memory of one chunk of columns or rows; by default 4 MiB on a CPU (its cache), 256 MiB on a GPU.
+    callback : callable, optional
+        Called with an `IterationState` after every iteration of the core; returning True ends it.
+    progress : bool
+        Show progress bars on standard error.
+
+    Returns
+    -------
+    Result
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the result is not confirmed; `Result.message` says why.
+    """
+    if not isinstance(samples, CrossSamples):
+        raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; make one with CrossSamples.from_dense(...)")
+    settings = _check(samples, method, zeta0, gamma, step_rows, step_cols, tol, max_iter, holdout, accuracy, sweeps, undetermined, chunk_bytes, seed, callback)
+    rank = _check_rank(samples, rank)
+    with Progress(progress, settings.callback) as show:
+        result = _Solve(samples, settings, show).run(rank)
+    if not result.converged:
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
+    log.info("%r", result)
+    return result
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """A core at one rank and gamma, with what is known of it."""
+
+    checked: CheckedCore
+    evidence: Evidence
+    verdict: Verdict
+    gamma: float
+
+    def score(self) -> tuple[bool, float, int]:
+        """Smaller is better."""
+        return not self.verdict.ok, round(self.evidence.unexplained, 3), self.checked.n_undetermined
+
+
+class _Solve:
+    """One solve: its data, settings and clock."""
+
+    def __init__(self, samples: CrossSamples, settings: Settings, show: Progress) -> None:
+        self.samples, self.settings, self.show = samples, settings, show
+        self.started = time.perf_counter()
+        s = settings
+        steps = (s.step_rows, s.step_cols)
+        if s.method == "paper":
+            steps = (s.step_rows or 0.75 / samples.rate_rows, s.step_cols or 0.75 / samples.rate_cols)
+        self.data, *self.steps = prepare(samples, *steps, s.holdout, s.seed, s.chunk_bytes)
+        y = self.data.sample[2]
+        xp = array_namespace(y)
+        self.typical = float(quantile_abs(y)) or float(xp.mean(xp.abs(y)))
+        if self.typical == 0:
+            raise ValueError("all observations of the intersection are 0: there is nothing to recover")
+        self.zeta0 = 5 * self.typical if s.zeta0 is None else s.zeta0
+
+    def clock(self) -> float:
+        return time.perf_counter() - self.started
+
+    def run(self, rank: int | str) -> Result:
+        """samples -> core -> extension -> CUR."""
+        curve = None
+        if rank == "auto":
+            curve = self._choose_rank()
+            rank = curve.chosen
+        assert isinstance(rank, int)
+        if self.settings.method == "paper":
+            attempt, coefficients = self._paper(rank)
+            factors = self._factors(attempt.checked, *self._measured(attempt.checked, coefficients))
+        else:
+            attempt = self._core(rank)
+            factors = self._factors(attempt.checked, *self._extend(attempt.checked))
+            factors = self._refine(attempt, factors)
+        return self._conclude(attempt, factors, curve, rank)
+
+    # ------------------------------------------------------------ core
+
+    def _core(self, rank: int) -> _Attempt:
+        """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
+        best: _Attempt | None = None
+        for gamma, max_iter in self._schedules():
+            attempt = self._attempt(rank, gamma, max_iter)
+            if attempt.verdict.cause == "rank too large":
+                smaller = self._attempt(attempt.evidence.supported, gamma, max_iter)
+                attempt = min(attempt, smaller, key=_Attempt.score)
+            best = attempt if best is None else min(best, attempt, key=_Attempt.score)
+            log.info("core at rank %d, gamma %g: %s", attempt.checked.core.rank, gamma, attempt.verdict.cause or "confirmed")
+            if best.verdict.ok or self.show.ended:
+                break
+        assert best is not None
+        return best
+
+    def _schedules(self) -> list[tuple[float, int]]:
+        s = self.settings
+        if s.gamma is not None:
+            return [(s.gamma, s.max_iter or 500)]
+        return [(gamma, s.max_iter or max_iter) for gamma, max_iter in _SCHEDULES]
+
+    def _attempt(self, rank: int, gamma: float, max_iter: int, quick: bool = False) -> _Attempt:
+        s = self.settings
+        options = CoreOptions(self.zeta0, gamma, *self.steps, s.tol, max_iter)
+        self.show.stage(f"core, rank {rank}")
+        core = solve_core(self.data, rank, options, s.seed, self.clock, self.show.iteration)
+        return self._judge(core, self._schedule(core.sigma), gamma)
+
+    def _judge(self, core: Core, schedule: Schedule, gamma: float) -> _Attempt:
+        s = self.settings
+        checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes)
+        evidence = examine(self.data, checked.core, schedule, s.seed)
+        return _Attempt(checked, evidence, judge_core(checked, self.data, evidence, s.accuracy, gamma), gamma)
+
+    def _schedule(self, sigma: float) -> Schedule:
+        """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
+        eps = float(array_namespace(self.data.sample[2]).finfo(self.data.sample[2].dtype).eps)
+        floor = max(_FLOOR_SIGMAS * sigma, eps**0.5 * self.typical)
+        return Schedule(max(self.zeta0, floor), floor, _EXTENSION_GAMMA)
+
+    def _choose_rank(self) -> RankCurve:
+        largest = max(min(int(np.median(self.samples.intersection.block.counts)) // 4, *self.data.grid.shape, 128), 1)
+
+        def evaluate(rank: int) -> Evidence:
+            fast, slow = self._schedules()[0], self._schedules()[-2:][0]
+            attempt = self._attempt(rank, *fast)
+            if attempt.verdict.cause in ("overfit", "not settled", "too few observations") and slow != fast:
+                attempt = min(attempt, self._attempt(rank, *slow), key=_Attempt.score)
+            return attempt.evidence
+
+        return choose_rank(evaluate, largest)
+
+    # ------------------------------------------------------------ extension
+
+    def _tasks(self, checked: CheckedCore) -> tuple[Task, Task]:
+        s, samples, core = self.settings, self.samples, checked.core
+        rest = (s.holdout, s.seed, checked.schedule, s.chunk_bytes)
+        cols = Task(samples.r_block, core.W, checked.usable_rows, np.arange(samples.shape[1]), samples.rows, True, *rest)
+        rows = Task(samples.c_block, core.V, checked.usable_cols, np.arange(samples.shape[0]), samples.cols, False, *rest)
+        return cols, rows
+
+    def _others(self) -> tuple[np.ndarray, np.ndarray]:
+        """Columns outside of J and rows outside of I."""
+        n1, n2 = self.samples.shape
+        return np.setdiff1d(np.arange(n2), self.samples.cols), np.setdiff1d(np.arange(n1), self.samples.rows)
+
+    def _extend(self, checked: CheckedCore) -> tuple[Extension, Extension]:
+        extensions = []
+        for name, task, units in zip(("columns", "rows"), self._tasks(checked), self._others(), strict=True):
+            self.show.stage(name, len(units))
+            extensions.append(extend(task, units, report=self.show.advance))
+        return extensions[0], extensions[1]
+
+    def _paper(self, rank: int) -> tuple[_Attempt, tuple[Array, Array]]:
+        s = self.settings
+        gamma = s.gamma or 0.9
+        options = CoreOptions(self.zeta0, gamma, *self.steps, s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10)
+        like = self.data.sample[2]
+        xp = array_namespace(like)
+        bases = (asarray_on(np.zeros((k, rank)), like, xp.asarray(like).dtype) for k in self.data.grid.shape)
+        blank = _blank_core(self.data, rank, *bases)
+        tasks = self._tasks(CheckedCore(blank, *_all_ok(self.data.grid.shape), self._schedule(0.0)))
+        cols, rows = (Side(*parts) for parts in zip(tasks, self._others(), self.steps, (0, 2), strict=True))
+        self.show.stage("Algorithm 1")
+        core, coefficients = solve_paper(self.data, (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance)
+        schedule = self._schedule(core.sigma)
+        schedule = replace(schedule, floor=max(schedule.floor, core.threshold))
+        # Algorithm 1 has no second look: rows of the core are counted, not mended.
+        checked = replace(check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes), core=core)
+        evidence = examine(self.data, core, schedule, s.seed)
+        return _Attempt(checked, evidence, judge_core(checked, self.data, evidence, s.accuracy, gamma), gamma), coefficients
+
+    def _measured(self, checked: CheckedCore, coefficients: tuple[Array, Array]) -> tuple[Extension, Extension]:
+        """Diagnostics of coefficients that were found otherwise."""
+        from .extend import measure
+
+        tasks, units = self._tasks(checked), self._others()
+        return measure(tasks[0], units[0], coefficients[0]), measure(tasks[1], units[1], coefficients[1])
+
+    def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
+        """X = left right^T with left[I] = W and right[J] = V diag(s)."""
+        core, samples = checked.core, self.samples
+        n1, n2 = samples.shape
+        safe = _invert(core.s)
+        left = join_units(core.W, rows.coefficients * safe, samples.rows, n1)
+        right = join_units(core.V * core.s, columns.coefficients, samples.cols, n2)
+        return Factors(
+            left,
+            right,
+            _join_diagnostics(checked.rows, rows.diagnostics, samples.rows, n1),
+            _join_diagnostics(checked.cols, columns.diagnostics, samples.cols, n2),
+            (columns, rows),
+        )
+
+    def _refine(self, attempt: _Attempt, factors: Factors) -> Factors:
+        s, core = self.settings, attempt.checked.core
+        noisy = attempt.verdict.cause in ("", "undetermined") and core.sigma > _NOISELESS * self.typical
+        sweeps = (_SWEEPS if noisy else 0) if s.sweeps is None else s.sweeps
+        if sweeps == 0:
+            return factors
+        flipped = (self.samples.r_block.transpose(), self.samples.c_block.transpose())
+        self.show.stage("sweeps", sweeps)
+        for _ in range(sweeps):
+            factors = sweep(self.samples, factors, flipped, attempt.checked.schedule, s.holdout, s.seed, s.chunk_bytes)
+            self.show.advance(1)
+        return factors
+
+    # ------------------------------------------------------------ verdict
+
+    def _conclude(self, attempt: _Attempt, factors: Factors, curve: RankCurve | None, asked: int) -> Result:
+        s, checked = self.settings, attempt.checked
+        expected = self._expected_error(checked.core, factors)
+        verdict = judge_result(attempt.verdict, factors.cols, factors.rows, factors.extensions, checked.schedule, expected, s.accuracy)
+        message = verdict.message
+        if checked.core.rank < asked:
+            message = f"Rank {asked} was asked for, but the held-out entries confirm only rank {checked.core.rank}, which was used. {message}"
+        left, right = factors.left, factors.right
+        if s.undetermined == "nan":
+            left, right = blank_rows(left, factors.rows.undetermined), blank_rows(right, factors.cols.undetermined)
+        return Result(
+            cur=CURMatrix(left, right, self.samples.rows, self.samples.cols),
+            converged=verdict.ok,
+            message=message,
+            cause=verdict.cause,
+            history=checked.core.history,
+            columns=factors.cols,
+            rows=factors.rows,
+            noise=checked.core.sigma,
+            threshold=checked.schedule.floor,
+            expected_error=expected,
+            rank_curve=curve,
+            method=s.method,
+            device=self.samples.device,
+            seconds=self.clock(),
+            samples=self.samples,
+            schedule=checked.schedule,
+            chunk_bytes=s.chunk_bytes,
+        )
+
+    def _expected_error(self, core: Core, factors: Factors) -> float:
+        """Relative error from noise: of the core's basis, of the columns and of the rows."""
+        m, n = self.data.grid.shape
+        xp = array_namespace(core.s)
+        norm = float(xp.linalg.vector_norm(core.s))
+        if norm == 0 or not np.isfinite(norm):
+            return float("inf")
+        square = (core.sigma / norm) ** 2 * core.rank * (m + n) / self.data.rate
+        per_entry = norm**2 / (m * n)
+        for d, length in ((factors.cols, m), (factors.rows, n)):
+            good = d.standard_error[d.status == 0]
+            square += float(np.mean(good**2)) / (per_entry * length) if good.size else 0.0
+        return float(square**0.5)
+
+
+def _check(
+    samples: CrossSamples,
+    method: str,
+    zeta0: float | None,
+    gamma: float | None,
+    step_rows: float | None,
+    step_cols: float | None,
+    tol: float | None,
+    max_iter: int | None,
+    holdout: float,
+    accuracy: float,
+    sweeps: int | None,
+    undetermined: str,
+    chunk_bytes: int | None,
+    seed: Any,
+    callback: Any,
+) -> Settings:
+    def optional(name: str, value: Any, low: float, high: float = float("inf")) -> float | None:
+        return None if value is None else check_number(name, value, low, high, open_low=True, open_high=True)
+
+    check_choice("method", method, ("fast", "paper"))
+    xp = array_namespace(samples.r_block.value)
+    single = xp.finfo(samples.dtype).bits == 32
+    default_tol = (1e-10 if not single else 1e-5) ** (2 if method == "fast" else 1)
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, got {type(callback).__name__}")
+    return Settings(
+        method=method,
+        zeta0=optional("zeta0", zeta0, 0),
+        gamma=optional("gamma", gamma, 0, 1),
+        step_rows=optional("step_rows", step_rows, 0),
+        step_cols=optional("step_cols", step_cols, 0),
+        tol=default_tol if tol is None else check_number("tol", tol),
+        max_iter=None if max_iter is None else check_count("max_iter", max_iter),
+        holdout=check_number("holdout", holdout, 0, 0.5),
+        accuracy=check_number("accuracy", accuracy, 0, open_low=True),
+        sweeps=None if sweeps is None else check_count("sweeps", sweeps, 0),
+        undetermined=check_choice("undetermined", undetermined, ("nan", "keep")),
+        chunk_bytes=None if chunk_bytes is None else check_count("chunk_bytes", chunk_bytes),
+        seed=seed_to_int(seed),
+        callback=callback,
+    )
+
+
+def _check_rank(samples: CrossSamples, rank: Any) -> int | str:
+    if isinstance(rank, str):
+        if rank != "auto":
+            raise ValueError(f"rank must be a positive integer or 'auto', got {rank!r}")
+        return rank
+    number = check_count("rank", rank)
+    most = min(len(samples.rows), len(samples.cols))
+    if number > most:
+        raise ValueError(f"rank must be at most min(|I|, |J|) = {most}, got {number}: choose more rows and columns")
+    return number
+
+
+def _blank_core(data: CoreData, rank: int, W: Array, V: Array) -> Core:
+    return Core(W, W[0, :], V, False, [], 0.0, 0.0)
+
+
+def _all_ok(shape: tuple[int, int]) -> tuple[UnitDiagnostics, UnitDiagnostics]:
+    def ok(n: int) -> UnitDiagnostics:
+        return UnitDiagnostics(np.zeros(n, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n), np.zeros(n))
+
+    return ok(shape[0]), ok(shape[1])
+
+
+def _invert(s: Array) -> Array:
+    """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
+    xp = array_namespace(s)
+    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))
+    real = s > least
+    return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))
+
+
+def _join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
+    others = np.setdiff1d(np.arange(total), chosen, assume_unique=True)
+
+    def join(name: str) -> np.ndarray:
+        out = np.empty(total, dtype=getattr(core, name).dtype)
+        out[chosen] = getattr(core, name)
+        out[others] = getattr(rest, name)
+        return out
+
+    return UnitDiagnostics(*(join(name) for name in ("status", "n_obs", "n_inliers", "spread", "standard_error")))

@@ -1,0 +1,176 @@
+"""The paper's synthetic problem, with its truth, at any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .backend import to_numpy
+from .errors import check_choice, check_count, check_number, check_shape
+from .hashing import normal_at, seed_to_int, uniform_at
+from .samples import CrossSamples
+from .sampling import ccs_sample
+
+_IS_OUTLIER, _OUTLIER, _NOISE = 1, 2, 3  # streams of position-bound random numbers
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticProblem:
+    """A low-rank matrix X = W V^T, the corrupted Y = X + S + noise by entry, and cross-concentrated samples of Y.
+
+    Attributes
+    ----------
+    samples : CrossSamples
+    W, V : float64 arrays (n1, r), (n2, r)
+        The truth as factors.
+    alpha, c, noise : float
+        Share of outliers, their size and the noise, both in units of `mean_abs`.
+    mean_abs : float
+        mean|X| (from at most four million entries).
+    seed : int
+    """
+
+    W: np.ndarray
+    V: np.ndarray
+    alpha: float
+    c: float
+    noise: float
+    mean_abs: float
+    seed: int
+    dtype: Any
+    samples: CrossSamples = None  # type: ignore[assignment]  # drawn from this very object, see `synthetic`
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.W.shape[0], self.V.shape[0]
+
+    def truth(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """X at the positions (i, j)."""
+        return np.einsum("kr,kr->k", self.W[i], self.V[j])
+
+    def is_outlier(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Whether Y carries an outlier at the positions (i, j)."""
+        return uniform_at(i, j, self.seed, _IS_OUTLIER) < self.alpha
+
+    def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Y at the positions (i, j): the same number whoever asks."""
+        y = self.truth(i, j)
+        if self.alpha > 0:
+            size = 2 * self.c * self.mean_abs
+            y = y + np.where(self.is_outlier(i, j), size * (uniform_at(i, j, self.seed, _OUTLIER) - 0.5), 0.0)
+        if self.noise > 0:
+            y = y + self.noise * self.mean_abs * normal_at(i, j, self.seed, _NOISE)
+        return y.astype(self.dtype)
+
+    def relative_error(self, matrix: Any, undetermined: str = "nan") -> float:
+        """``||X_found - X||_F / ||X||_F`` over the whole matrix, exactly, from the factors.
+
+        Parameters
+        ----------
+        matrix : CURMatrix or LowRankMatrix
+        undetermined : {"nan", "skip"}
+            What to do with rows and columns that are NaN in `matrix`: the error is NaN, or is taken over the others.
+        """
+        left, right, W, V = self._aligned(matrix, undetermined)
+        return _norm_of_product(np.hstack([left, -W]), np.hstack([right, V])) / _norm_of_product(W, V)
+
+    def core_error(self, matrix: Any) -> float:
+        """The relative error on the intersection I x J alone."""
+        rows, cols = self.samples.rows, self.samples.cols
+        left, right = to_numpy(matrix.left)[rows].astype(float), to_numpy(matrix.right)[cols].astype(float)
+        W, V = self.W[rows], self.V[cols]
+        return _norm_of_product(np.hstack([left, -W]), np.hstack([right, V])) / _norm_of_product(W, V)
+
+    def column_errors(self, matrix: Any) -> np.ndarray:
+        """The relative error of every column of ``X[rows, :]`` (n2,); NaN where undetermined."""
+        rows = self.samples.rows
+        return _unit_errors(to_numpy(matrix.left)[rows], to_numpy(matrix.right), self.W[rows], self.V)
+
+    def row_errors(self, matrix: Any) -> np.ndarray:
+        """The relative error of every row of ``X[:, cols]`` (n1,); NaN where undetermined."""
+        cols = self.samples.cols
+        return _unit_errors(to_numpy(matrix.right)[cols], to_numpy(matrix.left), self.V[cols], self.W)
+
+    def _aligned(self, matrix: Any, undetermined: str) -> tuple[np.ndarray, ...]:
+        check_choice("undetermined", undetermined, ("nan", "skip"))
+        if tuple(matrix.shape) != self.shape:
+            raise ValueError(f"matrix must have the problem's shape {self.shape}, got {tuple(matrix.shape)}")
+        left, right = to_numpy(matrix.left).astype(float), to_numpy(matrix.right).astype(float)
+        if undetermined == "nan":
+            return left, right, self.W, self.V
+        i, j = np.isfinite(left).all(axis=1), np.isfinite(right).all(axis=1)
+        return left[i], right[j], self.W[i], self.V[j]
+
+
+def synthetic(
+    shape: tuple[int, int] = (3000, 3000),
+    rank: int = 5,
+    alpha: float = 0.2,
+    c: float = 10.0,
+    noise: float = 0.0,
+    n_rows: int | None = None,
+    n_cols: int | None = None,
+    rate: float | tuple[float, float] = 0.25,
+    seed: Any = None,
+    dtype: Any = np.float64,
+) -> SyntheticProblem:
+    """Make the paper's synthetic problem without ever forming the matrix.
+
+    X = W V^T with Gaussian factors. A share `alpha` of the positions carries an outlier, uniform on
+    [-c mean|X|, c mean|X|]; Gaussian noise has the standard deviation ``noise * mean|X|``. Both belong to the
+    position, so the two blocks agree where both see it. Memory is proportional to the observations.
+
+    Parameters
+    ----------
+    shape : (int, int)
+    rank : int
+    alpha : float in [0, 1]
+    c, noise : float
+    n_rows, n_cols : int
+        |I| and |J|; 30 % of the rows and columns by default, as in the paper.
+    rate : float or (float, float)
+        Share of R and of C that is observed.
+    seed : None, int or numpy.random.Generator
+    dtype : float32 or float64, the type of the observations
+
+    Returns
+    -------
+    SyntheticProblem
+    """
+    n1, n2 = check_shape("shape", shape)
+    rank = check_count("rank", rank, 1, min(n1, n2))
+    alpha, c = check_number("alpha", alpha, 0, 1), check_number("c", c)
+    noise = check_number("noise", noise)
+    n_rows = max(round(0.3 * n1), 1) if n_rows is None else n_rows
+    n_cols = max(round(0.3 * n2), 1) if n_cols is None else n_cols
+    rate_rows, rate_cols = rate if isinstance(rate, tuple) else (rate, rate)
+    if np.dtype(dtype) not in (np.float32, np.float64):
+        raise TypeError(f"dtype must be float32 or float64, got {np.dtype(dtype)}")
+    key = seed_to_int(seed)
+    rng = np.random.default_rng(key)
+    W, V = rng.standard_normal((n1, rank)), rng.standard_normal((n2, rank))
+    if n1 * n2 <= 4_000_000:
+        mean_abs = float(np.abs(W @ V.T).mean())
+    else:
+        i, j = rng.integers(n1, size=4_000_000), rng.integers(n2, size=4_000_000)
+        mean_abs = float(np.abs(np.einsum("kr,kr->k", W[i], V[j])).mean())
+    problem = SyntheticProblem(W, V, alpha, c, noise, mean_abs, key, np.dtype(dtype))
+    samples = ccs_sample(problem, n_rows, n_cols, rate_rows, rate_cols, rng)
+    object.__setattr__(problem, "samples", samples)  # it samples itself; frozen for everyone else
+    return problem
+
+
+def _norm_of_product(A: np.ndarray, B: np.ndarray) -> float:
+    """||A B^T||_F for tall A and B, without cancellation."""
+    if not (np.isfinite(A).all() and np.isfinite(B).all()):
+        return float("nan")
+    return float(np.linalg.norm(np.linalg.qr(A, mode="r") @ np.linalg.qr(B, mode="r").T))
+
+
+def _unit_errors(basis: np.ndarray, coefficients: np.ndarray, true_basis: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    ok = np.isfinite(basis).all(axis=1)
+    both = np.linalg.qr(np.hstack([basis[ok], -true_basis[ok]]).astype(float), mode="r")
+    error = np.linalg.norm(np.hstack([coefficients, truth]) @ both.T, axis=1)
+    return error / np.linalg.norm(truth @ np.linalg.qr(true_basis[ok], mode="r").T, axis=1)
