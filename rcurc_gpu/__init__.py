@@ -1,5 +1,6 @@
 """Robust CUR completion: recover a huge low-rank matrix from few, partly wrong entries."""
 
+from ._version import __version__
 from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix
 from .errors import ConvergenceWarning
@@ -13,8 +14,6 @@ from .sampling import ccs_sample
 from .solver import rcurc
 from .synthetic import SyntheticProblem, synthetic
 
-__version__ = "0.1.0"
-
 __all__ = [
     "CURMatrix",
     "ConvergenceWarning",
@@ -27,6 +26,7 @@ __all__ = [
     "SyntheticProblem",
     "Transformed",
     "UnitDiagnostics",
+    "__version__",
     "ccs_sample",
     "hard_threshold",
     "rcurc",

@@ -151,7 +151,13 @@ def step_weights(seen_by: Array, step_rows: float, step_cols: float, dtype: Any)
 
 
 def prepare(
-    samples: CrossSamples, step_rows: float | None, step_cols: float | None, holdout: float, seed: int, chunk_bytes: int | None, layout: str = "auto"
+    samples: CrossSamples,
+    step_rows: float | None,
+    step_cols: float | None,
+    holdout: float,
+    seed: int,
+    chunk_bytes: int | None,
+    layout: str = "auto",
 ) -> tuple[CoreData, float, float]:
     """Lay out the intersection; steps that are None become 1 / p_u, p_u the observed share of the intersection."""
     inter = samples.intersection
@@ -270,7 +276,7 @@ def solve_core(
         if stopped or ended or not np.isfinite(history[-1].error):
             break
     W, s, V = step.factors
-    sigma = robust_sigma(residuals(W * s, V, data.sample), step.next_threshold)
+    sigma = robust_sigma(residuals(W * s, V, data.sample), step.next_threshold, dof_share(data, rank))
     return Core(W, s, V, stopped, history, sigma, float(step.next_threshold))
 
 
@@ -326,10 +332,24 @@ def _stands_still(step: CoreStep, state: IterationState, data: CoreData, options
     return state.change <= max(options.tol**0.5, 1e-3 * noise) and (floored or state.error <= options.tol)
 
 
-def robust_sigma(sample: Array, zeta: Array) -> float:
-    """Robust standard deviation of the residuals below the threshold."""
+def robust_sigma(sample: Array, zeta: Array, dof_share: float = 0.0) -> float:
+    """Robust standard deviation of the residuals below the threshold.
+
+    Parameters
+    ----------
+    sample : float array (n,)
+    zeta : 0-d array
+    dof_share : float
+        Unknowns of the fit over its entries: residuals of a fit are smaller than the noise by the root of the rest.
+    """
     xp = array_namespace(sample)
     inlying = sample[xp.abs(sample) < zeta]
     if inlying.shape[0] == 0:
         return float("inf")
-    return MAD_TO_SIGMA * float(quantile_abs(inlying))
+    return MAD_TO_SIGMA * float(quantile_abs(inlying)) / max(1 - dof_share, 0.25) ** 0.5
+
+
+def dof_share(data: CoreData, rank: int) -> float:
+    """Unknowns of a rank-r core over its entries."""
+    m, n = data.grid.shape
+    return rank * (m + n - rank) / data.count

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import files
 from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, is_array, take_rows, to_numpy
+from .ingest import check_same_place
 
 
 class LowRankMatrix:
@@ -75,9 +76,10 @@ class LowRankMatrix:
     def __matmul__(self, x: Array) -> Array:
         xp = array_namespace(self.left)
         x = x if is_array(x) else asarray_on(np.asarray(x), self.left)
+        check_same_place("the array to multiply with", x, "the matrix", self.left)
         if x.ndim not in (1, 2) or x.shape[0] != self.shape[1]:
             raise ValueError(f"cannot multiply a {self.shape} matrix with an array of shape {tuple(x.shape)}")
-        if xp.isdtype(x.dtype, "integral"):
+        if xp.isdtype(x.dtype, ("integral", "bool")):
             x = xp.astype(x, self.dtype)
         return self.left @ (self.right.T @ x)
 
@@ -89,9 +91,11 @@ class LowRankMatrix:
         if tuple(out.shape) != (n1, n2):
             raise ValueError(f"out must have shape {(n1, n2)}, got {tuple(out.shape)}")
         step = max(default_chunk_bytes(self.left) // (8 * n2), 1)
+        here = is_array(out) and not isinstance(out, np.ndarray)  # else the host: NumPy, a memmap, HDF5, Zarr
         for start in range(0, n1, step):
-            part = self.left[start : start + step, :] @ self.right.T
-            out[start : start + step, :] = to_numpy(part) if isinstance(out, np.ndarray) else part
+            stop = min(start + step, n1)
+            part = self.left[start:stop, :] @ self.right.T
+            out[start:stop, :] = part if here else to_numpy(part)
         return out
 
     def as_linear_operator(self) -> Any:
@@ -112,7 +116,12 @@ class LowRankMatrix:
         """Rows of a factor for one index, and whether the axis is dropped (an int was given)."""
         factor = (self.left, self.right)[axis]
         if isinstance(key, slice):
-            return factor[key, :] if (key.step or 1) > 0 else take_rows(factor, self._index("index", range(*key.indices(factor.shape[0])), axis)), False
+            chosen = range(*key.indices(factor.shape[0]))
+            if chosen.step == 1:
+                return factor[chosen.start : max(chosen.stop, chosen.start), :], False
+            return take_rows(factor, self._index("index", chosen, axis)), False
+        if isinstance(key, bool):
+            raise IndexError(f"an index must be an int, a slice or a vector, got {key}")
         try:
             number = operator.index(key)
         except TypeError:
@@ -137,7 +146,8 @@ class LowRankMatrix:
         if host.size and (host.min() < -size or host.max() >= size):
             bad = host.min() if host.min() < -size else host.max()
             raise IndexError(f"{name} {bad} is out of bounds for axis {axis} with size {size}")
-        return asarray_on(np.where(host < 0, host + size, host).astype(np.int64), self.left)
+        host = host.astype(np.int64)
+        return asarray_on(np.where(host < 0, host + size, host), self.left)
 
 
 class CURMatrix(LowRankMatrix):

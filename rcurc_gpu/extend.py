@@ -12,7 +12,7 @@ from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, de
 from .block import Block, Chunk, ChunkPlan, load_chunk
 from .core import is_held_out
 from .hashing import uniform_at
-from .regress import Schedule, fitted, gram, inlier_quantile, random_subset_start, robust_regression
+from .regress import Schedule, fitted, gram, inlier_quantile, random_subset_start, robust_regression, solve_normal
 
 OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED = 0, 1, 2, 3
 STATUS_WORDS = {
@@ -22,7 +22,9 @@ STATUS_WORDS = {
     ILL_CONDITIONED: "the observed entries do not determine it (ill-conditioned)",
 }
 
+FLOOR_SIGMAS = 4.0  # threshold of a regression, in standard deviations of the noise
 _RESTARTS = 6
+_MOST_SUBSETS = 1000
 _START_STREAM = 21
 _HELD_SAMPLE = 65536  # held-out residuals kept for the judgement
 
@@ -130,6 +132,9 @@ class Task:
         return ChunkPlan.of(self.block.counts, units, per_entry, self.chunk_bytes or default_chunk_bytes(self.block.value))
 
 
+_Look = Callable[[Task, Chunk, Array, Array], Array]  # coefficients (u, r) of a chunk, from its D and fit
+
+
 def extend(
     task: Task,
     units: np.ndarray | None = None,
@@ -155,13 +160,20 @@ def extend(
     extension = _mark(first, typical, task)
     looks = [_plain(replace(task.schedule, gamma=0.8))] + [_restart(task.schedule, k) for k in range(_RESTARTS)]
     for look in looks:
-        bad = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
-        # When many fail the basis is wrong, not the columns.
-        if bad.size == 0 or bad.size > max(0.3 * n, 16):
-            break
-        again = _mark(_look(task, units[bad], look, None), typical, task)
-        extension = _merge(extension, again, bad)
-    return extension
+        extension = _look_again(task, units, extension, typical, look, _doubtful(extension.diagnostics, typical, task))
+    for n_subsets in _subsets_needed(typical, task.basis.shape[1]):
+        failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
+        extension = _look_again(task, units, extension, typical, _minimal_subsets(task.schedule, n_subsets), failed)
+    return _mark_unusual(extension, typical, task)
+
+
+def _look_again(
+    task: Task, units: np.ndarray, extension: Extension, typical: float, look: _Look, chosen: np.ndarray
+) -> Extension:
+    """Look at some of the `units` again; when many fail the basis is wrong, not the columns, and looking is in vain."""
+    if chosen.size == 0 or chosen.size > max(0.3 * len(units), 16):
+        return extension
+    return _merge(extension, _mark(_look(task, units[chosen], look, None), typical, task), chosen)
 
 
 def measure(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
@@ -178,8 +190,6 @@ def measure(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
 
 # --------------------------------------------------------------------- one look at some units
 
-_Look = Callable[[Task, Chunk, Array, Array], Array]
-
 
 def _plain(schedule: Schedule, use_start: bool = False) -> _Look:
     def look(task: Task, chunk: Chunk, D: Array, fit: Array) -> Array:
@@ -195,10 +205,45 @@ def _restart(schedule: Schedule, number: int) -> _Look:
     def look(task: Task, chunk: Chunk, D: Array, fit: Array) -> Array:
         xp = array_namespace(D)
         lane = xp.arange(fit.shape[1], dtype=xp.int64, device=device_of(D))
-        start = random_subset_start(D, chunk.value, fit, uniform_at(chunk.units[:, None], lane[None, :], task.seed, _START_STREAM + number), 0.6)
+        start = random_subset_start(
+            D, chunk.value, fit, uniform_at(chunk.units[:, None], lane[None, :], task.seed, _START_STREAM + number), 0.6
+        )
         middle = inlier_quantile(chunk.value - fitted(D, start), fit, 0.6)
         zeta0 = float(xp.max(middle))
         return robust_regression(D, chunk.value, fit, replace(schedule, zeta0=max(zeta0, schedule.floor), gamma=0.7), start)
+
+    return look
+
+
+def _subsets_needed(typical: float, rank: int) -> list[int]:
+    """How many random subsets of `rank` entries, to have one without outliers; nothing if that is hopeless."""
+    share = (0.75 * typical) ** rank  # units that got here have more outliers than most
+    return [int(min(5 / share, _MOST_SUBSETS)) + 1] if share > 1 / _MOST_SUBSETS else []
+
+
+def _minimal_subsets(schedule: Schedule, n_subsets: int) -> _Look:
+    """Solve many random subsets of as many entries as unknowns, and go on from the one that most entries agree with."""
+
+    def look(task: Task, chunk: Chunk, D: Array, fit: Array) -> Array:
+        xp = array_namespace(D)
+        r = D.shape[2]
+        y = chunk.value
+        lane = xp.arange(fit.shape[1], dtype=xp.int64, device=device_of(D))
+        first = xp.arange(fit.shape[0], dtype=xp.int64, device=device_of(D))[:, None] * fit.shape[1]
+        flat_D, flat_y = xp.reshape(D, (-1, r)), xp.reshape(y, (-1,))
+        best = xp.zeros((D.shape[0], r), dtype=D.dtype, device=device_of(D))
+        most = xp.zeros((D.shape[0],), dtype=D.dtype, device=device_of(D))
+        for k in range(n_subsets):
+            stream = _START_STREAM + _RESTARTS + k
+            lot = uniform_at(chunk.units[:, None], lane[None, :], task.seed, stream) + 2 * (1 - xp.astype(fit, xp.float64))
+            place = first + xp.argsort(lot, axis=1)[:, :r]
+            chosen = xp.ones(place.shape, dtype=D.dtype, device=device_of(D))
+            a = solve_normal(take_rows(flat_D, place), gather(flat_y, place), chosen)
+            agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * schedule.floor, D.dtype) * fit, axis=1)
+            better = agree > most
+            most = xp.where(better, agree, most)
+            best = xp.where(better[:, None], a, best)
+        return robust_regression(D, y, fit, replace(schedule, zeta0=10 * schedule.floor, gamma=0.7), best)
 
     return look
 
@@ -257,12 +302,45 @@ def _typical_share(d: UnitDiagnostics) -> float:
     return float(np.median(d.n_inliers[enough] / d.n_obs[enough])) if enough.any() else 1.0
 
 
+def _doubtful(d: UnitDiagnostics, typical: float, task: Task) -> np.ndarray:
+    """Units whose solution may be a wrong one: fewer inliers than chance leaves them at the usual share, or inliers that
+    spread wider than the noise."""
+    unusual = _thin(d, typical, 2.5) | _wide(d, task, 4)
+    return np.flatnonzero((d.status == TOO_FEW_INLIERS) | ((d.status == OK) & unusual))
+
+
+def _thin(d: UnitDiagnostics, typical: float, deviations: float) -> np.ndarray:
+    """Whether a unit has fewer inliers than the usual share leaves by chance."""
+    typical = min(typical, 0.95)  # without outliers the share has hardly any chance in it
+    return d.n_inliers < typical * d.n_obs - deviations * np.sqrt(typical * (1 - typical) * d.n_obs)
+
+
+def _wide(d: UnitDiagnostics, task: Task, deviations: float) -> np.ndarray:
+    """Whether a unit's inliers spread wider than the noise, or the usual unit, does by chance."""
+    dof = np.maximum(d.n_inliers - task.basis.shape[1], 1)
+    usual = max(task.schedule.floor / FLOOR_SIGMAS, float(np.median(d.spread)))
+    return d.spread > usual * (1 + deviations / np.sqrt(2 * dof))
+
+
 def _mark(extension: Extension, typical: float, task: Task) -> Extension:
     """Mark units whose inliers are too few: fewer than rank + 2, or half of the usual share."""
     d = extension.diagnostics
     least = np.maximum(task.basis.shape[1] + 2, 0.5 * typical * d.n_obs)
     status = np.where((d.status != TOO_FEW_OBSERVATIONS) & (d.n_inliers < least), TOO_FEW_INLIERS, d.status).astype(np.int8)
     return replace(extension, diagnostics=replace(d, status=status))
+
+
+def _mark_unusual(extension: Extension, typical: float, task: Task) -> Extension:
+    """After all looks, with noise: an unusual unit is believed only if its inliers outnumber its unknowns by far.
+
+    Without noise even a few exact agreements cannot be chance, and nothing is to be doubted.
+    """
+    d = extension.diagnostics
+    if task.schedule.floor < 1e-4 * task.schedule.zeta0:
+        return extension
+    unusual = _thin(d, typical, 4.5) | (_thin(d, typical, 2.5) & _wide(d, task, 5))
+    doubt = (d.status == OK) & unusual & (d.n_inliers < 10 * task.basis.shape[1])
+    return replace(extension, diagnostics=replace(d, status=np.where(doubt, TOO_FEW_INLIERS, d.status).astype(np.int8)))
 
 
 def _merge(old: Extension, new: Extension, units: np.ndarray) -> Extension:

@@ -30,7 +30,7 @@ class Grid(Protocol):
         the residual with the former outliers taken out (the numerator of e_k), and the number of outliers.
         """
 
-    def inlying(self, left: Array, V: Array, zeta: Array) -> tuple[Any, Array, Array]:
+    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[Any, Array, Array]:
         """Unweighted inlying residuals, and the number of inliers of each row and each column."""
 
     def mul(self, G: Any, Q: Array) -> Array:
@@ -111,7 +111,7 @@ class DenseGrid:
             S_new.append(outlying)
         return G, S_new, _total(xp, square), _total(xp, count)
 
-    def inlying(self, left: Array, V: Array, zeta: Array) -> tuple[Any, Array, Array]:
+    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[Any, Array, Array]:
         xp = array_namespace(left)
         kept, by_row, by_col = [], [], []
         for k, start, stop in self._panels():
@@ -193,7 +193,7 @@ class PaddedGrid:
             S_new.append(outlying)
         return G, S_new, _total(xp, square), _total(xp, count)
 
-    def inlying(self, left: Array, V: Array, zeta: Array) -> tuple[Any, Array, Array]:
+    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[Any, Array, Array]:
         xp = array_namespace(left)
         kept, inliers = [], []
         for units, index, value, _, fit in self.by_row:
@@ -206,9 +206,7 @@ class PaddedGrid:
 
     def mul(self, G: Any, Q: Array) -> Array:
         xp = array_namespace(Q)
-        parts = [
-            _row_sums(panel, take_rows(Q, index)) for panel, (_, index, _, _, _) in zip(G, self.by_row, strict=True)
-        ]
+        parts = [_row_sums(panel, take_rows(Q, index)) for panel, (_, index, _, _, _) in zip(G, self.by_row, strict=True)]
         return xp.take(xp.concat(parts), self.row_order, axis=0)
 
     def rmul(self, G: Any, P: Array) -> Array:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, device_of, gather, is_array, to_numpy
+from .backend import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
 from .block import Block
 from .errors import check_choice
 
@@ -20,14 +21,28 @@ def index_vector(name: str, index: Any, size: int) -> np.ndarray:
         raise ValueError(f"{name} is empty: at least one index is needed")
     if index.dtype.kind not in "iu":
         raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
-    index = index.astype(np.int64)
     if index.min() < 0 or index.max() >= size:
         bad = index[(index < 0) | (index >= size)][0]
         raise ValueError(f"{name} must lie in 0..{size - 1}, got {bad}")
+    index = index.astype(np.int64)
     unique, counts = np.unique(index, return_counts=True)
     if unique.size != index.size:
-        raise ValueError(f"{name} must not repeat an index, got {unique[counts > 1][0]} {counts.max()} times")
+        k = np.argmax(counts)
+        raise ValueError(f"{name} must not repeat an index, got {unique[k]} {counts[k]} times")
     return index
+
+
+def refuse_masked(name: str, Y: Any) -> None:
+    """A NumPy masked array would pass for a plain one, with the numbers under its mask."""
+    if isinstance(Y, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be a plain array, got a masked one; pass {name}.astype(float).filled(numpy.nan)")
+
+
+def check_same_place(name: str, array: Array, other_name: str, other: Array) -> None:
+    """Refuse arrays of two namespaces or devices, which no operation could combine."""
+    found, wanted = (f"{array_namespace(x).__name__.removeprefix('array_api_compat.')} on {device_name(x)}" for x in (array, other))
+    if found != wanted:
+        raise TypeError(f"{name} must be an array of the same library and device as {other_name} ({wanted}), got {found}")
 
 
 def float_values(name: str, values: Array) -> Array:
@@ -44,15 +59,14 @@ def float_values(name: str, values: Array) -> Array:
     return values
 
 
-def check_finite(name: str, values: Array, where: str = "") -> None:
-    """Refuse NaN and inf among observations."""
+def check_finite(name: str, values: Array, place: Callable[[int], Any] = lambda k: k) -> None:
+    """Refuse NaN and inf among observations; ``place(k)`` is where the user finds number k of them."""
     xp = array_namespace(values)
     finite = xp.isfinite(values)
     if not bool(xp.all(finite)):
         first = int(xp.argmin(xp.astype(finite, xp.int8)))
-        count = int(xp.sum(xp.astype(~finite, xp.int64)))
         raise ValueError(
-            f"{name} holds {count} observations that are NaN or inf (the first is number {first}{where}); "
+            f"{name} must be finite where it is observed, got {float(values[first])} at {place(first)}; "
             "leave missing entries out of the observations"
         )
 
@@ -96,7 +110,7 @@ def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -
         i, j = divmod(int(key[k]), n_cols)
         raise ValueError(
             f"entry ({i}, {j}) was observed with different values, {float(sorted_value[k]):g} and {float(sorted_value[k + 1]):g}; "
-            "pass duplicates='mean' or duplicates='median' to combine them"
+            "combine them first (from_triplets, from_sparse and from_blocks take duplicates='mean' or 'median')"
         )
     return _combine(order, same, sorted_value, duplicates)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .backend import array_namespace, asarray_on, quantile_abs, take_rows, to_numpy
+from .backend import Array, array_namespace, quantile_abs, take_rows, to_numpy
 from .core import Core, CoreData, residuals
 from .describe import CORE_PER_RANK
 from .extend import Extension, UnitDiagnostics
@@ -85,16 +85,21 @@ def judge_core(checked: CheckedCore, data: CoreData, evidence: Evidence, accurac
         "needed: observe more, choose more rows and columns, or ask for a smaller rank"
     )
     slack = max(0.05, 4 * (0.25 / max(evidence.n_held, 1)) ** 0.5)
-    if 0 < evidence.supported < r and evidence.unexplained < 0.8:
+    lost = checked.n_undetermined > 0.3 * (len(checked.rows.status) + len(checked.cols.status))
+    overfit = evidence.held_share < evidence.fit_share - slack
+    unproven = evidence.supported == 0 and evidence.n_held >= _LEAST_HELD
+    unexplained = evidence.unexplained > 0.8 or unproven
+    detail = f"{evidence.held_share:.0%} of the held-out entries agree with it, but {evidence.fit_share:.0%} of the fitted ones"
+    if (overfit or lost or unexplained) and per_row < 0.9 * CORE_PER_RANK * r:
+        return Verdict(False, "too few observations", f"No rank-{r} matrix is confirmed by the held-out entries: {few}.")
+    if 0 < evidence.supported < r and not unexplained:
         return Verdict(
             False,
             "rank too large",
-            f"rank {r} is too large: the held-out entries confirm only {evidence.supported} components; ask for rank "
-            f"{evidence.supported} or rank='auto'",
+            f"Rank {r} is too large: the held-out entries confirm only {evidence.supported} components; ask for rank "
+            f"{evidence.supported} or rank='auto'.",
         )
-    if evidence.unexplained > 0.8 or (evidence.supported == 0 and evidence.n_held >= _LEAST_HELD):
-        if per_row < 0.8 * CORE_PER_RANK * r:
-            return Verdict(False, "too few observations", f"No rank-{r} matrix explains the held-out entries: {few}.")
+    if unexplained or lost:
         return Verdict(
             False,
             "unexplained",
@@ -102,21 +107,18 @@ def judge_core(checked: CheckedCore, data: CoreData, evidence: Evidence, accurac
             "too many of the observations are outliers (about half is the most that can be told apart), or the data are "
             "noise, or the rank is far too small; try another rank or rank='auto', and look at the data.",
         )
-    if evidence.held_share < evidence.fit_share - slack:
-        detail = f"{evidence.held_share:.0%} of the held-out entries agree with it, but {evidence.fit_share:.0%} of the fitted ones"
-        if per_row < CORE_PER_RANK * r:
-            return Verdict(False, "too few observations", f"The solution is fitted to chance ({detail}): {few}.")
-        return Verdict(
-            False,
-            "overfit",
-            f"The solution is fitted to chance ({detail}): the rank may be wrong, there may be too many outliers, or the "
-            f"threshold decayed too fast (gamma={gamma:g}; nearer to 1 is slower and safer).",
-        )
     if evidence.missing > 0.1 * accuracy:
         return Verdict(
             False,
             "rank too small",
             f"Rank {r} is too small: structure beyond it is left in the residuals; ask for a larger rank or rank='auto'.",
+        )
+    if overfit:
+        return Verdict(
+            False,
+            "overfit",
+            f"The solution is fitted to chance ({detail}): the rank may be wrong, there may be too many outliers, or the "
+            f"threshold decayed too fast (gamma={gamma:g}; nearer to 1 is slower and safer).",
         )
     if not core.stopped:
         return Verdict(
@@ -146,33 +148,42 @@ def judge_result(
     """The verdict on everything."""
     if not core_verdict.ok and core_verdict.cause != "undetermined":
         return core_verdict
+    problems = _held_out_problems(extensions, schedule)
+    if expected_error > accuracy:
+        text = (
+            "The iteration settled, but noise, or outliers too many or too small to tell from it, limits the accuracy to "
+            f"about {expected_error:.1%} (accuracy={accuracy:g} was asked for): observe more, or pass a larger accuracy if "
+            "that is good enough."
+        )
+        problems.append(("noise", text))
     if len(columns.undetermined) or len(rows.undetermined):
-        return Verdict(False, "undetermined", _undetermined_text(rows, columns, ""))
+        rest = "" if problems else ", the rest is confirmed"
+        problems.append(("undetermined", _undetermined_text(rows, columns, "", rest)))
+    if problems:
+        return Verdict(False, problems[0][0], " ".join(text for _, text in problems))
+    return Verdict(True, "", f"Converged; the error expected from what is left in the residuals is {expected_error:.1e}.")
+
+
+def _held_out_problems(extensions: tuple[Extension, Extension], schedule: Schedule) -> list[tuple[str, str]]:
+    """Whether the held-out entries outside of the core agree as well as the fitted ones."""
+    problems = []
     for name, extension in zip(("columns", "rows"), extensions, strict=True):
-        n_held = int(extension.held.shape[0])
-        d = extension.diagnostics
+        n_held, d = int(extension.held.shape[0]), extension.diagnostics
         if n_held < _LEAST_HELD:
             continue
         held_share = _share_below(extension.held, schedule.floor)
         fit_share = float(d.n_inliers.sum() / max(d.n_obs.sum(), 1))
         if held_share < fit_share - max(0.05, 4 * (0.25 / n_held) ** 0.5):
-            return Verdict(
-                False,
-                "too few observations",
+            text = (
                 f"The {name} outside of the core are fitted to chance ({held_share:.0%} of their held-out entries agree, "
-                f"{fit_share:.0%} of the fitted ones): too few observations per {name[:-1]} (median {np.median(d.n_obs):.0f}).",
+                f"{fit_share:.0%} of the fitted ones): too few observations per {name[:-1]} "
+                f"(median {np.median(d.n_obs):.0f})."
             )
-    if expected_error > accuracy:
-        return Verdict(
-            False,
-            "noise",
-            f"The iteration settled, but noise, or outliers too many or too small to tell from it, limits the accuracy to about {expected_error:.1%} "
-            f"(accuracy={accuracy:g} was asked for): observe more, or pass a larger accuracy if that is good enough.",
-        )
-    return Verdict(True, "", f"Converged; the error expected from what is left in the residuals is {expected_error:.1e}.")
+            problems.append(("too few observations", text))
+    return problems
 
 
-def _undetermined_text(rows: UnitDiagnostics, columns: UnitDiagnostics, where: str) -> str:
+def _undetermined_text(rows: UnitDiagnostics, columns: UnitDiagnostics, where: str, rest: str = "") -> str:
     parts = []
     for name, d in (("columns", columns), ("rows", rows)):
         if len(d.undetermined):
@@ -180,30 +191,37 @@ def _undetermined_text(rows: UnitDiagnostics, columns: UnitDiagnostics, where: s
             parts.append(f"{len(d.undetermined):,} of {len(d.status):,} {name} (the first is {d.undetermined[0]}; {reasons})")
     place = f" {where}" if where else ""
     return (
-        f"Not everything{place} could be determined: {' and '.join(parts)}. They are NaN in the result, the rest is confirmed; "
+        f"Not everything{place} could be determined: {' and '.join(parts)}. They are NaN in the result{rest}; "
         "observe more of them, or leave them out."
     )
 
 
-def _share_below(residual: object, floor: float) -> float:
+def _share_below(residual: Array, floor: float) -> float:
     values = to_numpy(residual)
     return float((np.abs(values) < floor).mean()) if values.size else 1.0
 
 
-def _supported(core: Core, data: CoreData, held: object) -> int:
+def _supported(core: Core, data: CoreData, held: Array) -> int:
     """Components whose part in the held-out entries is really there.
 
-    The regression of what remains without component k on component k, clipped against outliers, has slope 1 for a true
-    component and about 0 for one that fits noise, or a few outliers of one row.
+    For each component: its product with the truth on held-out entries (clipped against outliers), over its square on
+    fitted ones. That is 1 for a true component. It is about 0 for one that fits noise, and for one that fits the
+    outliers of a single row, which is large only where the fit looked.
     """
-    i, j, _ = data.held
     xp = array_namespace(held)
-    part = take_rows(core.W * core.s, i) * take_rows(core.V, j)
+    part = _parts(core, data.held)
+    fitted = _parts(core, data.sample)
     bound = xp.abs(part) + 3 * core.sigma
-    clipped = xp.minimum(xp.maximum(asarray_on(held, part)[:, None] + xp.zeros_like(part), -bound), bound)
-    square = xp.sum(part * part, axis=0)
-    slope = 1 + xp.sum(part * clipped, axis=0) / xp.where(square > 0, square, xp.ones_like(square))
-    return int(np.sum((to_numpy(slope) > 0.5) & (to_numpy(square) > 0)))
+    clipped = xp.minimum(xp.maximum(held[:, None] + xp.zeros_like(part), -bound), bound)
+    found = xp.mean(part * (part + clipped), axis=0)
+    claimed = xp.mean(fitted * fitted, axis=0)
+    return int(np.sum(to_numpy(found) > 0.5 * to_numpy(claimed)))
+
+
+def _parts(core: Core, entries: tuple[Array, Array, Array]) -> Array:
+    """What each singular component contributes to some entries (n, r)."""
+    i, j, _ = entries
+    return take_rows(core.W * core.s, i) * take_rows(core.V, j)
 
 
 def _missing(data: CoreData, core: Core, schedule: Schedule, seed: int) -> float:
@@ -211,7 +229,7 @@ def _missing(data: CoreData, core: Core, schedule: Schedule, seed: int) -> float
     left = core.W * core.s
     xp = array_namespace(left)
     grid = data.grid
-    kept, _, _ = grid.inlying(left, core.V, xp.asarray(schedule.floor, dtype=left.dtype))
+    kept, _, _ = grid.inlying(left, core.V, schedule.floor)
     m, n = grid.shape
     start = random_start(n, min(4, m, n), left, seed)
     _, s, _ = subspace_svd(lambda X: grid.mul(kept, X), lambda X: grid.rmul(kept, X), start, 1, steps=6)

@@ -14,7 +14,18 @@ import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, quantile_abs, take_rows
 from .block import load_chunk
-from .core import Core, CoreData, CoreOptions, CoreStep, IterationState, change_of, iterate_core, residuals, robust_sigma
+from .core import (
+    Core,
+    CoreData,
+    CoreOptions,
+    CoreStep,
+    IterationState,
+    change_of,
+    dof_share,
+    iterate_core,
+    residuals,
+    robust_sigma,
+)
 from .extend import Task
 from .regress import fitted
 
@@ -115,7 +126,9 @@ def solve_paper(
         stopped = history[-1].error <= options.tol
     W, s, V = step.factors
     sample = residuals(W * s, V, data.sample)
-    core = Core(W, s, V, stopped, history, robust_sigma(sample, 5 * quantile_abs(sample)), float(step.threshold))
+    core = Core(
+        W, s, V, stopped, history, robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank)), float(step.threshold)
+    )
     return core, (_gather_coefficients(sides[0], runners[0]), _gather_coefficients(sides[1], runners[1]))
 
 

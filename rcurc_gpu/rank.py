@@ -21,16 +21,53 @@ class RankCurve:
         The ranks that were tried, ascending.
     errors : list of float
         Lower quartile of the held-out residuals over that of the observations.
+    supported : list of int
+        How many singular components the held-out entries confirm at each rank.
     chosen : int
     """
 
     ranks: list[int]
     errors: list[float]
+    supported: list[int]
     chosen: int
 
 
+class _Search:
+    """Solves each rank once."""
+
+    def __init__(self, evaluate: Callable[[int], Evidence]) -> None:
+        self.evaluate, self.seen = evaluate, {}  # type: ignore[var-annotated]
+
+    def __call__(self, rank: int) -> Evidence:
+        if rank not in self.seen:
+            self.seen[rank] = self.evaluate(rank)
+            # components that nothing confirms: the rank is at most the number of the others
+            if 0 < self.seen[rank].supported < rank:
+                self(self.seen[rank].supported)
+        return self.seen[rank]
+
+    def sound(self, rank: int) -> bool:
+        """Whether every component is confirmed."""
+        return self(rank).supported >= rank
+
+    def error(self, rank: int) -> float:
+        return max(self(rank).unexplained, _NUMERICALLY_ZERO)
+
+    def candidates(self) -> list[int]:
+        """Ranks that were tried and are sound; all of them if none is."""
+        return sorted(k for k in self.seen if self.sound(k)) or sorted(self.seen)
+
+    def exact(self) -> bool:
+        return any(self.error(k) <= _NUMERICALLY_ZERO and self.sound(k) for k in self.seen)
+
+    def best(self) -> int:
+        """The smallest sound rank that is as good as any."""
+        least = min(self.error(k) for k in self.candidates())
+        return min(k for k in self.candidates() if self.error(k) <= least / _WORTH)
+
+
 def choose_rank(evaluate: Callable[[int], Evidence], largest: int) -> RankCurve:
-    """Double the rank until the held-out entries stop gaining, then bisect.
+    """Double the rank while the held-out entries confirm it, then bisect.
 
     Parameters
     ----------
@@ -39,51 +76,27 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int) -> RankCurve:
     largest : int
         No rank above this is tried.
     """
-    seen: dict[int, float] = {}
-
-    def error(rank: int) -> float:
-        if rank not in seen:
-            evidence = evaluate(rank)
-            seen[rank] = max(evidence.unexplained, _NUMERICALLY_ZERO)
-            # components that nothing confirms: the rank is at most the number of the others
-            if 0 < evidence.supported < rank:
-                seen[rank] = max(seen[rank], 1.0)
-                error(evidence.supported)
-        return seen[rank]
-
-    low, rank, worse = 1, 1, 0
-    best = error(1)
-    while rank < largest and best > _NUMERICALLY_ZERO and worse < 2:
+    search = _Search(evaluate)
+    rank, failed = 1, 0
+    while not search.exact():
+        # At a small rank nothing may be confirmed although a larger one explains everything: go on a little.
+        failed = 0 if search.sound(rank) else failed + 1
+        if rank == largest or (failed >= 2 and rank >= 16) or (failed and search.error(search.best()) < 0.8):
+            break
         rank = min(2 * rank, largest)
-        now = error(rank)
-        worse = 0 if now < _WORTH * best else worse + 1
-        if now < best:
-            low, best = rank, now
-    # the smallest rank that is as good as the best, between the last clearly worse one and the best
-    best = min(seen.values())
-    high = min(k for k, e in seen.items() if e <= best / _WORTH)
-    low = max((k for k in seen if k < high), default=high)
-    above = min((k for k in seen if k > high), default=high)
-    if best > _NUMERICALLY_ZERO and above > high + 1:
-        low, high = _climb(error, high, above)
-    while high - low > 1:
-        middle = (low + high) // 2
-        if error(middle) <= error(high) / _WORTH:
-            high = middle
-        else:
-            low = middle
-    best = min(seen.values())
-    chosen = min(k for k, e in seen.items() if e <= best / _WORTH)
-    ranks = sorted(seen)
-    return RankCurve(ranks, [seen[k] for k in ranks], chosen)
+        search(rank)
+    if not search.exact():
+        _bisect(search, lambda k: search.sound(k))  # the largest rank that is confirmed
+        _bisect(search, lambda k: search.error(k) > search.error(search.best()) / _WORTH)  # the smallest that is good enough
+    ranks = sorted(search.seen)
+    return RankCurve(ranks, [search.error(k) for k in ranks], [search.seen[k].supported for k in ranks], search.best())
 
 
-def _climb(error: Callable[[int], float], high: int, above: int) -> tuple[int, int]:
-    """The best rank may lie between two powers of two: walk up from `high` by halving steps."""
-    low = high
-    step = (above - high) // 2
-    while step >= 1:
-        if high + step < above and error(high + step) < _WORTH * error(high):
-            low, high = high, high + step
-        step //= 2
-    return low, high
+def _bisect(search: _Search, below: Callable[[int], bool]) -> None:
+    """Try ranks until the edge of `below`, true for small ranks, is found between two neighbours."""
+    while not search.exact():
+        low = max((k for k in search.seen if below(k)), default=None)
+        high = min((k for k in search.seen if low is not None and k > low), default=None)
+        if low is None or high is None or high - low <= 1:
+            break
+        search((low + high) // 2)

@@ -138,4 +138,3 @@ def _put_rows(M: Array, rows: Array, values: Array) -> Array:
 
 def _put_cols(M: Array, cols: Array, values: Array) -> Array:
     return _put_rows(M.T, cols, values.T).T
-

@@ -64,7 +64,9 @@ def sweep(
         transposed: bool,
     ) -> Extension:
         usable = asarray_on((status == OK).astype(np.float64), basis, basis.dtype)
-        task = Task(block, _without_nan(basis), usable, *names, transposed, holdout, seed, fixed, chunk_bytes, start=_without_nan(start))
+        task = Task(
+            block, _without_nan(basis), usable, *names, transposed, holdout, seed, fixed, chunk_bytes, start=_without_nan(start)
+        )
         return extend(task, units, typical_share=0.0)
 
     chosen = _take(factors.left, rows)
@@ -77,8 +79,18 @@ def sweep(
     new_cols = run(samples.r_block, core_left, factors.rows.status[rows], other_cols, (all_cols, rows), factors.right, True)
     new_rows = run(samples.c_block, core_right, factors.cols.status[cols], other_rows, (all_rows, cols), factors.left, False)
     return Factors(
-        join_units(core_left, _keep_undetermined(new_rows.coefficients, _take(factors.left, other_rows), factors.rows.status[other_rows]), rows, n1),
-        join_units(core_right, _keep_undetermined(new_cols.coefficients, _take(factors.right, other_cols), factors.cols.status[other_cols]), cols, n2),
+        join_units(
+            core_left,
+            _keep_undetermined(new_rows.coefficients, _take(factors.left, other_rows), factors.rows.status[other_rows]),
+            rows,
+            n1,
+        ),
+        join_units(
+            core_right,
+            _keep_undetermined(new_cols.coefficients, _take(factors.right, other_cols), factors.cols.status[other_cols]),
+            cols,
+            n2,
+        ),
         factors.rows,
         factors.cols,
         (new_cols, new_rows),

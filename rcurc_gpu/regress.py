@@ -53,38 +53,39 @@ def robust_regression(D: Array, y: Array, fit: Array, schedule: Schedule, start:
     xp = array_namespace(D)
     u, _, r = D.shape
     device = device_of(D)
-    a = xp.zeros((u, r), dtype=D.dtype, device=device) if start is None else start
     zeta = xp.full((u,), schedule.zeta0, dtype=D.dtype, device=device)
+    floor = xp.asarray(schedule.floor, dtype=D.dtype, device=device)
     counts = xp.sum(fit, axis=1)
     active = xp.arange(u, dtype=xp.int64, device=device)  # units still in the rectangle
-    done_parts: list[tuple[Array, Array]] = []
+    finished: list[tuple[Array, Array]] = []
     keep = xp.zeros_like(fit)
+    residual = y if start is None else y - fitted(D, start)
     for _ in range(_MAX_STEPS):
         last = keep
-        keep = xp.astype(xp.abs(y - fitted(D, a)) < zeta[:, None], D.dtype) * fit
+        keep = xp.astype(xp.abs(residual) < zeta[:, None], D.dtype) * fit
         a = solve_normal(D, y, keep)
+        residual = y - fitted(D, a)
         n_in = xp.sum(keep, axis=1)
-        left_over = (y - fitted(D, a)) * keep
-        spread = xp.sqrt(xp.sum(left_over * left_over, axis=1) / xp.maximum(n_in - r, xp.ones_like(n_in)))
+        inlying = residual * keep
+        spread = xp.sqrt(xp.sum(inlying * inlying, axis=1) / xp.maximum(n_in - r, xp.ones_like(n_in)))
         # Inliers that agree to far below the threshold are the solution: go to their spread at once. Not with few of
         # them: r + 1 points always nearly agree.
         trust = (n_in >= 2 * r) & (n_in >= 0.5 * counts)
         lower = schedule.gamma * zeta
-        at_floor = zeta <= schedule.floor
-        zeta = xp.where(trust, xp.minimum(lower, _TIGHT * spread), lower)
-        zeta = xp.maximum(zeta, xp.asarray(schedule.floor, dtype=D.dtype, device=device))
-        done = at_floor & (xp.sum(xp.abs(keep - last), axis=1) == 0)
+        done = (zeta <= floor) & (xp.sum(xp.abs(keep - last), axis=1) == 0)
+        zeta = xp.maximum(xp.where(trust, xp.minimum(lower, _TIGHT * spread), lower), floor)
         n_done = int(xp.sum(xp.astype(done, xp.int64)))
         if n_done == done.shape[0]:
             break
         if 2 * n_done > done.shape[0]:  # go on with the others only
-            done_parts.append((active[done], a[done, :]))
-            rest = ~done
-            active, a, zeta, counts = active[rest], a[rest, :], zeta[rest], counts[rest]
-            D, y, fit, keep = D[rest, :, :], y[rest, :], fit[rest, :], keep[rest, :]
-    where = xp.concat([*(part[0] for part in done_parts), active])
-    values = xp.concat([*(part[1] for part in done_parts), a])
-    return xp.take(values, xp.argsort(where), axis=0)
+            out, rest = xp.nonzero(done)[0], xp.nonzero(~done)[0]
+            finished.append((gather(active, out), xp.take(a, out, axis=0)))
+            active, a, zeta, counts, D, y, fit, keep, residual = (
+                xp.take(x, rest, axis=0) for x in (active, a, zeta, counts, D, y, fit, keep, residual)
+            )
+    units = xp.concat([*(part[0] for part in finished), active])
+    values = xp.concat([*(part[1] for part in finished), a])
+    return xp.take(values, xp.argsort(units), axis=0)
 
 
 def fitted(D: Array, a: Array) -> Array:

@@ -71,9 +71,8 @@ def check_core(
 
 def _count(data: CoreData, core: Core, schedule: Schedule) -> tuple[UnitDiagnostics, UnitDiagnostics, float]:
     left = core.W * core.s
-    xp = array_namespace(left)
-    _, in_rows, in_cols = data.grid.inlying(left, core.V, xp.asarray(schedule.floor, dtype=left.dtype))
-    _, all_rows, all_cols = data.grid.inlying(left, core.V, xp.asarray(float("inf"), dtype=left.dtype))
+    _, in_rows, in_cols = data.grid.inlying(left, core.V, schedule.floor)
+    _, all_rows, all_cols = data.grid.inlying(left, core.V, float("inf"))
     host = [to_numpy(x).astype(np.int64) for x in (in_rows, all_rows, in_cols, all_cols)]
     typical = float(np.median(host[0] / np.maximum(host[1], 1)))
     m, n = data.grid.shape

@@ -12,7 +12,7 @@ from .block import Block
 from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix, blank_rows
 from .extend import OK, Task, UnitDiagnostics, extend
-from .ingest import block_from_entries, check_finite, float_values
+from .ingest import block_from_entries, check_finite, check_same_place, float_values, refuse_masked, resolve_duplicates
 from .rank import RankCurve
 from .regress import Schedule
 from .samples import CrossSamples, _check_mask, _compress
@@ -183,24 +183,35 @@ class Result:
 
 def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_last: bool) -> Block:
     """New units as a block; `units_last` if they are the columns of `Y`."""
+    xp = array_namespace(like)
     if hasattr(Y, "tocoo"):
+        if mask is not None:
+            raise TypeError(f"mask must be None where {name} is a sparse matrix: its stored entries are the observations")
         coo = Y.tocoo()
         unit, index = (coo.col, coo.row) if units_last else (coo.row, coo.col)
         found = Y.shape[0] if units_last else Y.shape[1]
         _check_length(name, found, length, units_last)
         value = asarray_on(float_values(name, coo.data), like, like.dtype)
-        check_finite(name, value)
-        return block_from_entries(asarray_on(unit, like), asarray_on(index, like), value, Y.shape[1 if units_last else 0], length)
+        check_finite(name, value, lambda k: (int(coo.row[k]), int(coo.col[k])))
+        unit, index = (asarray_on(x, like, xp.int64) for x in (unit, index))
+        key = index * Y.shape[1] + unit if units_last else unit * Y.shape[1] + index
+        value = resolve_duplicates(key, value, Y.shape[1], "error")
+        return block_from_entries(unit, index, value, Y.shape[1 if units_last else 0], length)
+    refuse_masked(name, Y)
     Y = Y if is_array(Y) else asarray_on(np.asarray(Y), like)
+    check_same_place(name, Y, "the recovered matrix", like)
     if Y.ndim != 2:
         raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")
     mask = _check_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
     if units_last:
         Y, mask = Y.T, None if mask is None else mask.T
     _check_length(name, Y.shape[1], length, units_last)
-    xp = array_namespace(Y, like)
     Y = xp.astype(float_values(name, Y), like.dtype)
-    return _compress(name, lambda a, b: (Y[a:b, :], None if mask is None else mask[a:b, :]), Y.shape[0], length)
+
+    def read(start: int, stop: int) -> tuple[Array, Array | None]:
+        return Y[start:stop, :], None if mask is None else mask[start:stop, :]
+
+    return _compress(name, read, Y.shape[0], length, lambda unit, k: (k, unit) if units_last else (unit, k))
 
 
 def _check_length(name: str, found: int, length: int, units_last: bool) -> None:

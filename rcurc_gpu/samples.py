@@ -28,10 +28,12 @@ from .errors import check_choice, check_shape
 from .ingest import (
     block_from_entries,
     check_finite,
+    check_same_place,
     choose_cross,
     float_values,
     index_vector,
     positions_in,
+    refuse_masked,
     resolve_duplicates,
 )
 
@@ -112,6 +114,9 @@ class CrossSamples:
         CrossSamples
             With arrays of the type of `Y`.
         """
+        if hasattr(Y, "tocoo"):
+            raise TypeError("Y must be a dense array, got a sparse matrix; use CrossSamples.from_sparse")
+        refuse_masked("Y", Y)
         Y = Y if is_array(Y) else np.asarray(Y)
         if Y.ndim != 2:
             raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
@@ -130,8 +135,8 @@ class CrossSamples:
             piece = xp.take(xp.asarray(Y[start:stop, :]), take_cols, axis=1)
             return piece, None if mask_cols is None else mask_cols[start:stop, :]
 
-        r_block = _compress("Y[rows, :]", read_r, n2, len(rows))
-        c_block = _compress("Y[:, cols]", read_c, n1, len(cols))
+        r_block = _compress("Y", read_r, n2, len(rows), lambda unit, position: (int(rows[position]), unit))
+        c_block = _compress("Y", read_c, n1, len(cols), lambda unit, position: (unit, int(cols[position])))
         return cls(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
 
     @classmethod
@@ -200,8 +205,8 @@ class CrossSamples:
                 f"got R {tuple(R.shape)} and C {tuple(C.shape)}"
             )
         value_r, value_c = float_values("R", r.data), float_values("C", c.data)
-        check_finite("R", value_r)
-        check_finite("C", value_c)
+        check_finite("R", value_r, lambda k: (int(r.row[k]), int(r.col[k])))
+        check_finite("C", value_c, lambda k: (int(c.row[k]), int(c.col[k])))
         xp = array_namespace(value_r, value_c)
         i_r, j_c = gather(asarray_on(rows, value_r), r.row), gather(asarray_on(cols, value_c), c.col)
         j_r, i_c = xp.astype(r.col, xp.int64), xp.astype(c.row, xp.int64)
@@ -287,11 +292,15 @@ class CrossSamples:
         else:
             first = xp.ones(key.shape, dtype=xp.bool, device=device_of(key))
             both = ~first
-        code = xp.where(both, xp.asarray(3, dtype=xp.int8), xp.where(from_r, xp.asarray(1, dtype=xp.int8), xp.asarray(2, dtype=xp.int8)))
+        # 1 for R only, 2 for C only, 3 for both
+        code = xp.where(both, xp.full_like(order, 3), 2 - xp.astype(from_r, order.dtype))
+        code = xp.astype(code, xp.int8)
         value = gather(xp.concat([by_r.value, by_c.value]), order)
         key, value, code = key[first], value[first], code[first]
         edges = xp.arange(len(self.rows) + 1, dtype=xp.int64, device=device_of(key)) * width
         block = Block(xp.astype(xp.searchsorted(key, edges), xp.int64), xp.astype(key % width, xp.int32), value, width)
+        for array in (block.indptr, block.index, block.value, code):
+            _freeze(array)
         return Intersection(block, code)
 
     def describe(self, rank: int | None = None) -> str:
@@ -327,7 +336,8 @@ class CrossSamples:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CrossSamples:
         """Read what `save` wrote, as NumPy arrays."""
-        a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", "r_indptr", "c_value"))
+        parts = [f"{name}_{part}" for name in "rc" for part in ("indptr", "index", "value")]
+        a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", *parts))
         r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
         c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
         return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))
@@ -342,7 +352,8 @@ def _check_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array
     if mask is None:
         return None
     mask = mask if is_array(mask) else asarray_on(np.asarray(mask), Y)
-    xp = array_namespace(Y, mask)
+    check_same_place(name, mask, "Y", Y)
+    xp = array_namespace(Y)
     if tuple(mask.shape) != shape:
         raise ValueError(f"{name} must have shape {shape}, got {tuple(mask.shape)}")
     if not xp.isdtype(mask.dtype, "bool"):
@@ -350,11 +361,18 @@ def _check_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array
     return mask
 
 
-def _compress(name: str, read: Callable[[int, int], tuple[Array, Array | None]], n_units: int, length: int) -> Block:
-    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length)."""
+def _compress(
+    name: str,
+    read: Callable[[int, int], tuple[Array, Array | None]],
+    n_units: int,
+    length: int,
+    place: Callable[[int, int], tuple[int, int]],
+) -> Block:
+    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
+    ``place(unit, position)`` is where the user knows an entry."""
     step = max(_READ_BYTES // (8 * length), 1)
     counts, index, value = [], [], []
-    for start in range(0, n_units, step):
+    for start in range(0, max(n_units, 1), step):
         dense, mask = read(start, min(start + step, n_units))
         xp = array_namespace(dense)
         values = float_values(name, dense)
@@ -362,7 +380,7 @@ def _compress(name: str, read: Callable[[int, int], tuple[Array, Array | None]],
             mask = ~xp.isnan(values)
         unit, position = xp.nonzero(mask)
         seen = gather(xp.reshape(values, (-1,)), unit * length + position)
-        check_finite(name, seen)
+        check_finite(name, seen, lambda k, u=unit, p=position, start=start: place(start + int(u[k]), int(p[k])))
         counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
         index.append(xp.astype(position, xp.int32))
         value.append(seen)
@@ -373,16 +391,16 @@ def _compress(name: str, read: Callable[[int, int], tuple[Array, Array | None]],
 
 
 def _triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
-    index = index if is_array(index) else np.asarray(index)
-    xp = array_namespace(values, index)
+    index = index if is_array(index) else asarray_on(np.asarray(index), values)
+    check_same_place(name, index, "values", values)
+    xp = array_namespace(values)
     if index.ndim != 1 or index.shape != values.shape:
         raise ValueError(f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}")
     if index.shape[0] and not xp.isdtype(index.dtype, "integral"):
         raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
-    index = xp.astype(index, xp.int64)
     if index.shape[0] and (int(xp.min(index)) < 0 or int(xp.max(index)) >= size):
         raise ValueError(f"{name} must lie in 0..{size - 1}, got {int(xp.min(index))}..{int(xp.max(index))}")
-    return index
+    return xp.astype(index, xp.int64)
 
 
 def _to_coo(name: str, matrix: Any) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, is_array
+from .backend import Array, array_namespace, asarray_on, is_array, to_numpy
 from .block import Block
 from .errors import check_count, check_number, check_shape
 from .hashing import seed_to_int
-from .ingest import check_finite, float_values
+from .ingest import check_finite, float_values, refuse_masked
 from .samples import CrossSamples, _nonempty
 
 _PIECE = 1 << 22  # positions drawn at a time
@@ -35,7 +35,10 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     -------
     CrossSamples
     """
-    if not is_array(Y) and not hasattr(Y, "shape"):
+    if hasattr(Y, "tocoo"):
+        raise TypeError("Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse, which takes the stored ones")
+    refuse_masked("Y", Y)
+    if hasattr(Y, "iloc") or not (is_array(Y) or hasattr(Y, "shape")):  # a data frame is indexed by column
         Y = np.asarray(Y)
     n1, n2 = check_shape("Y.shape", Y.shape)
     n_rows, n_cols = check_count("n_rows", n_rows, 1, n1), check_count("n_cols", n_cols, 1, n2)
@@ -63,16 +66,17 @@ def draw_block(
     value_parts: list[Array] = []
     at = -1
     while at < total:
-        position = at + np.cumsum(rng.geometric(rate, size=max(min(_PIECE, int(1.1 * (total - at) * rate) + 16), 1)))
+        gaps = rng.geometric(rate, size=max(min(_PIECE, int(1.1 * (total - at) * rate) + 16), 1))
+        position = np.cumsum(np.minimum(gaps, total + 1, out=gaps), out=gaps)  # gaps beyond the end must not overflow
+        position += at
         at = int(position[-1])
         unit, index = np.divmod(position[position < total], length)
-        values = float_values("Y", look(unit, index))
+        values = look(unit, index)
         xp = array_namespace(values)
         seen = ~xp.isnan(values)
         if not bool(xp.all(seen)):
-            host_seen = np.asarray(seen.get() if hasattr(seen, "get") else seen)
+            host_seen = to_numpy(seen)
             unit, index, values = unit[host_seen], index[host_seen], values[seen]
-        check_finite("Y", values)
         if unit.size:
             low, high = unit[0], unit[-1] + 1
             per_unit[low:high] += np.bincount(unit - low, minlength=high - low)
@@ -86,6 +90,23 @@ def draw_block(
 
 
 def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
+    """What gives the values of Y at positions (i, j), checked: floats, NaN where Y does not know."""
+    fetch = _fetcher(Y)
+
+    def look(i: np.ndarray, j: np.ndarray) -> Array:
+        values = fetch(i, j)
+        values = float_values("Y", values if is_array(values) else np.asarray(values))
+        if tuple(values.shape) != i.shape:
+            raise ValueError(f"Y must give one value for each position, got shape {tuple(values.shape)} for {len(i)} positions")
+        xp = array_namespace(values)
+        if bool(xp.any(xp.isinf(values))):
+            check_finite("Y", xp.where(xp.isnan(values), xp.zeros_like(values), values), lambda k: (int(i[k]), int(j[k])))
+        return values
+
+    return look
+
+
+def _fetcher(Y: Any) -> Callable[[np.ndarray, np.ndarray], Any]:
     if hasattr(Y, "entries"):
         return lambda i, j: Y.entries(i, j)
     if is_array(Y) and not isinstance(Y, np.ndarray):
@@ -99,7 +120,7 @@ def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
 
 def _read_by_row(Y: Any, i: np.ndarray, j: np.ndarray) -> np.ndarray:
     """Entries of something that can be sliced row by row but not indexed by two vectors (HDF5, Zarr, lists of rows)."""
-    out = np.empty(len(i), dtype=np.float64)
+    out = np.empty(len(i), dtype=getattr(Y, "dtype", np.float64))
     order = np.argsort(i, kind="stable")
     for group in np.split(order, np.flatnonzero(np.diff(i[order])) + 1):
         if group.size:

@@ -15,7 +15,7 @@ from .backend import Array, array_namespace, asarray_on, quantile_abs
 from .core import Core, CoreData, CoreOptions, IterationState, prepare, solve_core
 from .cur import CURMatrix, blank_rows, join_units
 from .errors import ConvergenceWarning, check_choice, check_count, check_number
-from .extend import Extension, Task, UnitDiagnostics, extend
+from .extend import FLOOR_SIGMAS, Extension, Task, UnitDiagnostics, extend
 from .hashing import seed_to_int
 from .judge import Evidence, Verdict, examine, judge_core, judge_result
 from .paper import Side, solve_paper
@@ -33,8 +33,7 @@ log = logging.getLogger("rcurc_gpu")
 # say when it was not.
 _SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
 _EXTENSION_GAMMA = 0.4
-_FLOOR_SIGMAS = 4.0  # threshold of the extension, in standard deviations of the noise
-_SWEEPS = 2
+_SWEEPS = 1
 _NOISELESS = 1e-6  # noise relative to the entries below which alternating sweeps gain nothing
 
 
@@ -106,7 +105,7 @@ def rcurc(
     accuracy : float
         `converged` is only true if the relative error expected from the noise is below this.
     sweeps : int, optional
-        Alternating sweeps over all observations after the extension ("fast"): they reduce the effect of noise. By default 2
+        Alternating sweeps over all observations after the extension ("fast"): they reduce the effect of noise. By default 1
         if there is noise, else none.
     undetermined : {"nan", "keep"}
         What to put where a column or row could not be determined: NaN, or the doubtful numbers.
@@ -129,8 +128,26 @@ def rcurc(
         If the result is not confirmed; `Result.message` says why.
     """
     if not isinstance(samples, CrossSamples):
-        raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; make one with CrossSamples.from_dense(...)")
-    settings = _check(samples, method, zeta0, gamma, step_rows, step_cols, tol, max_iter, holdout, accuracy, sweeps, undetermined, chunk_bytes, seed, callback)
+        raise TypeError(
+            f"samples must be a CrossSamples, got {type(samples).__name__}; make one with CrossSamples.from_dense(...)"
+        )
+    settings = _check(
+        samples,
+        method,
+        zeta0,
+        gamma,
+        step_rows,
+        step_cols,
+        tol,
+        max_iter,
+        holdout,
+        accuracy,
+        sweeps,
+        undetermined,
+        chunk_bytes,
+        seed,
+        callback,
+    )
     rank = _check_rank(samples, rank)
     with Progress(progress, settings.callback) as show:
         result = _Solve(samples, settings, show).run(rank)
@@ -167,10 +184,14 @@ class _Solve:
         self.data, *self.steps = prepare(samples, *steps, s.holdout, s.seed, s.chunk_bytes)
         y = self.data.sample[2]
         xp = array_namespace(y)
-        self.typical = float(quantile_abs(y)) or float(xp.mean(xp.abs(y)))
-        if self.typical == 0:
+        nonzero = y[y != 0]
+        if nonzero.shape[0] == 0:
             raise ValueError("all observations of the intersection are 0: there is nothing to recover")
+        self.typical = float(quantile_abs(nonzero))
         self.zeta0 = 5 * self.typical if s.zeta0 is None else s.zeta0
+        mean = float(xp.mean(xp.abs(y)))
+        # Entries of very different size (dark and bright pixels): the median may be too small to begin with.
+        self.second_zeta0 = 5 * mean if s.zeta0 is None and mean > 1.5 * self.typical else None
 
     def clock(self) -> float:
         return time.perf_counter() - self.started
@@ -196,11 +217,13 @@ class _Solve:
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
         best: _Attempt | None = None
-        for gamma, max_iter in self._schedules():
-            attempt = self._attempt(rank, gamma, max_iter)
-            if attempt.verdict.cause == "rank too large":
-                smaller = self._attempt(attempt.evidence.supported, gamma, max_iter)
-                attempt = min(attempt, smaller, key=_Attempt.score)
+        for zeta0, gamma, max_iter in self._schedules():
+            attempt = self._attempt(rank, zeta0, gamma, max_iter)
+            while attempt.verdict.cause == "rank too large" and not self.show.ended:
+                smaller = self._attempt(attempt.evidence.supported, zeta0, gamma, max_iter)
+                if smaller.verdict.cause == "rank too small":
+                    break
+                attempt = smaller
             best = attempt if best is None else min(best, attempt, key=_Attempt.score)
             log.info("core at rank %d, gamma %g: %s", attempt.checked.core.rank, gamma, attempt.verdict.cause or "confirmed")
             if best.verdict.ok or self.show.ended:
@@ -208,18 +231,19 @@ class _Solve:
         assert best is not None
         return best
 
-    def _schedules(self) -> list[tuple[float, int]]:
+    def _schedules(self) -> list[tuple[float, float, int]]:
+        """(zeta0, gamma, max_iter) to try, in this order."""
         s = self.settings
-        if s.gamma is not None:
-            return [(s.gamma, s.max_iter or 500)]
-        return [(gamma, s.max_iter or max_iter) for gamma, max_iter in _SCHEDULES]
+        decays = _SCHEDULES if s.gamma is None else ((s.gamma, 500),)
+        starts = [self.zeta0] if self.second_zeta0 is None else [self.zeta0, self.second_zeta0]
+        return [(zeta0, gamma, s.max_iter or max_iter) for zeta0 in starts for gamma, max_iter in decays]
 
-    def _attempt(self, rank: int, gamma: float, max_iter: int, quick: bool = False) -> _Attempt:
+    def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> _Attempt:
         s = self.settings
-        options = CoreOptions(self.zeta0, gamma, *self.steps, s.tol, max_iter)
+        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter)
         self.show.stage(f"core, rank {rank}")
         core = solve_core(self.data, rank, options, s.seed, self.clock, self.show.iteration)
-        return self._judge(core, self._schedule(core.sigma), gamma)
+        return self._judge(core, self._schedule(core.sigma, zeta0), gamma)
 
     def _judge(self, core: Core, schedule: Schedule, gamma: float) -> _Attempt:
         s = self.settings
@@ -227,20 +251,20 @@ class _Solve:
         evidence = examine(self.data, checked.core, schedule, s.seed)
         return _Attempt(checked, evidence, judge_core(checked, self.data, evidence, s.accuracy, gamma), gamma)
 
-    def _schedule(self, sigma: float) -> Schedule:
+    def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
         eps = float(array_namespace(self.data.sample[2]).finfo(self.data.sample[2].dtype).eps)
-        floor = max(_FLOOR_SIGMAS * sigma, eps**0.5 * self.typical)
-        return Schedule(max(self.zeta0, floor), floor, _EXTENSION_GAMMA)
+        floor = max(FLOOR_SIGMAS * sigma, eps**0.5 * self.typical)
+        return Schedule(max(zeta0, floor), floor, _EXTENSION_GAMMA)
 
     def _choose_rank(self) -> RankCurve:
         largest = max(min(int(np.median(self.samples.intersection.block.counts)) // 4, *self.data.grid.shape, 128), 1)
 
         def evaluate(rank: int) -> Evidence:
-            fast, slow = self._schedules()[0], self._schedules()[-2:][0]
-            attempt = self._attempt(rank, *fast)
-            if attempt.verdict.cause in ("overfit", "not settled", "too few observations") and slow != fast:
-                attempt = min(attempt, self._attempt(rank, *slow), key=_Attempt.score)
+            zeta0, gamma, max_iter = self._schedules()[0]
+            attempt = self._attempt(rank, zeta0, gamma, max_iter)
+            if attempt.verdict.cause in ("overfit", "not settled") and self.settings.gamma is None:
+                attempt = min(attempt, self._attempt(rank, zeta0, 0.9, 2 * max_iter), key=_Attempt.score)
             return attempt.evidence
 
         return choose_rank(evaluate, largest)
@@ -269,16 +293,20 @@ class _Solve:
     def _paper(self, rank: int) -> tuple[_Attempt, tuple[Array, Array]]:
         s = self.settings
         gamma = s.gamma or 0.9
-        options = CoreOptions(self.zeta0, gamma, *self.steps, s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10)
+        options = CoreOptions(
+            self.zeta0, gamma, self.steps[0], self.steps[1], s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10
+        )
         like = self.data.sample[2]
         xp = array_namespace(like)
         bases = (asarray_on(np.zeros((k, rank)), like, xp.asarray(like).dtype) for k in self.data.grid.shape)
         blank = _blank_core(self.data, rank, *bases)
-        tasks = self._tasks(CheckedCore(blank, *_all_ok(self.data.grid.shape), self._schedule(0.0)))
+        tasks = self._tasks(CheckedCore(blank, *_all_ok(self.data.grid.shape), self._schedule(0.0, self.zeta0)))
         cols, rows = (Side(*parts) for parts in zip(tasks, self._others(), self.steps, (0, 2), strict=True))
         self.show.stage("Algorithm 1")
-        core, coefficients = solve_paper(self.data, (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance)
-        schedule = self._schedule(core.sigma)
+        core, coefficients = solve_paper(
+            self.data, (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance
+        )
+        schedule = self._schedule(core.sigma, self.zeta0)
         schedule = replace(schedule, floor=max(schedule.floor, core.threshold))
         # Algorithm 1 has no second look: rows of the core are counted, not mended.
         checked = replace(check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes), core=core)
@@ -325,9 +353,13 @@ class _Solve:
     def _conclude(self, attempt: _Attempt, factors: Factors, curve: RankCurve | None, asked: int) -> Result:
         s, checked = self.settings, attempt.checked
         expected = self._expected_error(checked.core, factors)
-        verdict = judge_result(attempt.verdict, factors.cols, factors.rows, factors.extensions, checked.schedule, expected, s.accuracy)
+        verdict = judge_result(
+            attempt.verdict, factors.cols, factors.rows, factors.extensions, checked.schedule, expected, s.accuracy
+        )
         message = verdict.message
-        if checked.core.rank < asked:
+        if curve is not None:
+            curve = replace(curve, chosen=checked.core.rank)
+        elif checked.core.rank < asked:
             message = f"Rank {asked} was asked for, but the held-out entries confirm only rank {checked.core.rank}, which was used. {message}"
         left, right = factors.left, factors.right
         if s.undetermined == "nan":
@@ -390,7 +422,7 @@ def _check(
     check_choice("method", method, ("fast", "paper"))
     xp = array_namespace(samples.r_block.value)
     single = xp.finfo(samples.dtype).bits == 32
-    default_tol = (1e-10 if not single else 1e-5) ** (2 if method == "fast" else 1)
+    default_tol = (1e-5 if single else 1e-10 if method == "fast" else 1e-6) ** 2
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
     return Settings(

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from .backend import to_numpy
+from .cur import LowRankMatrix
 from .errors import check_choice, check_count, check_number, check_shape
 from .hashing import normal_at, seed_to_int, uniform_at
 from .samples import CrossSamples
 from .sampling import ccs_sample
 
 _IS_OUTLIER, _OUTLIER, _NOISE = 1, 2, 3  # streams of position-bound random numbers
+_MEAN_OF = 4_000_000
+_AT_ONCE = 1 << 17  # positions looked at together: working memory does not grow with their number
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +51,7 @@ class SyntheticProblem:
 
     def truth(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """X at the positions (i, j)."""
-        return np.einsum("kr,kr->k", self.W[i], self.V[j])
+        return _products(self.W, self.V, i, j)
 
     def is_outlier(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Whether Y carries an outlier at the positions (i, j)."""
@@ -56,13 +59,20 @@ class SyntheticProblem:
 
     def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Y at the positions (i, j): the same number whoever asks."""
+        out = np.empty(len(i), dtype=self.dtype)
+        for start in range(0, len(i), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            out[part] = self._entries(i[part], j[part])
+        return out
+
+    def _entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         y = self.truth(i, j)
         if self.alpha > 0:
             size = 2 * self.c * self.mean_abs
             y = y + np.where(self.is_outlier(i, j), size * (uniform_at(i, j, self.seed, _OUTLIER) - 0.5), 0.0)
         if self.noise > 0:
             y = y + self.noise * self.mean_abs * normal_at(i, j, self.seed, _NOISE)
-        return y.astype(self.dtype)
+        return y
 
     def relative_error(self, matrix: Any, undetermined: str = "nan") -> float:
         """``||X_found - X||_F / ||X||_F`` over the whole matrix, exactly, from the factors.
@@ -74,6 +84,8 @@ class SyntheticProblem:
             What to do with rows and columns that are NaN in `matrix`: the error is NaN, or is taken over the others.
         """
         left, right, W, V = self._aligned(matrix, undetermined)
+        if len(left) == 0 or len(right) == 0:
+            return float("nan")
         return _norm_of_product(np.hstack([left, -W]), np.hstack([right, V])) / _norm_of_product(W, V)
 
     def core_error(self, matrix: Any) -> float:
@@ -95,6 +107,8 @@ class SyntheticProblem:
 
     def _aligned(self, matrix: Any, undetermined: str) -> tuple[np.ndarray, ...]:
         check_choice("undetermined", undetermined, ("nan", "skip"))
+        if not isinstance(matrix, LowRankMatrix):
+            raise TypeError(f"matrix must be a CURMatrix or LowRankMatrix (result.cur), got {type(matrix).__name__}")
         if tuple(matrix.shape) != self.shape:
             raise ValueError(f"matrix must have the problem's shape {self.shape}, got {tuple(matrix.shape)}")
         left, right = to_numpy(matrix.left).astype(float), to_numpy(matrix.right).astype(float)
@@ -145,21 +159,36 @@ def synthetic(
     noise = check_number("noise", noise)
     n_rows = max(round(0.3 * n1), 1) if n_rows is None else n_rows
     n_cols = max(round(0.3 * n2), 1) if n_cols is None else n_cols
-    rate_rows, rate_cols = rate if isinstance(rate, tuple) else (rate, rate)
+    rates = rate if isinstance(rate, (tuple, list)) else (rate, rate)
+    if len(rates) != 2:
+        raise ValueError(f"rate must be a number or a pair (for R and for C), got {rate!r}")
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, got {np.dtype(dtype)}")
     key = seed_to_int(seed)
     rng = np.random.default_rng(key)
     W, V = rng.standard_normal((n1, rank)), rng.standard_normal((n2, rank))
-    if n1 * n2 <= 4_000_000:
-        mean_abs = float(np.abs(W @ V.T).mean())
-    else:
-        i, j = rng.integers(n1, size=4_000_000), rng.integers(n2, size=4_000_000)
-        mean_abs = float(np.abs(np.einsum("kr,kr->k", W[i], V[j])).mean())
-    problem = SyntheticProblem(W, V, alpha, c, noise, mean_abs, key, np.dtype(dtype))
-    samples = ccs_sample(problem, n_rows, n_cols, rate_rows, rate_cols, rng)
+    problem = SyntheticProblem(W, V, alpha, c, noise, _mean_abs(W, V, rng), key, np.dtype(dtype))
+    samples = ccs_sample(problem, n_rows, n_cols, *rates, rng)
     object.__setattr__(problem, "samples", samples)  # it samples itself; frozen for everyone else
     return problem
+
+
+def _mean_abs(W: np.ndarray, V: np.ndarray, rng: np.random.Generator) -> float:
+    """mean|W V^T|, from four million entries where there are more."""
+    n1, n2 = len(W), len(V)
+    if n1 * n2 <= _MEAN_OF:
+        return float(np.abs(W @ V.T).mean())
+    x = _products(W, V, rng.integers(n1, size=_MEAN_OF), rng.integers(n2, size=_MEAN_OF))
+    return float(np.abs(x, out=x).mean())
+
+
+def _products(W: np.ndarray, V: np.ndarray, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Entries (i, j) of W V^T."""
+    out = np.empty(len(i))
+    for start in range(0, len(i), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        out[part] = np.einsum("kr,kr->k", W[i[part]], V[j[part]])
+    return out
 
 
 def _norm_of_product(A: np.ndarray, B: np.ndarray) -> float:
@@ -171,6 +200,8 @@ def _norm_of_product(A: np.ndarray, B: np.ndarray) -> float:
 
 def _unit_errors(basis: np.ndarray, coefficients: np.ndarray, true_basis: np.ndarray, truth: np.ndarray) -> np.ndarray:
     ok = np.isfinite(basis).all(axis=1)
+    if not ok.any():
+        return np.full(len(truth), np.nan)
     both = np.linalg.qr(np.hstack([basis[ok], -true_basis[ok]]).astype(float), mode="r")
     error = np.linalg.norm(np.hstack([coefficients, truth]) @ both.T, axis=1)
     return error / np.linalg.norm(truth @ np.linalg.qr(true_basis[ok], mode="r").T, axis=1)

@@ -1,0 +1,149 @@
+"""`converged` is never true while the true error is above 1e-2, and the message names the cause."""
+
+import warnings
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import rcurc_gpu as rg
+
+
+def solve(problem, rank, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = rg.rcurc(problem.samples, rank, **options)
+    warned = [w for w in caught if issubclass(w.category, rg.ConvergenceWarning)]
+    assert len(warned) == (0 if result.converged else 1)
+    if warned:
+        assert str(warned[0].message) == result.message
+    return result
+
+
+def small(**changes):
+    return rg.synthetic(**{"shape": (900, 900), "rank": 5, "alpha": 0.2, "c": 10, "rate": 0.3, "seed": 3} | changes)
+
+
+def wrong(problem, result):
+    return not problem.relative_error(result.cur) <= 1e-2
+
+
+@pytest.mark.parametrize("asked", [1, 2, 4])
+def test_a_rank_too_small(asked):
+    problem = small()
+    result = solve(problem, asked)
+    assert wrong(problem, result)
+    assert not result.converged
+    assert "too small" in result.message
+    assert "rank='auto'" in result.message
+
+
+def test_a_rank_too_small_by_one_of_twenty():
+    problem = small(shape=(1500, 1500), rank=20, alpha=0.1)
+    result = solve(problem, 19)
+    assert wrong(problem, result)
+    assert not result.converged
+    assert result.cause == "rank too small"
+
+
+@pytest.mark.parametrize("asked", [6, 7, 10])
+def test_a_rank_too_large_is_found_out_and_the_supported_rank_used(asked):
+    problem = small()
+    result = solve(problem, asked)
+    assert result.converged
+    assert result.rank == 5
+    assert problem.relative_error(result.cur) <= 1e-6
+    assert f"Rank {asked} was asked for" in result.message
+
+
+def test_pure_noise():
+    problem = small(rank=1, alpha=0.0, noise=100.0)
+    result = solve(problem, 5)
+    assert not result.converged
+    assert "noise" in result.message
+
+
+@pytest.mark.parametrize("c", [1, 10, 100])
+def test_sixty_percent_outliers(c):
+    problem = small(alpha=0.6, c=c)
+    result = solve(problem, 5)
+    assert wrong(problem, result)
+    assert not result.converged
+    assert "outliers" in result.message
+
+
+@pytest.mark.parametrize("method", ["fast", "paper"])
+def test_two_observations_per_column(method):
+    problem = small(rate=2 / 270)
+    result = solve(problem, 5, method=method)
+    assert not result.converged
+    assert "observations" in result.message
+
+
+def test_two_observations_in_each_column_outside_of_the_core():
+    problem = small(rate=(2 / 270, 0.4))
+    result = solve(problem, 5)
+    assert not result.converged
+    assert "fewer observations than rank + 2" in result.message
+    assert np.isnan(problem.column_errors(result.cur)).sum() > 500
+
+
+def test_without_held_out_entries_structure_and_agreement_still_speak():
+    problem = small()
+    assert not solve(problem, 4, holdout=0).converged
+    result = solve(problem, 5, holdout=0)
+    assert result.converged
+    assert problem.relative_error(result.cur) <= 1e-6
+
+
+def test_too_few_iterations():
+    problem = small()
+    result = solve(problem, 5, max_iter=5)
+    assert not result.converged
+    assert "max_iter" in result.message or "too small" in result.message or "held-out" in result.message
+
+
+def test_a_threshold_that_decays_too_fast():
+    problem = small(rank=12, alpha=0.3, seed=5)
+    result = solve(problem, 12, gamma=0.2)
+    assert wrong(problem, result) is (not result.converged)
+
+
+def draw(k):
+    """A random problem around the edge of recoverability, and a rank to ask for."""
+    rng = np.random.default_rng([k, 99])
+    n1, n2 = (int(n) for n in rng.integers(250, 900, 2))
+    rank = int(rng.integers(1, 13))
+    share = rng.uniform(0.2, 0.5)
+    n_rows, n_cols = (max(int(share * n), 3 * rank + 5) for n in (n1, n2))
+    union_rate = min(rng.uniform(4, 20) * rank / n_cols, 0.95)
+    problem = rg.synthetic(
+        (n1, n2),
+        rank,
+        alpha=float(rng.choice([0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6])),
+        c=float(rng.choice([0.3, 1, 3, 10, 100])),
+        noise=float(rng.choice([0, 0, 0, 0.01, 0.05])),
+        n_rows=n_rows,
+        n_cols=n_cols,
+        rate=float(1 - (1 - union_rate) ** 0.5),
+        seed=k,
+    )
+    return problem, max(1, rank + int(rng.choice([-1, 0, 0, 0, 0, 1, 2])))
+
+
+@pytest.mark.slow
+def test_two_hundred_random_problems_around_the_edge(record_property, capsys):
+    counts = Counter()
+    for k in range(200):
+        problem, rank = draw(k)
+        result = solve(problem, rank)
+        counts[result.converged, not wrong(problem, result)] += 1
+    record_property("counts", str(counts))
+    with capsys.disabled():
+        print(
+            f"\n200 problems: {counts[True, True]} true and right, {counts[True, False]} true and wrong, "
+            f"{counts[False, True]} false and right, {counts[False, False]} false and wrong or undetermined"
+        )
+    assert counts[True, False] == 0
+    assert counts[True, True] >= 30  # saying no to everything would be easy
+    assert counts[False, True] <= 10

@@ -1,0 +1,76 @@
+"""With Gaussian noise: against the same computation told which entries are outliers, and against the best fit."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import rcurc_gpu as rg
+
+
+def solve(samples, rank, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rg.ConvergenceWarning)
+        return rg.rcurc(samples, rank, **options)
+
+
+def triplets(problem):
+    """Every observation once, without the outliers: (i, j, y)."""
+    s = problem.samples
+    R, C = s.R.tocoo(), s.C.tocoo()
+    i = np.concatenate([s.rows[R.row], C.row])
+    j = np.concatenate([R.col, s.cols[C.col]])
+    y = np.concatenate([R.data, C.data])
+    _, first = np.unique(i * s.shape[1] + j, return_index=True)
+    i, j, y = i[first], j[first], y[first]
+    inlier = ~problem.is_outlier(i, j)
+    return i[inlier], j[inlier], y[inlier]
+
+
+def best_fit(problem, sweeps=25):
+    """Alternating least squares on all inlying observations, from the truth: the best that any method could do."""
+    i, j, y = triplets(problem)
+    left, right = problem.W.copy(), problem.V.copy()
+    for _ in range(sweeps):
+        for factor, other, unit, place in ((right, left, j, i), (left, right, i, j)):
+            order = np.argsort(unit, kind="stable")
+            for group in np.split(order, np.flatnonzero(np.diff(unit[order])) + 1):
+                factor[unit[group[0]]] = np.linalg.lstsq(other[place[group]], y[group], rcond=None)[0]
+    return rg.LowRankMatrix(left, right)
+
+
+@pytest.mark.parametrize(("rank", "c"), [(5, 10), (5, 1), (10, 10), (20, 10)])
+def test_five_percent_noise_costs_little_more_than_with_an_oracle(rank, c):
+    problem = rg.synthetic((1500, 1500), rank, 0.2, c, noise=0.05, seed=8)
+    i, j, y = triplets(problem)
+    told = rg.CrossSamples.from_triplets(i, j, y, problem.shape, problem.samples.rows, problem.samples.cols)
+    error = problem.relative_error(solve(problem.samples, rank).cur)
+    oracle = problem.relative_error(solve(told, rank).cur)
+    assert error <= 1.5 * oracle
+
+
+def test_a_sweep_over_all_data_closes_most_of_the_gap_to_the_best_fit(capsys):
+    problem = rg.synthetic((800, 800), 5, 0.2, 10, noise=0.05, seed=8)
+    best = problem.relative_error(best_fit(problem))
+    plain = problem.relative_error(solve(problem.samples, 5, sweeps=0).cur)
+    swept = problem.relative_error(solve(problem.samples, 5).cur)
+    with capsys.disabled():
+        print(f"\n5 % noise: best fit {best:.4f}, without sweep {plain:.4f}, with sweep {swept:.4f}")
+    assert swept < plain
+    assert swept <= 1.15 * best
+
+
+@pytest.mark.parametrize("noise", [0.001, 0.01, 0.05])
+def test_the_expected_error_is_right_within_a_factor_of_two(noise):
+    problem = rg.synthetic((900, 900), 5, 0.2, 10, noise=noise, rate=0.3, seed=8)
+    result = solve(problem.samples, 5)
+    assert 0.5 <= result.expected_error / problem.relative_error(result.cur) <= 2
+    assert result.converged == (result.expected_error <= 1e-2)
+    assert abs(result.noise / (noise * problem.mean_abs) - 1) < 0.2
+
+
+def test_noise_above_the_accuracy_asked_for_is_said_and_can_be_accepted():
+    problem = rg.synthetic((900, 900), 5, 0.2, 10, noise=0.2, rate=0.3, seed=8)
+    with pytest.warns(rg.ConvergenceWarning, match=r"limits the accuracy to about \d\.\d%"):
+        rg.rcurc(problem.samples, 5)
+    assert rg.rcurc(problem.samples, 5, accuracy=0.2).converged

@@ -1,0 +1,91 @@
+"""``method="paper"`` gives the iterates of Algorithm 1."""
+
+import numpy as np
+import pytest
+
+import rcurc_gpu as rg
+from rcurc_gpu import paper
+
+
+def dense(samples):
+    R, C = samples.R.tocoo(), samples.C.tocoo()
+    seen_R, seen_C = np.zeros(R.shape, bool), np.zeros(C.shape, bool)
+    seen_R[R.row, R.col] = True
+    seen_C[C.row, C.col] = True
+    return R.toarray(), C.toarray(), seen_R, seen_C
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return rg.synthetic((260, 300), 4, 0.2, 10, n_rows=110, n_cols=120, rate=(0.55, 0.5), seed=4)
+
+
+def reference(problem, iterations, tol=0.0, **changes):
+    s = problem.samples
+    median = np.median(np.abs(s.intersection.block.value))
+    options = {"zeta0": 5 * median, "gamma": 0.9, "step_rows": 0.75 / s.rate_rows, "step_cols": 0.75 / s.rate_cols} | changes
+    states = []
+    rg.rcurc_reference(*dense(s), s.rows, s.cols, 4, **options, tol=tol, max_iter=iterations, callback=states.append)
+    return states, options
+
+
+def relative(found, expected):
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("iterations", [1, 2, 3, 7, 20, 60])
+def test_iterates_equal_the_reference(problem, iterations):
+    states, options = reference(problem, iterations)
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(
+            problem.samples, 4, method="paper", holdout=0, tol=0, max_iter=iterations, undetermined="keep", **options
+        )
+    s = problem.samples
+    assert result.n_iter == iterations
+    assert relative(result.cur[s.rows, :], states[-1].X_rows) <= 1e-8
+    assert relative(result.cur[:, s.cols], states[-1].X_cols) <= 1e-8
+    np.testing.assert_allclose([h.error for h in result.history], [state.error for state in states], rtol=1e-8)
+
+
+@pytest.mark.parametrize("changes", [{"gamma": 0.8}, {"step_rows": 1.0, "step_cols": 2.5}, {"zeta0": 3.0}])
+def test_parameters_keep_their_meaning(problem, changes):
+    states, options = reference(problem, 15, **changes)
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(problem.samples, 4, method="paper", holdout=0, tol=0, max_iter=15, undetermined="keep", **options)
+    assert relative(result.cur[problem.samples.rows, :], states[-1].X_rows) <= 1e-8
+    np.testing.assert_allclose([h.error for h in result.history], [state.error for state in states], rtol=1e-8)
+
+
+def test_it_stops_where_the_reference_stops(problem):
+    states, options = reference(problem, 300, tol=1e-12)
+    result = rg.rcurc(problem.samples, 4, method="paper", holdout=0, tol=1e-12, **options)
+    assert result.n_iter == len(states)
+    assert result.history[-1].error <= 1e-12
+    assert result.converged
+
+
+def test_default_parameters_recover_the_truth(problem):
+    result = rg.rcurc(problem.samples, 4, method="paper")
+    assert result.converged
+    assert problem.relative_error(result.cur) <= 1e-5
+
+
+def test_a_pilot_decides_when_units_are_many_and_the_sums_are_exact(problem, monkeypatch):
+    """With a pilot of 20 units the others follow in one pass; errors of all iterations are still those of everything."""
+    states, options = reference(problem, 300, tol=1e-12)
+    monkeypatch.setattr(paper, "_PILOT", 20)
+    result = rg.rcurc(problem.samples, 4, method="paper", holdout=0, tol=1e-12, chunk_bytes=30_000, **options)
+    assert result.history[-1].error <= 1e-12
+    assert len(states) <= result.n_iter <= len(states) + 3
+    shared = [h.error for h in result.history[: len(states)]]
+    np.testing.assert_allclose(shared, [state.error for state in states], rtol=1e-8)
+
+
+def test_e_k_alone_is_never_called_success(problem):
+    """With 60 % outliers the threshold decays, e_k falls below any tolerance, and the result is garbage."""
+    hopeless = rg.synthetic((260, 300), 4, 0.6, 10, n_rows=110, n_cols=120, rate=0.4, seed=4)
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(hopeless.samples, 4, method="paper", undetermined="keep")
+    assert result.history[-1].error <= 1e-12
+    assert hopeless.relative_error(result.cur) > 0.1
+    assert not result.converged
