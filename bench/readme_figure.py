@@ -1,7 +1,7 @@
 """Draw docs/overview.png, the picture that the README opens with.
 
-Left: which entries of a small matrix cross-concentrated sampling sees. Right: what the paper's Algorithm 1 does with the
-update of the intersection as printed, and with the corrected one. Run it from anywhere: ``python bench/readme_figure.py``.
+Left: which entries of a small matrix cross-concentrated sampling sees. Right: what the paper's Algorithm 1 does with
+the update of the intersection as printed, and with the corrected one. ``python bench/readme_figure.py`` draws it.
 """
 
 from __future__ import annotations

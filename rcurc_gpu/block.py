@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-
 from array_api_compat import is_numpy_array
 
 from .backend import Array, array_namespace, asarray_on, device_of, gather, to_numpy
@@ -38,10 +37,12 @@ class Block:
 
     @property
     def n_units(self) -> int:
+        """How many vectors."""
         return int(self.indptr.shape[0]) - 1
 
     @property
     def n_obs(self) -> int:
+        """How many entries were seen."""
         return int(self.value.shape[0])
 
     @property

@@ -333,9 +333,7 @@ def _save(directory: Path, problem: SyntheticProblem, result: Result, saved: lis
         except ImportError as error:
             return {"result": str(data), "plot": None, "plot_skipped": str(error)}
     except OSError as error:
-        raise click.BadParameter(
-            f"cannot write to {str(directory)!r}: {error.strerror}", param_hint="--output"
-        ) from error
+        raise click.BadParameter(f"cannot write to {str(directory)!r}: {error.strerror}", param_hint="--output") from error
     return {"result": str(data), "plot": str(picture), "plot_skipped": None}
 
 

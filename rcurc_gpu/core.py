@@ -134,6 +134,7 @@ class Core:
 
     @property
     def rank(self) -> int:
+        """Number of singular values."""
         return int(self.s.shape[0])
 
 

@@ -26,29 +26,35 @@ class LowRankMatrix:
     def __init__(self, left: Array, right: Array) -> None:
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
             raise ValueError(
-                f"left and right must be matrices with the same number of columns, got {tuple(left.shape)} and {tuple(right.shape)}"
+                "left and right must be matrices with the same number of columns, "
+                f"got {tuple(left.shape)} and {tuple(right.shape)}"
             )
         self.left, self.right = left, right
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(n1, n2)"""
         return int(self.left.shape[0]), int(self.right.shape[0])
 
     @property
     def rank(self) -> int:
+        """Columns of the factors."""
         return int(self.left.shape[1])
 
     @property
     def dtype(self) -> Any:
+        """float32 or float64."""
         return self.left.dtype
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the two factors."""
         xp = array_namespace(self.left)
         return (self.left.shape[0] + self.right.shape[0]) * self.rank * (xp.finfo(self.dtype).bits // 8)
 
     @property
     def T(self) -> LowRankMatrix:
+        """The transpose, sharing memory."""
         return LowRankMatrix(self.right, self.left)
 
     def __repr__(self) -> str:
@@ -182,6 +188,7 @@ class CURMatrix(LowRankMatrix):
 
     @property
     def T(self) -> CURMatrix:
+        """The transpose, sharing memory."""
         return CURMatrix(self.right, self.left, self.cols, self.rows)
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -26,8 +26,10 @@ def describe(samples: CrossSamples, rank: int | None) -> str:
     lines = [
         f"{samples.n_obs:,} observations of a {n1:,} x {n2:,} matrix ({samples.n_obs / (n1 * n2):.3%} of its entries), "
         f"{samples.dtype} on {samples.device}",
-        f"rows I: {len(samples.rows):,} chosen, {samples.rate_rows:.2%} of R observed; {_spread(samples.r_block.counts)} per column",
-        f"columns J: {len(samples.cols):,} chosen, {samples.rate_cols:.2%} of C observed; {_spread(samples.c_block.counts)} per row",
+        f"rows I: {len(samples.rows):,} chosen, {samples.rate_rows:.2%} of R observed; "
+        f"{_spread(samples.r_block.counts)} per column",
+        f"columns J: {len(samples.cols):,} chosen, {samples.rate_cols:.2%} of C observed; "
+        f"{_spread(samples.c_block.counts)} per row",
         f"intersection: {len(samples.rows):,} x {len(samples.cols):,}, {core.n_obs / area:.2%} observed; "
         f"{_spread(core_rows)} per row, {_spread(core_cols)} per column",
     ]
@@ -50,7 +52,10 @@ def _host(x: object) -> np.ndarray:
 def _warnings(samples: CrossSamples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray) -> list[str]:
     least = 1 if rank is None else rank + 2
     out = []
-    for name, counts in (("column", samples.r_block.counts), ("row", samples.c_block.counts)):
+    # what the chosen columns and rows have is what both blocks see of them in the intersection
+    per_column, per_row = samples.r_block.counts.copy(), samples.c_block.counts.copy()
+    per_column[samples.cols], per_row[samples.rows] = core_cols, core_rows
+    for name, counts in (("column", per_column), ("row", per_row)):
         few = np.flatnonzero(counts < least)
         if few.size:
             need = "no observation" if rank is None else f"fewer than rank + 2 = {least} observations"

@@ -154,7 +154,6 @@ def extend(
         Called with the number of units done.
     """
     units = np.arange(task.block.n_units) if units is None else units
-    n = len(units)
     first = _look(task, units, _plain(task.schedule, use_start=True), report)
     typical = _typical_share(first.diagnostics) if typical_share is None else typical_share
     extension = _mark(first, typical, task)
@@ -273,7 +272,9 @@ def _look(task: Task, units: np.ndarray, look: _Look, report: Callable[[int], No
     table = to_numpy(xp.concat(numbers)).astype(np.float64)[back]
     status = np.where(table[:, 0] < r + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
     status[(status == OK) & (table[:, 1] >= r + 2) & (table[:, 3] > 0)] = ILL_CONDITIONED
-    diagnostics = UnitDiagnostics(status, table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], table[:, 4])
+    diagnostics = UnitDiagnostics(
+        status, table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], table[:, 4]
+    )
     held = xp.concat(held_parts) if held_parts else task.block.value[:0]
     return Extension(xp.take(xp.concat(coefficients), asarray_on(back, task.block.value), axis=0), diagnostics, held)
 

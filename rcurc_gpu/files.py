@@ -32,14 +32,14 @@ def write_npz(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.n
 def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> dict[str, np.ndarray]:
     """Read what `write_npz` wrote as `kind`, or say why it is not that."""
     with open(path, "rb") as handle:  # what the system says of a missing or unreadable file is clear
-        complete = zipfile.is_zipfile(handle)
-    if not complete:
-        raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is truncated (it is not a complete zip archive)")
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, EOFError, ValueError, OSError, NotImplementedError, RuntimeError) as error:
-        raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is damaged ({error})") from error
+        if not zipfile.is_zipfile(handle):
+            raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is truncated (it is not a complete zip archive)")
+        handle.seek(0)
+        try:
+            with np.load(handle, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in file.files}
+        except (zipfile.BadZipFile, EOFError, ValueError, OSError, NotImplementedError, RuntimeError) as error:
+            raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is damaged ({error})") from error
     header = str(arrays.pop("format", ""))
     if header != f"rcurc-gpu {kind} {_VERSION}":
         found = f"it says {header!r}" if header else "it has no header of rcurc-gpu"

@@ -6,38 +6,82 @@ dense array would waste memory. Both work in panels of rows small enough for a c
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import reduce
+from itertools import pairwise
+from operator import add
 
 import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows
-from .block import Block, ChunkPlan, load_chunk
+from .block import Block, Chunk, ChunkPlan, load_chunk
+from .regress import fitted
+
+_PADDED_BYTES = 8 * 24  # working memory of a padded entry, gathered factors included
 
 
-class Grid(Protocol):
+class Grid(ABC):
     """What the core needs to know of the intersection.
 
-    `G` and `S` below are lists of panels in the layout's own form: treat them as opaque.
+    Attributes
+    ----------
+    shape : (int, int)
+    weight, fit : lists of arrays, one for each panel
+        The step size of each entry, and 1 where an entry takes part in the fit, 0 elsewhere.
+
+    Notes
+    -----
+    `G` and `S` below are lists of panels in the layout's own form.
     """
 
     shape: tuple[int, int]
+    weight: list[Array]
+    fit: list[Array]
 
-    def threshold(self, left: Array, V: Array, zeta: Array, S: Any) -> tuple[Any, Any, Array, Array]:
-        """Residual of ``left @ V.T``, split at `zeta`.
+    @abstractmethod
+    def residual(self, k: int, left: Array, V: Array) -> Array:
+        """The residual of ``left @ V.T`` in panel k, 0 where nothing takes part."""
 
-        Returns the weighted inliers G, the outliers S (its last value comes in, None at first), the squared norm of
-        the residual with the former outliers taken out (the numerator of e_k), and the number of outliers.
-        """
-
-    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[Any, Array, Array]:
-        """Unweighted inlying residuals, and the number of inliers of each row and each column."""
-
-    def mul(self, G: Any, Q: Array) -> Array:
+    @abstractmethod
+    def mul(self, G: list[Array], Q: Array) -> Array:
         """G @ Q"""
 
-    def rmul(self, G: Any, P: Array) -> Array:
+    @abstractmethod
+    def rmul(self, G: list[Array], P: Array) -> Array:
         """G.T @ P"""
+
+    def threshold(
+        self, left: Array, V: Array, zeta: Array, S: list[Array] | None
+    ) -> tuple[list[Array], list[Array], Array, Array]:
+        """Split the residual of ``left @ V.T`` at `zeta`.
+
+        Returns the weighted inliers G, the outliers S (the former ones come in, None at first), the squared norm of the
+        residual with the former outliers taken out (the numerator of e_k), and the number of outliers.
+        """
+        xp = array_namespace(left)
+        G, S_new, square, count = [], [], [], []
+        for k, weight in enumerate(self.weight):
+            E = self.residual(k, left, V)
+            rest = E if S is None else E - S[k]
+            square.append(xp.sum(rest * rest))
+            out = xp.astype(xp.abs(E) >= zeta, E.dtype)
+            count.append(xp.sum(out))
+            S_new.append(E * out)
+            G.append((E - S_new[-1]) * weight)
+        return G, S_new, _total(square), _total(count)
+
+    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[list[Array], Array, Array]:
+        """Unweighted inlying residuals, and the number of inliers of each row and each column."""
+        xp = array_namespace(left)
+        kept, inliers = [], []
+        for k, fit in enumerate(self.fit):
+            E = self.residual(k, left, V)
+            inliers.append(xp.astype(xp.abs(E) < zeta, E.dtype) * fit)
+            kept.append(E * inliers[-1])
+        ones = (xp.ones((size, 1), dtype=left.dtype, device=device_of(left)) for size in self.shape)
+        tall, wide = ones
+        return kept, self.mul(inliers, wide)[:, 0], self.rmul(inliers, tall)[:, 0]
 
 
 def make_grid(block: Block, weight: Array, chunk_bytes: int | None, layout: str = "auto") -> Grid:
@@ -63,11 +107,8 @@ def make_grid(block: Block, weight: Array, chunk_bytes: int | None, layout: str 
 
 
 @dataclass(eq=False)
-class DenseGrid:
-    """Dense panels of rows.
-
-    `Y` and `weight` are 0 where nothing is seen, `fit` is 1 where an entry takes part and 0 elsewhere.
-    """
+class DenseGrid(Grid):
+    """Dense panels of rows ``edges[k]:edges[k + 1]``; `Y` and `weight` are 0 where nothing takes part."""
 
     shape: tuple[int, int]
     edges: list[int]
@@ -77,158 +118,115 @@ class DenseGrid:
 
     @classmethod
     def of(cls, block: Block, weight: Array, chunk_bytes: int) -> DenseGrid:
+        """Lay out `block`."""
         xp = array_namespace(block.value)
         m, n = block.n_units, block.length
         step = max(chunk_bytes // (8 * 8 * n), 1)
         edges = [*range(0, m, step), m]
         key = block.unit_of_entry() * n + xp.astype(block.index, xp.int64)
         Y, W, F = [], [], []
-        for start, stop in zip(edges[:-1], edges[1:], strict=True):
+        for start, stop in pairwise(edges):
             low, high = int(block.host_indptr[start]), int(block.host_indptr[stop])
             place = key[low:high] - start * n
             shape = (stop - start, n)
-            Y.append(_scatter(place, block.value[low:high], shape))
             W.append(_scatter(place, weight[low:high], shape))
             F.append(xp.astype(W[-1] > 0, block.value.dtype))
-            Y[-1] = Y[-1] * F[-1]
+            Y.append(_scatter(place, block.value[low:high], shape) * F[-1])
         return cls((m, n), edges, Y, W, F)
 
-    def _panels(self) -> Any:
-        return zip(range(len(self.Y)), self.edges[:-1], self.edges[1:], strict=True)
+    def residual(self, k: int, left: Array, V: Array) -> Array:
+        return (self.Y[k] - left[self.edges[k] : self.edges[k + 1], :] @ V.T) * self.fit[k]
 
-    def threshold(self, left: Array, V: Array, zeta: Array, S: Any) -> tuple[Any, Any, Array, Array]:
-        xp = array_namespace(left)
-        G, S_new, square, count = [], [], [], []
-        Vt = V.T
-        for k, start, stop in self._panels():
-            E = (self.Y[k] - left[start:stop, :] @ Vt) * self.fit[k]
-            rest = E if S is None else E - S[k]
-            square.append(xp.sum(rest * rest))
-            out = xp.astype(xp.abs(E) >= zeta, E.dtype)
-            outlying = E * out
-            count.append(xp.sum(out))
-            G.append((E - outlying) * self.weight[k])
-            S_new.append(outlying)
-        return G, S_new, _total(xp, square), _total(xp, count)
+    def mul(self, G: list[Array], Q: Array) -> Array:
+        return array_namespace(Q).concat([panel @ Q for panel in G])
 
-    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[Any, Array, Array]:
-        xp = array_namespace(left)
-        kept, by_row, by_col = [], [], []
-        for k, start, stop in self._panels():
-            E = (self.Y[k] - left[start:stop, :] @ V.T) * self.fit[k]
-            inlier = xp.astype(xp.abs(E) < zeta, E.dtype) * self.fit[k]
-            kept.append(E * inlier)
-            by_row.append(xp.sum(inlier, axis=1))
-            by_col.append(xp.sum(inlier, axis=0))
-        return kept, xp.concat(by_row), _total(xp, by_col)
-
-    def mul(self, G: Any, Q: Array) -> Array:
-        xp = array_namespace(Q)
-        return xp.concat([panel @ Q for panel in G])
-
-    def rmul(self, G: Any, P: Array) -> Array:
-        xp = array_namespace(P)
-        return _total(xp, [G[k].T @ P[start:stop, :] for k, start, stop in self._panels()])
+    def rmul(self, G: list[Array], P: Array) -> Array:
+        return _total([panel.T @ P[start:stop, :] for panel, (start, stop) in zip(G, pairwise(self.edges), strict=True)])
 
 
 @dataclass(eq=False)
-class PaddedGrid:
+class PaddedGrid(Grid):
     """Rows padded to the longest of their panel, for a sparsely observed intersection.
 
-    `by_row` holds (units, index, value, weight, fit) of each panel. `by_col` holds (units, index, source) of the
-    transposed panels; `source` says where in the flattened panels of `by_row` an entry stands.
+    Attributes
+    ----------
+    units, index, value, weight, fit : lists of arrays, one for each panel of rows
+    row_order, col_order : int64 arrays
+        Where rows and columns, in their order, stand in the concatenated panels.
+    by_col : list of (index, source)
+        The transposed panels; `source` says where in the flattened panels of rows an entry stands.
     """
 
     shape: tuple[int, int]
-    by_row: list[tuple[Array, Array, Array, Array, Array]]
-    by_col: list[tuple[Array, Array]]
+    units: list[Array]
+    index: list[Array]
+    value: list[Array]
+    weight: list[Array]
+    fit: list[Array]
     row_order: Array
+    by_col: list[tuple[Array, Array]]
     col_order: Array
 
     @classmethod
     def of(cls, block: Block, weight: Array, chunk_bytes: int) -> PaddedGrid:
+        """Lay out `block`."""
         xp = array_namespace(block.value)
-        everyone = np.arange(block.n_units)
-        plan = ChunkPlan.of(block.counts, everyone, 8 * 24, chunk_bytes)
-        by_row, offset = [], 0
-        home = np.zeros(block.n_units, dtype=np.int64)  # where in the flattened panels a row begins
+        plan = ChunkPlan.of(block.counts, np.arange(block.n_units), _PADDED_BYTES, chunk_bytes)
+        chunks = [load_chunk(block, units) for units in plan]
         weights = Block(block.indptr, block.index, weight, block.length)
-        for units in plan:
-            chunk = load_chunk(block, units)
-            w = load_chunk(weights, units).value
-            fit = xp.astype(w > 0, block.value.dtype)
-            by_row.append((chunk.units, chunk.index, chunk.value * fit, w, fit))
-            width = chunk.value.shape[1]
-            home[units] = offset + width * np.arange(len(units))
-            offset += width * len(units)
-        # one more cell, always 0, for the padding of the transposed panels
-        shift = asarray_on(home - block.host_indptr[:-1], block.value)
-        entry = xp.arange(block.n_obs, dtype=xp.int64, device=device_of(block.value))
-        place = entry + xp.repeat(shift, block.indptr[1:] - block.indptr[:-1])
-        flipped = Block(block.indptr, block.index, place, block.length).transpose()
-        col_plan = ChunkPlan.of(flipped.counts, np.arange(flipped.n_units), 8 * 24, chunk_bytes)
-        by_col = []
-        for units in col_plan:
-            chunk = load_chunk_of_places(flipped, units, offset)
-            by_col.append((chunk.index, chunk.value))
+        padded = [load_chunk(weights, units).value for units in plan]
+        fit = [xp.astype(w > 0, block.value.dtype) for w in padded]
+        places, nowhere = _places(block, plan, chunks)
+        flipped = places.transpose()
+        col_plan = ChunkPlan.of(flipped.counts, np.arange(flipped.n_units), _PADDED_BYTES, chunk_bytes)
         return cls(
             (block.n_units, block.length),
-            by_row,
-            by_col,
+            [chunk.units for chunk in chunks],
+            [chunk.index for chunk in chunks],
+            [chunk.value * f for chunk, f in zip(chunks, fit, strict=True)],
+            padded,
+            fit,
             asarray_on(plan.restore(), block.value),
+            [_sources(load_chunk(flipped, units), nowhere) for units in col_plan],
             asarray_on(col_plan.restore(), block.value),
         )
 
-    def threshold(self, left: Array, V: Array, zeta: Array, S: Any) -> tuple[Any, Any, Array, Array]:
-        xp = array_namespace(left)
-        G, S_new, square, count = [], [], [], []
-        for k, (units, index, value, weight, fit) in enumerate(self.by_row):
-            E = (value - _entries(take_rows(left, units), take_rows(V, index))) * fit
-            rest = E if S is None else E - S[k]
-            square.append(xp.sum(rest * rest))
-            out = xp.astype(xp.abs(E) >= zeta, E.dtype)
-            outlying = E * out
-            count.append(xp.sum(out))
-            G.append((E - outlying) * weight)
-            S_new.append(outlying)
-        return G, S_new, _total(xp, square), _total(xp, count)
+    def residual(self, k: int, left: Array, V: Array) -> Array:
+        rows, D = take_rows(left, self.units[k]), take_rows(V, self.index[k])
+        return (self.value[k] - fitted(D, rows)) * self.fit[k]
 
-    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[Any, Array, Array]:
-        xp = array_namespace(left)
-        kept, inliers = [], []
-        for units, index, value, _, fit in self.by_row:
-            E = (value - _entries(take_rows(left, units), take_rows(V, index))) * fit
-            inliers.append(xp.astype(xp.abs(E) < zeta, E.dtype) * fit)
-            kept.append(E * inliers[-1])
-        ones = xp.ones((self.shape[1], 1), dtype=left.dtype, device=device_of(left))
-        tall = xp.ones((self.shape[0], 1), dtype=left.dtype, device=device_of(left))
-        return kept, self.mul(inliers, ones)[:, 0], self.rmul(inliers, tall)[:, 0]
-
-    def mul(self, G: Any, Q: Array) -> Array:
+    def mul(self, G: list[Array], Q: Array) -> Array:
         xp = array_namespace(Q)
-        parts = [_row_sums(panel, take_rows(Q, index)) for panel, (_, index, _, _, _) in zip(G, self.by_row, strict=True)]
+        parts = [_row_sums(panel, take_rows(Q, index)) for panel, index in zip(G, self.index, strict=True)]
         return xp.take(xp.concat(parts), self.row_order, axis=0)
 
-    def rmul(self, G: Any, P: Array) -> Array:
+    def rmul(self, G: list[Array], P: Array) -> Array:
         xp = array_namespace(P)
-        zero = xp.zeros((1,), dtype=P.dtype, device=device_of(P))
+        zero = xp.zeros((1,), dtype=P.dtype, device=device_of(P))  # where the padding points
         flat = xp.concat([*(xp.reshape(panel, (-1,)) for panel in G), zero])
         parts = [_row_sums(gather(flat, source), take_rows(P, index)) for index, source in self.by_col]
         return xp.take(xp.concat(parts), self.col_order, axis=0)
 
 
-def load_chunk_of_places(block: Block, units: np.ndarray, nowhere: int) -> Any:
-    """`load_chunk` for a block whose values are places; padding points `nowhere`."""
-    from dataclasses import replace
+def _places(block: Block, plan: ChunkPlan, chunks: list[Chunk]) -> tuple[Block, int]:
+    """`block` with, for values, where each entry stands in the flattened panels (counted from 1); and their size."""
+    xp = array_namespace(block.value)
+    home = np.zeros(block.n_units, dtype=np.int64)  # where a row begins
+    size = 0
+    for units, chunk in zip(plan, chunks, strict=True):
+        width = chunk.value.shape[1]
+        home[units] = size + width * np.arange(len(units))
+        size += width * len(units)
+    shift = asarray_on(home - block.host_indptr[:-1], block.value)
+    entry = xp.arange(block.n_obs, dtype=xp.int64, device=device_of(block.value))
+    place = entry + xp.repeat(shift, block.indptr[1:] - block.indptr[:-1]) + 1
+    return Block(block.indptr, block.index, place, block.length), size
 
-    chunk = load_chunk(replace(block, value=block.value + 1), units)  # padding is 0 there
+
+def _sources(chunk: Chunk, nowhere: int) -> tuple[Array, Array]:
+    """Positions and places of a transposed panel; padding points `nowhere`."""
     xp = array_namespace(chunk.value)
-    return replace(chunk, value=xp.where(chunk.seen, chunk.value - 1, xp.full_like(chunk.value, nowhere)))
-
-
-def _entries(left: Array, right: Array) -> Array:
-    """(u, r) and (u, m, r) to (u, m): inner products."""
-    return (right @ left[:, :, None])[:, :, 0]
+    return chunk.index, xp.where(chunk.seen, chunk.value - 1, xp.full_like(chunk.value, nowhere))
 
 
 def _row_sums(weights: Array, rows: Array) -> Array:
@@ -236,11 +234,8 @@ def _row_sums(weights: Array, rows: Array) -> Array:
     return (weights[:, None, :] @ rows)[:, 0, :]
 
 
-def _total(xp: Any, parts: list[Array]) -> Array:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def _total(parts: list[Array]) -> Array:
+    return reduce(add, parts)
 
 
 def _scatter(place: Array, value: Array, shape: tuple[int, int]) -> Array:

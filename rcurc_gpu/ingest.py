@@ -12,11 +12,20 @@ from .block import Block
 from .errors import check_choice
 
 
+def host_array(name: str, x: Any) -> np.ndarray:
+    """Lists and the like as a NumPy array."""
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array or nested lists of equal lengths: {error}") from None
+
+
 def index_vector(name: str, index: Any, size: int) -> np.ndarray:
     """Row or column numbers as a host int64 vector: whole, in range, without duplicates, in the order given."""
-    index = to_numpy(index) if is_array(index) else np.asarray(index)
+    index = to_numpy(index) if is_array(index) else host_array(name, index)
     if index.ndim != 1:
-        raise ValueError(f"{name} must be one-dimensional, got shape {index.shape}")
+        found = repr(index.item()) if index.ndim == 0 else f"shape {index.shape}"
+        raise ValueError(f"{name} must be a vector of integers, got {found}")
     if index.size == 0:
         raise ValueError(f"{name} is empty: at least one index is needed")
     if index.dtype.kind not in "iu":
@@ -40,7 +49,9 @@ def refuse_masked(name: str, Y: Any) -> None:
 
 def check_same_place(name: str, array: Array, other_name: str, other: Array) -> None:
     """Refuse arrays of two namespaces or devices, which no operation could combine."""
-    found, wanted = (f"{array_namespace(x).__name__.removeprefix('array_api_compat.')} on {device_name(x)}" for x in (array, other))
+    found, wanted = (
+        f"{array_namespace(x).__name__.removeprefix('array_api_compat.')} on {device_name(x)}" for x in (array, other)
+    )
     if found != wanted:
         raise TypeError(f"{name} must be an array of the same library and device as {other_name} ({wanted}), got {found}")
 
@@ -52,14 +63,13 @@ def float_values(name: str, values: Array) -> Array:
         return xp.astype(values, xp.float64)
     if not xp.isdtype(values.dtype, "real floating"):
         raise TypeError(f"{name} must be real numbers, got dtype {values.dtype}")
-    if xp.finfo(values.dtype).bits < 32:
-        return xp.astype(values, xp.float32)
-    if xp.finfo(values.dtype).bits > 64:
-        return xp.astype(values, xp.float64)
-    return values
+    if values.dtype in (xp.float32, xp.float64):
+        return values
+    # half and quadruple precision, and the other byte order
+    return xp.astype(values, xp.float32 if xp.finfo(values.dtype).bits <= 32 else xp.float64)
 
 
-def check_finite(name: str, values: Array, place: Callable[[int], Any] = lambda k: k) -> None:
+def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index {}".format) -> None:
     """Refuse NaN and inf among observations; ``place(k)`` is where the user finds number k of them."""
     xp = array_namespace(values)
     finite = xp.isfinite(values)
@@ -109,8 +119,9 @@ def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -
         k = int(xp.argmax(xp.astype(differ, xp.int8)))
         i, j = divmod(int(key[k]), n_cols)
         raise ValueError(
-            f"entry ({i}, {j}) was observed with different values, {float(sorted_value[k]):g} and {float(sorted_value[k + 1]):g}; "
-            "combine them first (from_triplets, from_sparse and from_blocks take duplicates='mean' or 'median')"
+            f"entry ({i}, {j}) was observed with different values, {float(sorted_value[k]):g} and "
+            f"{float(sorted_value[k + 1]):g}; combine them first (from_triplets, from_sparse and from_blocks take "
+            "duplicates='mean' or 'median')"
         )
     return _combine(order, same, sorted_value, duplicates)
 

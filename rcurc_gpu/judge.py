@@ -1,7 +1,8 @@
 """Whether a result can be trusted, and if not, why.
 
-The paper's e_k falls with the threshold whatever X_k is, so it proves nothing. What proves something: entries held out of the
-fit, structure left in the residuals, rows and columns whose observations do not agree, and the error expected from noise.
+The paper's e_k falls with the threshold whatever X_k is, so it proves nothing. What proves something: entries held out
+of the fit, structure left in the residuals, rows and columns whose observations do not agree, and the error expected
+from noise.
 """
 
 from __future__ import annotations
@@ -57,83 +58,97 @@ class Verdict:
 
 
 def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Evidence:
-    """Measure a core against what it was not fitted to."""
+    """Measure a core against what it was not fitted to, or, without held-out entries, against itself."""
     left = core.W * core.s
-    xp = array_namespace(left)
-    sample = residuals(left, core.V, data.sample)
-    fit_share = _share_below(sample, schedule.floor)
+    fit_share = _share_below(residuals(left, core.V, data.sample), schedule.floor)
     n_held = int(data.held[2].shape[0])
-    if n_held < _LEAST_HELD:
-        typical = float(quantile_abs(data.sample[2], 0.25))
-        unexplained = float(quantile_abs(sample, 0.25)) / typical if typical > 0 else 0.0
-        return Evidence(unexplained, fit_share, fit_share, core.rank, _missing(data, core, schedule, seed), n_held)
-    held = residuals(left, core.V, data.held)
-    # entries as they are, relative to the outlier-free part of them
-    typical = float(quantile_abs(data.held[2], 0.25)) or float(xp.mean(xp.abs(data.held[2])))
-    unexplained = float(quantile_abs(held, 0.25)) / typical if typical > 0 else 0.0
-    supported = _supported(core, data, held)
-    missing = _missing(data, core, schedule, seed)
-    return Evidence(unexplained, _share_below(held, schedule.floor), fit_share, supported, missing, n_held)
-
-
-def judge_core(checked: CheckedCore, data: CoreData, evidence: Evidence, accuracy: float, gamma: float) -> Verdict:
-    """The verdict on the core alone."""
-    core, r = checked.core, checked.core.rank
-    per_row = float(np.median(checked.rows.n_obs))
-    few = (
-        f"the intersection has {per_row:.0f} observations per row (median) for rank {r}, and about {CORE_PER_RANK * r} are "
-        "needed: observe more, choose more rows and columns, or ask for a smaller rank"
+    proof = data.held if n_held >= _LEAST_HELD else data.sample
+    residual = residuals(left, core.V, proof)
+    xp = array_namespace(residual)
+    typical = float(quantile_abs(proof[2], 0.25)) or float(xp.mean(xp.abs(proof[2])))
+    return Evidence(
+        unexplained=float(quantile_abs(residual, 0.25)) / typical if typical > 0 else 0.0,
+        held_share=_share_below(residual, schedule.floor),
+        fit_share=fit_share,
+        supported=_supported(core, data, residual) if proof is data.held else core.rank,
+        missing=_missing(data, core, schedule, seed),
+        n_held=n_held,
     )
-    slack = max(0.05, 4 * (0.25 / max(evidence.n_held, 1)) ** 0.5)
+
+
+# What is wrong with a core, and what to try.
+_CORE_TEXTS = {
+    "": "",
+    "too few observations": (
+        "No rank-{rank} matrix is confirmed by the held-out entries: the intersection has {per_row:.0f} observations per "
+        "row (median), and about {needed} are needed for this rank; observe more, choose more rows and columns, or ask for "
+        "a smaller rank."
+    ),
+    "rank too large": (
+        "Rank {rank} is too large: the held-out entries confirm only {e.supported} components; ask for rank {e.supported} "
+        "or rank='auto'."
+    ),
+    "unexplained": (
+        "No rank-{rank} matrix explains the held-out entries (residuals are {e.unexplained:.0%} of the entries): either too "
+        "many of the observations are outliers (about half is the most that can be told apart), or the data are noise, or "
+        "the rank is far too small; try another rank or rank='auto', and look at the data."
+    ),
+    "rank too small": (
+        "Rank {rank} is too small: structure beyond it is left in the residuals; ask for a larger rank or rank='auto'."
+    ),
+    "overfit": (
+        "The solution is fitted to chance ({e.held_share:.0%} of the held-out entries agree with it, but {e.fit_share:.0%} "
+        "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold decayed too fast "
+        "(gamma={gamma:g}; nearer to 1 is slower and safer)."
+    ),
+    "not settled": (
+        "The iteration had not settled after {n_iter} iterations: raise max_iter, or let the threshold decay more slowly "
+        "(gamma={gamma:g} now)."
+    ),
+    "undetermined": "Some rows or columns of the intersection could not be determined.",
+}
+
+
+def judge_core(checked: CheckedCore, evidence: Evidence, accuracy: float, gamma: float) -> Verdict:
+    """The verdict on the core alone."""
+    core = checked.core
+    cause = _core_cause(checked, evidence, accuracy)
+    text = _CORE_TEXTS[cause].format(
+        rank=core.rank,
+        per_row=float(np.median(checked.rows.n_obs)),
+        needed=CORE_PER_RANK * core.rank,
+        n_iter=len(core.history),
+        gamma=gamma,
+        e=evidence,
+    )
+    return Verdict(not cause, cause, text)
+
+
+def _core_cause(checked: CheckedCore, e: Evidence, accuracy: float) -> str:
+    """What is wrong with a core, worst first."""
+    rank = checked.core.rank
     lost = checked.n_undetermined > 0.3 * (len(checked.rows.status) + len(checked.cols.status))
-    overfit = evidence.held_share < evidence.fit_share - slack
-    unproven = evidence.supported == 0 and evidence.n_held >= _LEAST_HELD
-    unexplained = evidence.unexplained > 0.8 or unproven
-    detail = f"{evidence.held_share:.0%} of the held-out entries agree with it, but {evidence.fit_share:.0%} of the fitted ones"
-    if (overfit or lost or unexplained) and per_row < 0.9 * CORE_PER_RANK * r:
-        return Verdict(False, "too few observations", f"No rank-{r} matrix is confirmed by the held-out entries: {few}.")
-    if 0 < evidence.supported < r and not unexplained:
-        return Verdict(
-            False,
-            "rank too large",
-            f"Rank {r} is too large: the held-out entries confirm only {evidence.supported} components; ask for rank "
-            f"{evidence.supported} or rank='auto'.",
-        )
+    overfit = e.held_share < e.fit_share - _slack(e.n_held)
+    unexplained = e.unexplained > 0.8 or e.supported == 0
+    scarce = float(np.median(checked.rows.n_obs)) < 0.9 * CORE_PER_RANK * rank
+    if scarce and (overfit or lost or unexplained):
+        return "too few observations"
+    if e.supported < rank and not unexplained:
+        return "rank too large"
     if unexplained or lost:
-        return Verdict(
-            False,
-            "unexplained",
-            f"No rank-{r} matrix explains the held-out entries (residuals are {evidence.unexplained:.0%} of the entries): either "
-            "too many of the observations are outliers (about half is the most that can be told apart), or the data are "
-            "noise, or the rank is far too small; try another rank or rank='auto', and look at the data.",
-        )
-    if evidence.missing > 0.1 * accuracy:
-        return Verdict(
-            False,
-            "rank too small",
-            f"Rank {r} is too small: structure beyond it is left in the residuals; ask for a larger rank or rank='auto'.",
-        )
+        return "unexplained"
+    if e.missing > 0.1 * accuracy:  # thresholds clip the residuals, so this much seen is ten times as much there
+        return "rank too small"
     if overfit:
-        return Verdict(
-            False,
-            "overfit",
-            f"The solution is fitted to chance ({detail}): the rank may be wrong, there may be too many outliers, or the "
-            f"threshold decayed too fast (gamma={gamma:g}; nearer to 1 is slower and safer).",
-        )
-    if not core.stopped:
-        return Verdict(
-            False,
-            "not settled",
-            f"The iteration had not settled after {len(core.history)} iterations: raise max_iter, or let the threshold decay "
-            f"more slowly (gamma={gamma:g} now).",
-        )
-    if checked.n_undetermined:
-        return Verdict(
-            False,
-            "undetermined",
-            _undetermined_text(checked.rows, checked.cols, "of the intersection"),
-        )
-    return Verdict(True, "", "")
+        return "overfit"
+    if not checked.core.stopped:
+        return "not settled"
+    return "undetermined" if checked.n_undetermined else ""
+
+
+def _slack(n_held: int) -> float:
+    """By how much the share of agreeing entries may differ between held-out and fitted ones."""
+    return max(0.05, 4 * (0.25 / max(n_held, 1)) ** 0.5)
 
 
 def judge_result(
@@ -158,7 +173,7 @@ def judge_result(
         problems.append(("noise", text))
     if len(columns.undetermined) or len(rows.undetermined):
         rest = "" if problems else ", the rest is confirmed"
-        problems.append(("undetermined", _undetermined_text(rows, columns, "", rest)))
+        problems.append(("undetermined", _undetermined_text(rows, columns, rest)))
     if problems:
         return Verdict(False, problems[0][0], " ".join(text for _, text in problems))
     return Verdict(True, "", f"Converged; the error expected from what is left in the residuals is {expected_error:.1e}.")
@@ -173,7 +188,7 @@ def _held_out_problems(extensions: tuple[Extension, Extension], schedule: Schedu
             continue
         held_share = _share_below(extension.held, schedule.floor)
         fit_share = float(d.n_inliers.sum() / max(d.n_obs.sum(), 1))
-        if held_share < fit_share - max(0.05, 4 * (0.25 / n_held) ** 0.5):
+        if held_share < fit_share - _slack(n_held):
             text = (
                 f"The {name} outside of the core are fitted to chance ({held_share:.0%} of their held-out entries agree, "
                 f"{fit_share:.0%} of the fitted ones): too few observations per {name[:-1]} "
@@ -183,16 +198,17 @@ def _held_out_problems(extensions: tuple[Extension, Extension], schedule: Schedu
     return problems
 
 
-def _undetermined_text(rows: UnitDiagnostics, columns: UnitDiagnostics, where: str, rest: str = "") -> str:
+def _undetermined_text(rows: UnitDiagnostics, columns: UnitDiagnostics, rest: str) -> str:
     parts = []
     for name, d in (("columns", columns), ("rows", rows)):
         if len(d.undetermined):
             reasons = "; ".join(f"{count:,}: {reason}" for reason, count in d.reasons().items())
-            parts.append(f"{len(d.undetermined):,} of {len(d.status):,} {name} (the first is {d.undetermined[0]}; {reasons})")
-    place = f" {where}" if where else ""
+            parts.append(
+                f"{len(d.undetermined):,} of {len(d.status):,} {name} (the first is {d.undetermined[0]}; {reasons})"
+            )
     return (
-        f"Not everything{place} could be determined: {' and '.join(parts)}. They are NaN in the result{rest}; "
-        "observe more of them, or leave them out."
+        f"Not everything could be determined: {' and '.join(parts)}. They are NaN in the result (doubtful numbers with "
+        f"undetermined='keep'){rest}; observe more of them, or leave them out."
     )
 
 

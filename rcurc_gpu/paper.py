@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -106,13 +107,13 @@ def solve_paper(
     scale = [len(side.units) / max(len(pilot), 1) for side, pilot in zip(sides, pilots, strict=True)]
     whole = max(scale) <= 1
     core_size = np.asarray([data.total, data.count])
-    size = core_size + _scaled_sum(runners, scale, lambda runner: runner.size())
+    size = core_size + _scaled_sum(runners, scale, _Runner.size)
     trail: list[CoreStep] = []
     history: list[IterationState] = []
     stopped = False
     for step in iterate_core(data, rank, options, seed):
-        sums = _core_sums(step) + _scaled_sum(runners, scale, lambda runner, step=step: runner.advance(step))
-        error, outlier_share = sums / size
+        sums = _core_sums(step) + _scaled_sum(runners, scale, partial(_Runner.advance, step=step))
+        error, outlier_share = (sums / size).tolist()
         moved = change_of(step.factors, step.previous) if step.k > 1 else float("nan")
         history.append(IterationState(step.k, error, float(step.threshold), outlier_share, moved, clock()))
         if not whole:
@@ -127,7 +128,13 @@ def solve_paper(
     W, s, V = step.factors
     sample = residuals(W * s, V, data.sample)
     core = Core(
-        W, s, V, stopped, history, robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank)), float(step.threshold)
+        W,
+        s,
+        V,
+        stopped,
+        history,
+        robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank)),
+        float(step.threshold),
     )
     return core, (_gather_coefficients(sides[0], runners[0]), _gather_coefficients(sides[1], runners[1]))
 
@@ -162,7 +169,9 @@ def _follow(
             group.append(runner)
             if report is not None:
                 report(len(units))
-    return [replace(state, error=e / size[0], outlier_share=n / size[1]) for state, (e, n) in zip(history, sums, strict=True)]
+    return [
+        replace(state, error=e / size[0], outlier_share=n / size[1]) for state, (e, n) in zip(history, sums, strict=True)
+    ]
 
 
 def _gather_coefficients(side: Side, runners: list[_Runner]) -> Array:

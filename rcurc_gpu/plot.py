@@ -50,9 +50,7 @@ def new_figure(width: float, height: float, dpi: float = 150) -> Figure:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(
-            "plots need matplotlib, which the extra 'plot' brings: pip install 'rcurc-gpu[plot]'"
-        ) from error
+        raise ImportError("plots need matplotlib, which the extra 'plot' brings: pip install 'rcurc-gpu[plot]'") from error
     figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
@@ -155,9 +153,7 @@ def _draw_entries(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_pl
 
     kinds = ["not seen", "seen, chosen row", "seen, chosen column", "seen, both"]
     colours = ["#FFFFFF", BLUE, ORANGE, BLACK]
-    in_rows, in_cols = (
-        np.isin(np.arange(n), at) for n, at in zip(samples.shape, (samples.rows, samples.cols), strict=True)
-    )
+    in_rows, in_cols = (np.isin(np.arange(n), at) for n, at in zip(samples.shape, (samples.rows, samples.cols), strict=True))
     image = np.zeros(samples.shape, dtype=np.int8)
     for i, j, sign in _seen(samples):
         if sign > 0:
@@ -222,9 +218,7 @@ def convergence(
     ax.set_yscale("log")
     ax.set_xlabel("iteration" if x == "iteration" else "time since the start of the solve (s)")
     ax.set_ylabel("value (units in the legend)")
-    ax.set_title(
-        f"{result.n_iter} iterations of the core ({result.method}), {result.seconds:.2f} s in all", fontsize=10
-    )
+    ax.set_title(f"{result.n_iter} iterations of the core ({result.method}), {result.seconds:.2f} s in all", fontsize=10)
     _finish(ax)
     return ax
 

@@ -20,13 +20,15 @@ from .samples import CrossSamples
 
 @dataclass(frozen=True, eq=False)
 class Factors:
-    """``left`` (n1, r) and ``right`` (n2, r) with the diagnostics of rows and columns, and the last extensions."""
+    """``left`` (n1, r) and ``right`` (n2, r), the diagnostics of rows and columns, the last extensions, and whether the
+    basis comes from all observations."""
 
     left: Array
     right: Array
     rows: UnitDiagnostics
     cols: UnitDiagnostics
     extensions: tuple[Extension, Extension]
+    swept: bool = False
 
 
 def sweep(
@@ -65,7 +67,16 @@ def sweep(
     ) -> Extension:
         usable = asarray_on((status == OK).astype(np.float64), basis, basis.dtype)
         task = Task(
-            block, _without_nan(basis), usable, *names, transposed, holdout, seed, fixed, chunk_bytes, start=_without_nan(start)
+            block,
+            _without_nan(basis),
+            usable,
+            *names,
+            transposed,
+            holdout,
+            seed,
+            fixed,
+            chunk_bytes,
+            start=_without_nan(start),
         )
         return extend(task, units, typical_share=0.0)
 
@@ -94,6 +105,7 @@ def sweep(
         factors.rows,
         factors.cols,
         (new_cols, new_rows),
+        swept=True,
     )
 
 

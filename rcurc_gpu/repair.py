@@ -29,14 +29,17 @@ class CheckedCore:
 
     @property
     def usable_rows(self) -> Array:
+        """1 for rows that are determined, 0 for others (|I|,)."""
         return self._usable(self.rows)
 
     @property
     def usable_cols(self) -> Array:
+        """1 for columns that are determined, 0 for others (|J|,)."""
         return self._usable(self.cols)
 
     @property
     def n_undetermined(self) -> int:
+        """Rows and columns that are not determined."""
         return len(self.rows.undetermined) + len(self.cols.undetermined)
 
     def _usable(self, diagnostics: UnitDiagnostics) -> Array:
@@ -44,7 +47,13 @@ class CheckedCore:
 
 
 def check_core(
-    samples: CrossSamples, data: CoreData, core: Core, schedule: Schedule, holdout: float, seed: int, chunk_bytes: int | None
+    samples: CrossSamples,
+    data: CoreData,
+    core: Core,
+    schedule: Schedule,
+    holdout: float,
+    seed: int,
+    chunk_bytes: int | None,
 ) -> CheckedCore:
     """Count the inliers of every row and column of the core, and regress again those that have too few."""
     rows, cols, typical = _count(data, core, schedule)

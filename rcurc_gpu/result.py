@@ -12,7 +12,15 @@ from .block import Block
 from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix, blank_rows
 from .extend import OK, Task, UnitDiagnostics, extend
-from .ingest import block_from_entries, check_finite, check_same_place, float_values, refuse_masked, resolve_duplicates
+from .ingest import (
+    block_from_entries,
+    check_finite,
+    check_same_place,
+    float_values,
+    host_array,
+    refuse_masked,
+    resolve_duplicates,
+)
 from .rank import RankCurve
 from .regress import Schedule
 from .samples import CrossSamples, _check_mask, _compress
@@ -45,8 +53,8 @@ class Result:
     cur : CURMatrix
         The matrix.
     converged : bool
-        The stopping rule fired, the held-out entries agree, every row and column is determined, and the expected error is
-        below the accuracy asked for.
+        The stopping rule fired, the held-out entries agree, every row and column is determined, and the expected error
+        is below the accuracy asked for.
     message : str
         One sentence: how good it is, or what is wrong and what to try.
     cause : str
@@ -54,8 +62,8 @@ class Result:
     n_iter : int
         Iterations of the core.
     history : list of IterationState
-        e_k, threshold, outlier share, change of the core and seconds for each of them. In ``method="fast"`` they speak of
-        the intersection, in ``method="paper"`` of the whole cross.
+        e_k, threshold, outlier share, change of the core and seconds for each of them. In ``method="fast"`` they speak
+        of the intersection, in ``method="paper"`` of the whole cross.
     columns, rows : UnitDiagnostics
         For every column and row of the matrix.
     noise : float
@@ -92,16 +100,18 @@ class Result:
 
     @property
     def n_iter(self) -> int:
+        """Iterations of the core."""
         return len(self.history)
 
     @property
     def rank(self) -> int:
+        """Rank of the recovered matrix."""
         return self.cur.rank
 
     def __repr__(self) -> str:
         return (
-            f"Result(converged={self.converged}, rank={self.rank}, n_iter={self.n_iter}, expected_error={self.expected_error:.1e}, "
-            f"seconds={self.seconds:.2f}, message={self.message!r})"
+            f"Result(converged={self.converged}, rank={self.rank}, n_iter={self.n_iter}, "
+            f"expected_error={self.expected_error:.1e}, seconds={self.seconds:.2f}, message={self.message!r})"
         )
 
     def outliers(self) -> tuple[Any, Any]:
@@ -156,16 +166,21 @@ class Result:
         return self._transform(block, self.cur.left, self.samples.rows, self.rows, self.columns, columns=True)
 
     def transform_rows(self, Y_new: Any, mask: Any = None) -> Transformed:
-        """Complete new rows from what was observed of them on the chosen columns J: `Y_new` (k, |J|), ``matrix`` (k, n2)."""
-        block = _new_block("Y_new", Y_new, mask, len(self.samples.cols), self.cur.left, units_last=False)
-        return self._transform(block, self.cur.right, self.samples.cols, self.cols_status, self.rows, columns=False)
+        """Complete new rows from what was observed of them on the chosen columns J.
 
-    @property
-    def cols_status(self) -> UnitDiagnostics:
-        return self.columns
+        As `transform_columns`, with `Y_new` (k, |J|) and ``matrix`` (k, n2).
+        """
+        block = _new_block("Y_new", Y_new, mask, len(self.samples.cols), self.cur.left, units_last=False)
+        return self._transform(block, self.cur.right, self.samples.cols, self.columns, self.rows, columns=False)
 
     def _transform(
-        self, block: Block, factor: Array, chosen: np.ndarray, known: UnitDiagnostics, peers: UnitDiagnostics, columns: bool
+        self,
+        block: Block,
+        factor: Array,
+        chosen: np.ndarray,
+        known: UnitDiagnostics,
+        peers: UnitDiagnostics,
+        columns: bool,
     ) -> Transformed:
         xp = array_namespace(factor)
         basis = take_rows(factor, asarray_on(chosen, factor))
@@ -198,7 +213,7 @@ def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_las
         value = resolve_duplicates(key, value, Y.shape[1], "error")
         return block_from_entries(unit, index, value, Y.shape[1 if units_last else 0], length)
     refuse_masked(name, Y)
-    Y = Y if is_array(Y) else asarray_on(np.asarray(Y), like)
+    Y = Y if is_array(Y) else asarray_on(host_array(name, Y), like)
     check_same_place(name, Y, "the recovered matrix", like)
     if Y.ndim != 2:
         raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")

@@ -31,6 +31,7 @@ from .ingest import (
     check_same_place,
     choose_cross,
     float_values,
+    host_array,
     index_vector,
     positions_in,
     refuse_masked,
@@ -117,7 +118,7 @@ class CrossSamples:
         if hasattr(Y, "tocoo"):
             raise TypeError("Y must be a dense array, got a sparse matrix; use CrossSamples.from_sparse")
         refuse_masked("Y", Y)
-        Y = Y if is_array(Y) else np.asarray(Y)
+        Y = Y if is_array(Y) else host_array("Y", Y)
         if Y.ndim != 2:
             raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
         n1, n2 = check_shape("Y.shape", Y.shape)
@@ -166,7 +167,7 @@ class CrossSamples:
             What to do with repeated observations that disagree.
         """
         n1, n2 = check_shape("shape", shape)
-        values = float_values("values", values if is_array(values) else np.asarray(values))
+        values = float_values("values", values if is_array(values) else host_array("values", values))
         i, j = _triplet_index("i", i, n1, values), _triplet_index("j", j, n2, values)
         if values.shape[0] == 0:
             raise ValueError("values is empty: there are no observations")
@@ -322,13 +323,22 @@ class CrossSamples:
 
     def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:
         """Copy the observations to another array namespace (NumPy, CuPy, ...), explicitly."""
-        make: Callable[[Array], Array] = lambda x: xp.asarray(to_numpy(x), **({} if device is None else {"device": device}))  # noqa: E731
+        place = {} if device is None else {"device": device}
+
+        def make(x: Array) -> Array:
+            return xp.asarray(to_numpy(x), **place)
+
         r, c = (Block(make(b.indptr), make(b.index), make(b.value), b.length) for b in (self.r_block, self.c_block))
         return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file (no pickle), atomically."""
-        arrays = {"shape": np.asarray(self.shape), "rows": self.rows, "cols": self.cols, "n_unused": np.asarray(self.n_unused)}
+        arrays = {
+            "shape": np.asarray(self.shape),
+            "rows": self.rows,
+            "cols": self.cols,
+            "n_unused": np.asarray(self.n_unused),
+        }
         for name, block in (("r", self.r_block), ("c", self.c_block)):
             arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in ("indptr", "index", "value")}
         files.write_npz(path, "CrossSamples", arrays)
@@ -351,7 +361,7 @@ def _freeze(array: Array) -> None:
 def _check_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
     if mask is None:
         return None
-    mask = mask if is_array(mask) else asarray_on(np.asarray(mask), Y)
+    mask = mask if is_array(mask) else asarray_on(host_array(name, mask), Y)
     check_same_place(name, mask, "Y", Y)
     xp = array_namespace(Y)
     if tuple(mask.shape) != shape:
@@ -380,7 +390,7 @@ def _compress(
             mask = ~xp.isnan(values)
         unit, position = xp.nonzero(mask)
         seen = gather(xp.reshape(values, (-1,)), unit * length + position)
-        check_finite(name, seen, lambda k, u=unit, p=position, start=start: place(start + int(u[k]), int(p[k])))
+        check_finite(name, seen, _locator(place, start, unit, position))
         counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
         index.append(xp.astype(position, xp.int32))
         value.append(seen)
@@ -390,16 +400,23 @@ def _compress(
     return Block(indptr, xp.concat(index), xp.concat(value), length)
 
 
+def _locator(place: Callable[[int, int], Any], start: int, unit: Array, position: Array) -> Callable[[int], Any]:
+    return lambda k: place(start + int(unit[k]), int(position[k]))
+
+
 def _triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
-    index = index if is_array(index) else asarray_on(np.asarray(index), values)
+    index = index if is_array(index) else asarray_on(host_array(name, index), values)
     check_same_place(name, index, "values", values)
     xp = array_namespace(values)
     if index.ndim != 1 or index.shape != values.shape:
-        raise ValueError(f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}")
+        raise ValueError(
+            f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}"
+        )
     if index.shape[0] and not xp.isdtype(index.dtype, "integral"):
         raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
-    if index.shape[0] and (int(xp.min(index)) < 0 or int(xp.max(index)) >= size):
-        raise ValueError(f"{name} must lie in 0..{size - 1}, got {int(xp.min(index))}..{int(xp.max(index))}")
+    low, high = (int(xp.min(index)), int(xp.max(index))) if index.shape[0] else (0, 0)
+    if low < 0 or high >= size:
+        raise ValueError(f"{name} must lie in 0..{size - 1}, got {low if low < 0 else high}")
     return xp.astype(index, xp.int64)
 
 

@@ -11,7 +11,7 @@ from .backend import Array, array_namespace, asarray_on, is_array, to_numpy
 from .block import Block
 from .errors import check_count, check_number, check_shape
 from .hashing import seed_to_int
-from .ingest import check_finite, float_values, refuse_masked
+from .ingest import check_finite, float_values, host_array, refuse_masked
 from .samples import CrossSamples, _nonempty
 
 _PIECE = 1 << 22  # positions drawn at a time
@@ -36,10 +36,10 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     CrossSamples
     """
     if hasattr(Y, "tocoo"):
-        raise TypeError("Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse, which takes the stored ones")
+        raise TypeError("Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse for stored ones")
     refuse_masked("Y", Y)
     if hasattr(Y, "iloc") or not (is_array(Y) or hasattr(Y, "shape")):  # a data frame is indexed by column
-        Y = np.asarray(Y)
+        Y = host_array("Y", Y)
     n1, n2 = check_shape("Y.shape", Y.shape)
     n_rows, n_cols = check_count("n_rows", n_rows, 1, n1), check_count("n_cols", n_cols, 1, n2)
     rate_rows = check_number("rate_rows", rate_rows, 0, 1, open_low=True)
@@ -97,7 +97,9 @@ def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
         values = fetch(i, j)
         values = float_values("Y", values if is_array(values) else np.asarray(values))
         if tuple(values.shape) != i.shape:
-            raise ValueError(f"Y must give one value for each position, got shape {tuple(values.shape)} for {len(i)} positions")
+            raise ValueError(
+                f"Y must give one value for each position, got shape {tuple(values.shape)} for {len(i)} positions"
+            )
         xp = array_namespace(values)
         if bool(xp.any(xp.isinf(values))):
             check_finite("Y", xp.where(xp.isnan(values), xp.zeros_like(values), values), lambda k: (int(i[k]), int(j[k])))

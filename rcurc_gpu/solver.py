@@ -249,7 +249,7 @@ class _Solve:
         s = self.settings
         checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes)
         evidence = examine(self.data, checked.core, schedule, s.seed)
-        return _Attempt(checked, evidence, judge_core(checked, self.data, evidence, s.accuracy, gamma), gamma)
+        return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma), gamma)
 
     def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
@@ -311,7 +311,7 @@ class _Solve:
         # Algorithm 1 has no second look: rows of the core are counted, not mended.
         checked = replace(check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes), core=core)
         evidence = examine(self.data, core, schedule, s.seed)
-        return _Attempt(checked, evidence, judge_core(checked, self.data, evidence, s.accuracy, gamma), gamma), coefficients
+        return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma), gamma), coefficients
 
     def _measured(self, checked: CheckedCore, coefficients: tuple[Array, Array]) -> tuple[Extension, Extension]:
         """Diagnostics of coefficients that were found otherwise."""
@@ -360,7 +360,10 @@ class _Solve:
         if curve is not None:
             curve = replace(curve, chosen=checked.core.rank)
         elif checked.core.rank < asked:
-            message = f"Rank {asked} was asked for, but the held-out entries confirm only rank {checked.core.rank}, which was used. {message}"
+            message = (
+                f"Rank {asked} was asked for, but the held-out entries confirm only rank {checked.core.rank}, which was "
+                f"used. {message}"
+            )
         left, right = factors.left, factors.right
         if s.undetermined == "nan":
             left, right = blank_rows(left, factors.rows.undetermined), blank_rows(right, factors.cols.undetermined)
@@ -385,17 +388,26 @@ class _Solve:
         )
 
     def _expected_error(self, core: Core, factors: Factors) -> float:
-        """Relative error from noise: of the core's basis, of the columns and of the rows."""
+        """Relative error from noise: of the basis, of the columns and of the rows."""
         m, n = self.data.grid.shape
         xp = array_namespace(core.s)
-        norm = float(xp.linalg.vector_norm(core.s))
-        if norm == 0 or not np.isfinite(norm):
+        per_entry = float(xp.linalg.vector_norm(core.s)) ** 2 / (m * n)
+        if not 0 < per_entry < float("inf"):
             return float("inf")
-        square = (core.sigma / norm) ** 2 * core.rank * (m + n) / self.data.rate
-        per_entry = norm**2 / (m * n)
+        # r unknowns in a row of the basis, and as many observations as it was fitted to: those of the intersection, or
+        # of the whole row after a sweep
+        if factors.swept:
+            n1, n2 = self.samples.shape
+            observations = (n2 * self.samples.rate_rows, n1 * self.samples.rate_cols)
+        else:
+            observations = (n * self.data.rate, m * self.data.rate)
+        square = core.sigma**2 / per_entry * core.rank * sum(1 / max(k, 1) for k in observations)
         for d, length in ((factors.cols, m), (factors.rows, n)):
             good = d.standard_error[d.status == 0]
             square += float(np.mean(good**2)) / (per_entry * length) if good.size else 0.0
+        # without noise what is left is the way that the iteration had still to go: a few times its last step
+        still = core.history[-1].change if core.history else 0.0
+        square += (5 * still) ** 2 if np.isfinite(still) else 0.0
         return float(square**0.5)
 
 

@@ -47,6 +47,7 @@ class SyntheticProblem:
 
     @property
     def shape(self) -> tuple[int, int]:
+        """(n1, n2)"""
         return self.W.shape[0], self.V.shape[0]
 
     def truth(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -195,13 +196,17 @@ def _norm_of_product(A: np.ndarray, B: np.ndarray) -> float:
     """||A B^T||_F for tall A and B, without cancellation."""
     if not (np.isfinite(A).all() and np.isfinite(B).all()):
         return float("nan")
-    return float(np.linalg.norm(np.linalg.qr(A, mode="r") @ np.linalg.qr(B, mode="r").T))
+    return float(np.linalg.norm(_r_factor(A) @ _r_factor(B).T))
+
+
+def _r_factor(A: np.ndarray) -> np.ndarray:
+    return np.asarray(np.linalg.qr(A, mode="r"))
 
 
 def _unit_errors(basis: np.ndarray, coefficients: np.ndarray, true_basis: np.ndarray, truth: np.ndarray) -> np.ndarray:
     ok = np.isfinite(basis).all(axis=1)
     if not ok.any():
         return np.full(len(truth), np.nan)
-    both = np.linalg.qr(np.hstack([basis[ok], -true_basis[ok]]).astype(float), mode="r")
+    both = _r_factor(np.hstack([basis[ok], -true_basis[ok]]).astype(float))
     error = np.linalg.norm(np.hstack([coefficients, truth]) @ both.T, axis=1)
-    return error / np.linalg.norm(truth @ np.linalg.qr(true_basis[ok], mode="r").T, axis=1)
+    return error / np.linalg.norm(truth @ _r_factor(true_basis[ok]).T, axis=1)

@@ -23,7 +23,12 @@ def problem():
 def reference(problem, iterations, tol=0.0, **changes):
     s = problem.samples
     median = np.median(np.abs(s.intersection.block.value))
-    options = {"zeta0": 5 * median, "gamma": 0.9, "step_rows": 0.75 / s.rate_rows, "step_cols": 0.75 / s.rate_cols} | changes
+    options = {
+        "zeta0": 5 * median,
+        "gamma": 0.9,
+        "step_rows": 0.75 / s.rate_rows,
+        "step_cols": 0.75 / s.rate_cols,
+    } | changes
     states = []
     rg.rcurc_reference(*dense(s), s.rows, s.cols, 4, **options, tol=tol, max_iter=iterations, callback=states.append)
     return states, options

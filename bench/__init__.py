@@ -1,0 +1,1 @@
+"""Timings and comparisons; nothing here is installed."""

@@ -1,0 +1,73 @@
+"""Robust least squares against plain least squares on the true inliers."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rcurc_gpu.regress import Schedule, inlier_quantile, robust_regression, solve_normal
+
+
+def problem(rng, units, m, r, outliers, noise=0.0, padding=0):
+    D = rng.standard_normal((units, m, r))
+    truth = rng.standard_normal((units, r))
+    y = (D @ truth[:, :, None])[:, :, 0] + noise * rng.standard_normal((units, m))
+    hit = rng.random((units, m)).argsort(axis=1) < outliers
+    y = y + np.where(hit, rng.uniform(-20, 20, (units, m)), 0)
+    fit = np.ones((units, m))
+    if padding:
+        fit[:, -padding:] = 0
+        y[:, -padding:] = 0
+    return D, y, fit, truth, hit
+
+
+@given(st.integers(1, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=25)
+def test_exact_data_with_outliers_is_solved_exactly(r, seed):
+    D, y, fit, truth, _ = problem(np.random.default_rng(seed), 30, 20 * r + 20, r, 2 * r + 2, padding=3)
+    a = robust_regression(D, y, fit, Schedule(5 * np.median(np.abs(y)), 1e-9, 0.6))
+    wrong = np.abs(a - truth).max(axis=1) > 1e-9
+    assert wrong.mean() <= 0.1
+
+
+def test_with_noise_it_is_least_squares_on_the_inliers():
+    D, y, fit, _, hit = problem(np.random.default_rng(1), 50, 80, 3, 12, noise=0.05)
+    # outliers that are not small: those within the threshold are nobody's business
+    y = y + np.where(hit, 30, 0)
+    a = robust_regression(D, y, fit, Schedule(20.0, 0.3, 0.5))
+    for k in range(50):
+        expected = np.linalg.lstsq(D[k][~hit[k]], y[k][~hit[k]], rcond=None)[0]
+        np.testing.assert_allclose(a[k], expected, atol=1e-10)
+
+
+def test_a_start_is_used():
+    """Two lines with as many points each: where it starts decides which one it finds."""
+    x = np.linspace(1, 2, 40)
+    y = np.concatenate([x, -x])[None, :]
+    D = np.concatenate([x, x])[None, :, None]
+    for slope in (1.0, -1.0):
+        a = robust_regression(D, y, np.ones((1, 80)), Schedule(0.5, 1e-6, 0.5), np.asarray([[0.9 * slope]]))
+        assert a[0, 0] == pytest.approx(slope)
+
+
+def test_empty_units_give_finite_numbers():
+    D = np.random.default_rng(0).standard_normal((3, 8, 2))
+    fit = np.zeros((3, 8))
+    fit[1] = 1
+    a = robust_regression(D, D[:, :, 0] * fit, fit, Schedule(1.0, 1e-8, 0.5))
+    np.testing.assert_allclose(a[1], [1, 0], atol=1e-10)
+    np.testing.assert_array_equal(a[[0, 2]], 0)
+
+
+def test_weighted_normal_equations():
+    rng = np.random.default_rng(0)
+    D, y, w = rng.standard_normal((4, 30, 3)), rng.standard_normal((4, 30)), rng.random((4, 30))
+    root = np.sqrt(w)
+    expected = [np.linalg.lstsq(D[k] * root[k][:, None], y[k] * root[k], rcond=None)[0] for k in range(4)]
+    np.testing.assert_allclose(solve_normal(D, y, w), expected, atol=1e-10)
+
+
+def test_quantiles_leave_padding_out():
+    residual = np.asarray([[3.0, -1.0, 2.0, 100.0], [5.0, -7.0, 6.0, 8.0]])
+    fit = np.asarray([[1.0, 1, 1, 0], [1, 1, 1, 1]])
+    np.testing.assert_array_equal(inlier_quantile(residual, fit, 0.5), [2, 6])

@@ -1,0 +1,104 @@
+"""Outliers and new columns and rows."""
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import rcurc_gpu as rg
+
+
+@pytest.fixture(scope="module")
+def solved():
+    problem = rg.synthetic((400, 360), 3, 0.15, 10, n_rows=150, n_cols=140, rate=0.4, seed=6)
+    return problem, rg.rcurc(problem.samples, 3)
+
+
+def test_outliers_are_those_that_were_put_in(solved):
+    problem, result = solved
+    s = problem.samples
+    for found, block, positions in zip(
+        result.outliers(),
+        (s.R.tocoo(), s.C.tocoo()),
+        (lambda m: (s.rows[m.row], m.col), lambda m: (m.row, s.cols[m.col])),
+        strict=True,
+    ):
+        assert found.shape == block.shape
+        i, j = positions(block)
+        expected = scipy.sparse.coo_array(
+            (
+                np.where(problem.is_outlier(i, j), problem.entries(i, j) - problem.truth(i, j), 0),
+                (block.row, block.col),
+            ),
+            shape=block.shape,
+        ).toarray()
+        np.testing.assert_allclose(found.toarray(), expected, atol=1e-6)
+        assert found.nnz == problem.is_outlier(i, j).sum()
+
+
+def new_columns(problem, rng, k=30, share=0.4):
+    coefficients = rng.standard_normal((k, 3))
+    X = problem.W @ coefficients.T
+    Y = X[problem.samples.rows].copy()
+    hit = rng.random(Y.shape) < 0.15
+    Y[hit] += rng.uniform(-10, 10, hit.sum())
+    Y[rng.random(Y.shape) > share] = np.nan
+    return X, Y
+
+
+def test_new_columns_are_completed(solved):
+    problem, result = solved
+    X, Y = new_columns(problem, np.random.default_rng(0))
+    kept = Y.copy()
+    out = result.transform_columns(Y)
+    np.testing.assert_array_equal(Y, kept)
+    assert out.matrix.shape == X.shape
+    np.testing.assert_allclose(out.matrix.to_dense(), X, atol=1e-7)
+    assert len(out.diagnostics.undetermined) == 0
+
+
+def test_dense_masked_and_sparse_input_agree(solved):
+    problem, result = solved
+    _, Y = new_columns(problem, np.random.default_rng(1), k=7)
+    mask = ~np.isnan(Y)
+    i, j = np.nonzero(mask)
+    sparse = scipy.sparse.csr_array((Y[i, j], (i, j)), shape=Y.shape)
+    first = result.transform_columns(Y).matrix.to_dense()
+    np.testing.assert_array_equal(result.transform_columns(np.nan_to_num(Y), mask).matrix.to_dense(), first)
+    np.testing.assert_array_equal(result.transform_columns(sparse).matrix.to_dense(), first)
+
+
+def test_new_rows_are_completed(solved):
+    problem, result = solved
+    rng = np.random.default_rng(2)
+    coefficients = rng.standard_normal((11, 3))
+    X = coefficients @ problem.V.T
+    Y = X[:, problem.samples.cols].copy()
+    Y[rng.random(Y.shape) > 0.4] = np.nan
+    Y[0] = np.nan
+    out = result.transform_rows(Y)
+    assert out.matrix.shape == X.shape
+    assert list(out.diagnostics.undetermined) == [0]
+    assert np.isnan(out.matrix[0, :]).all()
+    np.testing.assert_allclose(out.matrix[1:, :], X[1:], atol=1e-7)
+
+
+def test_wrong_new_data_is_refused(solved):
+    _, result = solved
+    with pytest.raises(ValueError, match="Y_new must have 150 rows, one for each of the chosen rows I, got 149"):
+        result.transform_columns(np.zeros((149, 2)))
+    with pytest.raises(ValueError, match="Y_new must have 140 columns, one for each of the chosen columns J, got 3"):
+        result.transform_rows(np.zeros((2, 3)))
+    with pytest.raises(ValueError, match="two-dimensional"):
+        result.transform_columns(np.zeros(150))
+    with pytest.raises(ValueError, match="must be finite"):
+        result.transform_columns(np.full((150, 1), np.inf))
+    with pytest.raises(ValueError, match="mask must have shape"):
+        result.transform_columns(np.zeros((150, 2)), np.ones((150, 1), bool))
+
+
+def test_a_result_says_in_words_how_it_went(solved):
+    _, result = solved
+    assert "converged=True" in repr(result)
+    assert "rank=3" in repr(result)
+    assert result.device == "cpu"
+    assert result.method == "fast"
