@@ -6,7 +6,6 @@ array-API namespace run the same lines.
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ __all__ = [
     "is_array",
     "namespace_for_device",
     "quantile_abs",
+    "scatter",
     "sparse_module",
     "take_rows",
     "to_numpy",
@@ -118,7 +118,7 @@ def sparse_module(x: Array) -> Any:
 
 def default_chunk_bytes(x: Array) -> int:
     """Working memory of one chunk: small enough for a CPU's cache, large enough to fill a GPU."""
-    return 256 << 20 if is_cupy_array(x) else 4 << 20
+    return 256 << 20 if is_cupy_array(x) else 8 << 20
 
 
 def gather(x: Array, index: Array) -> Array:
@@ -134,6 +134,24 @@ def take_rows(x: Array, index: Array) -> Array:
     return xp.reshape(rows, (*index.shape, x.shape[1]))
 
 
+def scatter(place: Array, value: Array, shape: tuple[int, int]) -> Array:
+    """A dense array of `shape` with `value` at the ascending flat positions `place` and 0 elsewhere."""
+    xp = array_namespace(value)
+    device = device_of(value)
+    if is_numpy_array(value) or is_cupy_array(value):
+        out = xp.zeros(shape[0] * shape[1], dtype=value.dtype, device=device)
+        out[place] = value
+        return xp.reshape(out, shape)
+    # The array API cannot assign by index arrays: every cell looks up whether it is among the places.
+    if place.shape[0] == 0:
+        return xp.zeros(shape, dtype=value.dtype, device=device)
+    everything = xp.arange(shape[0] * shape[1], dtype=xp.int64, device=device)
+    found = xp.searchsorted(place, everything)
+    found = xp.where(found < place.shape[0], found, xp.zeros_like(found))
+    hit = gather(place, found) == everything
+    return xp.reshape(xp.where(hit, gather(value, found), xp.zeros_like(value[:1])), shape)
+
+
 def quantile_abs(x: Array, q: float = 0.5) -> Array:
     """The `q`-quantile of abs(x) for a vector `x`, as a 0-d array on its device (the lower of two neighbours)."""
     xp = array_namespace(x)
@@ -142,8 +160,3 @@ def quantile_abs(x: Array, q: float = 0.5) -> Array:
     if is_numpy_array(x):  # selection instead of a sort
         return np.partition(x, k)[k]
     return xp.sort(x)[k]
-
-
-def loaded(module: str) -> bool:
-    """Whether an optional package has been imported already; never imports it."""
-    return module in sys.modules

@@ -89,6 +89,12 @@ class LowRankMatrix:
             x = xp.astype(x, self.dtype)
         return self.left @ (self.right.T @ x)
 
+    # NumPy would otherwise take ``x @ cur`` for a product with an array of objects.
+    __array_ufunc__ = None
+
+    def __rmatmul__(self, x: Array) -> Array:
+        return (self.T @ (x.T if getattr(x, "ndim", 1) == 2 else x)).T
+
     def to_dense(self, out: Any = None) -> Any:
         """Form the whole matrix, in chunks of rows; into `out` (also a `numpy.memmap`) if given."""
         n1, n2 = self.shape
@@ -124,7 +130,7 @@ class LowRankMatrix:
         if isinstance(key, slice):
             chosen = range(*key.indices(factor.shape[0]))
             if chosen.step == 1:
-                return factor[chosen.start : max(chosen.stop, chosen.start), :], False
+                return factor[chosen.start : chosen.stop, :], False
             return take_rows(factor, self._index("index", chosen, axis)), False
         if isinstance(key, bool):
             raise IndexError(f"an index must be an int, a slice or a vector, got {key}")

@@ -36,6 +36,8 @@ def check_number(
     open_high: bool = False,
 ) -> float:
     """`value` as a finite float in the interval from `low` to `high`."""
+    if isinstance(value, (bool, np.bool_, str)):
+        raise TypeError(f"{name} must be a number, got {value!r}")
     try:
         number = float(value)
     except (TypeError, ValueError):

@@ -319,7 +319,7 @@ def _thin(d: UnitDiagnostics, typical: float, deviations: float) -> np.ndarray:
 def _wide(d: UnitDiagnostics, task: Task, deviations: float) -> np.ndarray:
     """Whether a unit's inliers spread wider than the noise, or the usual unit, does by chance."""
     dof = np.maximum(d.n_inliers - task.basis.shape[1], 1)
-    usual = max(task.schedule.floor / FLOOR_SIGMAS, float(np.median(d.spread)))
+    usual = max(task.schedule.floor / FLOOR_SIGMAS, float(np.median(d.spread)) if d.spread.size else 0.0)
     return d.spread > usual * (1 + deviations / np.sqrt(2 * dof))
 
 

@@ -14,7 +14,7 @@ from operator import add
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows
+from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, scatter, take_rows
 from .block import Block, Chunk, ChunkPlan, load_chunk
 from .regress import fitted
 
@@ -63,12 +63,13 @@ class Grid(ABC):
         G, S_new, square, count = [], [], [], []
         for k, weight in enumerate(self.weight):
             E = self.residual(k, left, V)
-            rest = E if S is None else E - S[k]
-            square.append(xp.sum(rest * rest))
-            out = xp.astype(xp.abs(E) >= zeta, E.dtype)
-            count.append(xp.sum(out))
-            S_new.append(E * out)
-            G.append((E - S_new[-1]) * weight)
+            square.append(xp.linalg.vector_norm(E if S is None else E - S[k]) ** 2)
+            out = xp.abs(E) >= zeta
+            count.append(xp.astype(xp.count_nonzero(out), E.dtype))
+            S_new.append(xp.where(out, E, xp.zeros_like(zeta)))
+            E -= S_new[-1]  # in place, here and below: what is in the cache need not be written elsewhere
+            E *= weight
+            G.append(E)
         return G, S_new, _total(square), _total(count)
 
     def inlying(self, left: Array, V: Array, zeta: float) -> tuple[list[Array], Array, Array]:
@@ -129,13 +130,16 @@ class DenseGrid(Grid):
             low, high = int(block.host_indptr[start]), int(block.host_indptr[stop])
             place = key[low:high] - start * n
             shape = (stop - start, n)
-            W.append(_scatter(place, weight[low:high], shape))
+            W.append(scatter(place, weight[low:high], shape))
             F.append(xp.astype(W[-1] > 0, block.value.dtype))
-            Y.append(_scatter(place, block.value[low:high], shape) * F[-1])
+            Y.append(scatter(place, block.value[low:high], shape) * F[-1])
         return cls((m, n), edges, Y, W, F)
 
     def residual(self, k: int, left: Array, V: Array) -> Array:
-        return (self.Y[k] - left[self.edges[k] : self.edges[k + 1], :] @ V.T) * self.fit[k]
+        E = left[self.edges[k] : self.edges[k + 1], :] @ -V.T
+        E += self.Y[k]
+        E *= self.fit[k]
+        return E
 
     def mul(self, G: list[Array], Q: Array) -> Array:
         return array_namespace(Q).concat([panel @ Q for panel in G])
@@ -236,20 +240,3 @@ def _row_sums(weights: Array, rows: Array) -> Array:
 
 def _total(parts: list[Array]) -> Array:
     return reduce(add, parts)
-
-
-def _scatter(place: Array, value: Array, shape: tuple[int, int]) -> Array:
-    """A dense array with `value` at the ascending flat positions `place` and 0 elsewhere.
-
-    The array API cannot assign by index arrays, so every cell looks up whether it is among the places.
-    """
-    xp = array_namespace(value)
-    cells = shape[0] * shape[1]
-    device = device_of(value)
-    if place.shape[0] == 0:
-        return xp.zeros(shape, dtype=value.dtype, device=device)
-    everything = xp.arange(cells, dtype=xp.int64, device=device)
-    found = xp.searchsorted(place, everything)
-    found = xp.where(found < place.shape[0], found, xp.zeros_like(found))
-    hit = gather(place, found) == everything
-    return xp.reshape(xp.where(hit, gather(value, found), xp.zeros_like(value[:1])), shape)

@@ -37,7 +37,7 @@ def index_vector(name: str, index: Any, size: int) -> np.ndarray:
     unique, counts = np.unique(index, return_counts=True)
     if unique.size != index.size:
         k = np.argmax(counts)
-        raise ValueError(f"{name} must not repeat an index, got {unique[k]} {counts[k]} times")
+        raise ValueError(f"{name} must not repeat an index, got {unique[k]} ({counts[k]} times)")
     return index
 
 
@@ -76,7 +76,7 @@ def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index 
     if not bool(xp.all(finite)):
         first = int(xp.argmin(xp.astype(finite, xp.int8)))
         raise ValueError(
-            f"{name} must be finite where it is observed, got {float(values[first])} at {place(first)}; "
+            f"{name} must be finite where observed, got {float(values[first])} at {place(first)}; "
             "leave missing entries out of the observations"
         )
 

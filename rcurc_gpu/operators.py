@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .backend import Array, array_namespace, asarray_on
+from .errors import check_count
 
 
 def hard_threshold(M: Array, zeta: Array | float) -> Array:
@@ -89,8 +90,9 @@ def truncated_svd(
     W : (m, rank), s : (rank,), V : (n, rank)
         ``(W * s) @ V.T`` approximates `M`.
     """
-    if rank < 1 or rank > min(M.shape):
-        raise ValueError(f"rank must be between 1 and min(M.shape) = {min(M.shape)}, got {rank}")
+    if M.ndim != 2:
+        raise ValueError(f"M must be two-dimensional, got shape {tuple(M.shape)}")
+    rank = check_count("rank", rank, 1, min(M.shape))
     if start is None:
         start = random_start(M.shape[1], sketch_width(rank, M.shape), M, seed)
     P, s, Q = subspace_svd(lambda X: M @ X, lambda X: M.T @ X, start, rank, steps, tol)

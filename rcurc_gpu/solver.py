@@ -112,7 +112,7 @@ def rcurc(
     seed : int, None or numpy.random.Generator
         Fixes the result on one device.
     chunk_bytes : int, optional
-        Working memory of one chunk of columns or rows; by default 4 MiB on a CPU (its cache), 256 MiB on a GPU.
+        Working memory of one chunk of columns or rows; by default 8 MiB on a CPU (its cache), 256 MiB on a GPU.
     callback : callable, optional
         Called with an `IterationState` after every iteration of the core; returning True ends it.
     progress : bool
@@ -128,9 +128,10 @@ def rcurc(
         If the result is not confirmed; `Result.message` says why.
     """
     if not isinstance(samples, CrossSamples):
-        raise TypeError(
-            f"samples must be a CrossSamples, got {type(samples).__name__}; make one with CrossSamples.from_dense(...)"
+        hint = (
+            "did you mean problem.samples?" if hasattr(samples, "samples") else "make one with CrossSamples.from_dense(...)"
         )
+        raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; {hint}")
     settings = _check(
         samples,
         method,

@@ -16,7 +16,7 @@ from .sampling import ccs_sample
 
 _IS_OUTLIER, _OUTLIER, _NOISE = 1, 2, 3  # streams of position-bound random numbers
 _MEAN_OF = 4_000_000
-_AT_ONCE = 1 << 17  # positions looked at together: working memory does not grow with their number
+_AT_ONCE = 1 << 14  # positions looked at together: working memory does not grow with their number
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,6 +1,11 @@
 """What the tests share: the namespaces to run on, and how hypothesis works."""
 
+import os
 from typing import Any, NamedTuple
+
+# The products here are small: a second BLAS thread gains nothing, and on a busy machine the two wait for each other for
+# seconds. Before NumPy is imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import array_api_strict
 import numpy as np

@@ -1,5 +1,7 @@
 """Ragged observations against dense matrices with a mask."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -39,7 +41,7 @@ def dense_of(xp, block):
     assert indptr[0] == 0
     assert indptr[-1] == len(index) == len(value)
     out = np.full((len(indptr) - 1, block.length), UNSEEN)
-    for unit, (start, stop) in enumerate(zip(indptr[:-1], indptr[1:], strict=True)):
+    for unit, (start, stop) in enumerate(pairwise(indptr)):
         assert (np.diff(index[start:stop]) > 0).all()
         out[unit, index[start:stop]] = value[start:stop]
     return out
@@ -115,7 +117,7 @@ def test_a_chunk_stays_below_the_limit_unless_it_is_one_unit(case):
 def test_no_two_chunks_that_follow_each_other_would_fit_into_one(case):
     counts, units, bytes_per_entry, limit = case
     chunks = list(ChunkPlan.of(counts, units, bytes_per_entry, limit))
-    for one, following in zip(chunks[:-1], chunks[1:], strict=True):
+    for one, following in pairwise(chunks):
         first_of_next = np.append(one, following[0])
         assert len(first_of_next) * max(counts[first_of_next].max(), 1) * bytes_per_entry > limit
 
@@ -126,6 +128,11 @@ def test_restore_brings_results_of_the_chunks_back_into_the_order_of_the_units(c
     plan = ChunkPlan.of(counts, units, bytes_per_entry, limit)
     results = np.concatenate([10.0 * chunk for chunk in plan] or [[]])
     np.testing.assert_array_equal(results[plan.restore()], 10.0 * units)
+
+
+def test_a_chunk_may_fill_the_limit():
+    assert len(ChunkPlan.of(np.full(8, 5), np.arange(8), 8, 4 * 5 * 8)) == 2
+    assert len(ChunkPlan.of(np.full(8, 5), np.arange(8), 8, 4 * 5 * 8 - 1)) == 3
 
 
 def test_counts_that_differ_a_thousandfold_leave_little_padding():
@@ -157,4 +164,4 @@ def test_a_chunk_of_a_block_without_observations_is_all_padding(xp):
     chunk = load_chunk(block_of(xp, np.full((3, 4), UNSEEN)), np.array([2, 0]))
     assert not xp.numpy(chunk.seen).any()
     assert not xp.numpy(chunk.value).any()
-    assert ((0 <= xp.numpy(chunk.index)) & (xp.numpy(chunk.index) < 4)).all()
+    assert np.isin(xp.numpy(chunk.index), np.arange(4)).all()

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rcurc_gpu import CrossSamples, ccs_sample, samples as samples_module
+from rcurc_gpu import CrossSamples, ccs_sample
+from rcurc_gpu import samples as samples_module
 
 NAN = np.nan
 
@@ -245,6 +246,15 @@ def test_a_memmap_is_read_piece_by_piece(tmp_path, monkeypatch):
     assert_observes(masked, np.where(mask_rows, np.nan_to_num(Y[rows]), NAN), np.nan_to_num(Y[:, cols]), rows, cols)
 
 
+@pytest.mark.parametrize("place", [(3, 0), (3, 55), (41, 9)])
+def test_an_error_says_where_in_the_matrix_whichever_piece_it_is_in(xp, monkeypatch, place):
+    Y = np.ones((50, 60))
+    Y[place] = np.inf
+    monkeypatch.setattr(samples_module, "_READ_BYTES", 500)
+    with pytest.raises(ValueError, match=re.escape(f"got inf at {place};")):
+        CrossSamples.from_dense(xp.array(Y), [40, 3], [5, 9])
+
+
 # ---------------------------------------------------------------- the cross, when it is not given
 
 
@@ -288,6 +298,27 @@ def test_observations_outside_the_cross_are_counted_and_left_out():
         assert found.n_unused == 100
         assert found.n_obs == drawn.n_obs
     assert "unused: 100 observations lie outside the cross of I and J" in found.describe()
+
+
+def test_a_row_that_was_seen_on_the_chosen_columns_alone_is_not_chosen():
+    seen = np.zeros((600, 100), bool)
+    for row in range(10, 600):  # J: every row has four entries there
+        seen[row, 60 + (4 * row + np.arange(4)) % 40] = True
+    seen[:9, :40] = True  # I: nine rows with many entries outside of J,
+    seen[9, 40:52] = True  # and one with twelve
+    seen[30, 60:90] = True  # thirty entries, but inside of J
+    i, j = np.nonzero(seen)
+    samples = CrossSamples.from_triplets(i, j, np.ones(len(i)), seen.shape)
+    np.testing.assert_array_equal(samples.rows, np.arange(10))
+    np.testing.assert_array_equal(samples.cols, np.arange(60, 100))
+    assert samples.n_unused == 0
+
+
+@pytest.mark.parametrize("shape", [(1, 5), (5, 1), (1, 1)])
+def test_a_matrix_of_one_row_or_column_has_a_cross(shape):
+    i, j = np.divmod(np.arange(shape[0] * shape[1]), shape[1])
+    samples = CrossSamples.from_triplets(i, j, 1.0 + i + j, shape)
+    assert (len(samples.rows), len(samples.cols), samples.n_obs) == (*shape, shape[0] * shape[1])
 
 
 def test_without_concentration_the_cross_is_everything():

@@ -1,0 +1,28 @@
+"""What the README shows is run as it stands."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+
+
+def test_there_is_something_to_run():
+    assert len(BLOCKS) >= 2
+
+
+@pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
+def test_python_blocks_run(code, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["result"].converged
+    if "problem" in names:
+        assert names["problem"].relative_error(names["result"].cur) < 1e-9
+    if "masked" in names:
+        error = abs(names["result"].cur.to_dense() - names["X"]).max()
+        assert error < 1e-6
+        assert abs(names["new"].matrix.to_dense() - names["X"][:, :10]).max() < 1e-6
+        assert "observations of a 500 x 400 matrix" in capsys.readouterr().out
