@@ -61,6 +61,22 @@ class UnitDiagnostics:
         return {STATUS_WORDS[k]: int((self.status == k).sum()) for k in (1, 2, 3) if (self.status == k).any()}
 
 
+DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error")
+
+
+def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
+    """Diagnostics of `core` at the numbers `chosen` and of `rest` at the others, ascending."""
+    others = np.setdiff1d(np.arange(total), chosen, assume_unique=True)
+
+    def join(name: str) -> np.ndarray:
+        out = np.empty(total, dtype=getattr(core, name).dtype)
+        out[chosen] = getattr(core, name)
+        out[others] = getattr(rest, name)
+        return out
+
+    return UnitDiagnostics(*(join(name) for name in DIAGNOSTIC_NAMES))
+
+
 @dataclass(frozen=True, eq=False)
 class Extension:
     """Coefficients (n_units, r), their diagnostics, and residuals of held-out entries (at most 65536)."""
@@ -355,5 +371,4 @@ def _merge(old: Extension, new: Extension, units: np.ndarray) -> Extension:
         return np.concatenate([getattr(old.diagnostics, name), getattr(new.diagnostics, name)])[source]
 
     coefficients = xp.take(xp.concat([old.coefficients, new.coefficients]), asarray_on(source, old.coefficients), axis=0)
-    names = ("status", "n_obs", "n_inliers", "spread", "standard_error")
-    return Extension(coefficients, UnitDiagnostics(**{name: pick(name) for name in names}), old.held)
+    return Extension(coefficients, UnitDiagnostics(*(pick(name) for name in DIAGNOSTIC_NAMES)), old.held)

@@ -11,6 +11,8 @@ from .backend import Array, array_namespace, asarray_on, device_name, device_of,
 from .block import Block
 from .errors import check_choice
 
+_READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
+
 
 def host_array(name: str, x: Any) -> np.ndarray:
     """Lists and the like as a NumPy array."""
@@ -199,3 +201,82 @@ def _busiest(counts: np.ndarray) -> np.ndarray:
 
 def _top(worth: np.ndarray, tie: np.ndarray, size: int) -> np.ndarray:
     return np.sort(np.lexsort((-tie, -worth))[:size])
+
+
+def observation_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
+    """`mask` as a boolean array of `shape` beside `Y`, or None."""
+    if mask is None:
+        return None
+    mask = mask if is_array(mask) else asarray_on(host_array(name, mask), Y)
+    check_same_place(name, mask, "Y", Y)
+    xp = array_namespace(Y)
+    if tuple(mask.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(mask.shape)}")
+    if not xp.isdtype(mask.dtype, "bool"):
+        raise TypeError(f"{name} must be boolean, got dtype {mask.dtype}")
+    return mask
+
+
+def block_from_dense(
+    name: str,
+    read: Callable[[int, int], tuple[Array, Array | None]],
+    n_units: int,
+    length: int,
+    place: Callable[[int, int], tuple[int, int]],
+) -> Block:
+    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
+    ``place(unit, position)`` is where the user knows an entry."""
+    step = max(_READ_BYTES // (8 * length), 1)
+    counts, index, value = [], [], []
+    for start in range(0, max(n_units, 1), step):
+        dense, mask = read(start, min(start + step, n_units))
+        xp = array_namespace(dense)
+        values = float_values(name, dense)
+        if mask is None:
+            mask = ~xp.isnan(values)
+        unit, position = xp.nonzero(mask)
+        seen = gather(xp.reshape(values, (-1,)), unit * length + position)
+        check_finite(name, seen, _locator(place, start, unit, position))
+        counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
+        index.append(xp.astype(position, xp.int32))
+        value.append(seen)
+    xp = array_namespace(value[0])
+    ends = xp.cumulative_sum(xp.concat(counts))
+    indptr = xp.concat([xp.zeros((1,), dtype=ends.dtype, device=device_of(ends)), ends])
+    return Block(indptr, xp.concat(index), xp.concat(value), length)
+
+
+def _locator(place: Callable[[int, int], Any], start: int, unit: Array, position: Array) -> Callable[[int], Any]:
+    return lambda k: place(start + int(unit[k]), int(position[k]))
+
+
+def triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
+    """Row or column numbers of observations as an int64 vector beside `values`, in range."""
+    index = index if is_array(index) else asarray_on(host_array(name, index), values)
+    check_same_place(name, index, "values", values)
+    xp = array_namespace(values)
+    if index.ndim != 1 or index.shape != values.shape:
+        raise ValueError(
+            f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}"
+        )
+    if index.shape[0] and not xp.isdtype(index.dtype, "integral"):
+        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+    low, high = (int(xp.min(index)), int(xp.max(index))) if index.shape[0] else (0, 0)
+    if low < 0 or high >= size:
+        raise ValueError(f"{name} must lie in 0..{size - 1}, got {low if low < 0 else high}")
+    return xp.astype(index, xp.int64)
+
+
+def to_coo(name: str, matrix: Any) -> Any:
+    """A sparse matrix in coordinate form."""
+    if not hasattr(matrix, "tocoo"):
+        raise TypeError(f"{name} must be a sparse matrix (scipy.sparse or cupyx.scipy.sparse), got {type(matrix).__name__}")
+    return matrix.tocoo()
+
+
+def check_observed(shape: tuple[int, int], r_block: Block, c_block: Block) -> tuple[int, int]:
+    """`shape`, if both blocks have observations."""
+    for name, block in (("chosen rows (R)", r_block), ("chosen columns (C)", c_block)):
+        if block.n_obs == 0:
+            raise ValueError(f"no entry of the {name} was observed: both blocks need observations")
+    return shape

@@ -13,7 +13,7 @@ import numpy as np
 from .backend import Array, array_namespace, asarray_on, take_rows, to_numpy
 from .block import Block
 from .core import Core, CoreData
-from .extend import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Task, UnitDiagnostics, extend
+from .extend import DIAGNOSTIC_NAMES, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Task, UnitDiagnostics, extend
 from .regress import Schedule
 from .samples import CrossSamples
 
@@ -122,4 +122,4 @@ def _overwrite(old: UnitDiagnostics, new: UnitDiagnostics, numbers: np.ndarray) 
         values[numbers] = getattr(new, name)
         return values
 
-    return UnitDiagnostics(*(put(name) for name in ("status", "n_obs", "n_inliers", "spread", "standard_error")))
+    return UnitDiagnostics(*(put(name) for name in DIAGNOSTIC_NAMES))

@@ -13,17 +13,19 @@ from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix, blank_rows
 from .extend import OK, Task, UnitDiagnostics, extend
 from .ingest import (
+    block_from_dense,
     block_from_entries,
     check_finite,
     check_same_place,
     float_values,
     host_array,
+    observation_mask,
     refuse_masked,
     resolve_duplicates,
 )
 from .rank import RankCurve
 from .regress import Schedule
-from .samples import CrossSamples, _check_mask, _compress
+from .samples import CrossSamples
 
 _ENTRIES_AT_ONCE = 1 << 18
 
@@ -217,7 +219,7 @@ def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_las
     check_same_place(name, Y, "the recovered matrix", like)
     if Y.ndim != 2:
         raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")
-    mask = _check_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
+    mask = observation_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
     if units_last:
         Y, mask = Y.T, None if mask is None else mask.T
     _check_length(name, Y.shape[1], length, units_last)
@@ -226,7 +228,7 @@ def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_las
     def read(start: int, stop: int) -> tuple[Array, Array | None]:
         return Y[start:stop, :], None if mask is None else mask[start:stop, :]
 
-    return _compress(name, read, Y.shape[0], length, lambda unit, k: (k, unit) if units_last else (unit, k))
+    return block_from_dense(name, read, Y.shape[0], length, lambda unit, k: (k, unit) if units_last else (unit, k))
 
 
 def _check_length(name: str, found: int, length: int, units_last: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,21 +23,23 @@ from .backend import (
     to_numpy,
 )
 from .block import Block
-from .errors import check_choice, check_shape
+from .errors import check_shape
 from .ingest import (
+    block_from_dense,
     block_from_entries,
     check_finite,
-    check_same_place,
+    check_observed,
     choose_cross,
     float_values,
     host_array,
     index_vector,
+    observation_mask,
     positions_in,
     refuse_masked,
     resolve_duplicates,
+    to_coo,
+    triplet_index,
 )
-
-_READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +124,8 @@ class CrossSamples:
             raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
         n1, n2 = check_shape("Y.shape", Y.shape)
         rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
-        mask_rows = _check_mask("mask_rows", mask_rows, Y, (len(rows), n2))
-        mask_cols = _check_mask("mask_cols", mask_cols, Y, (n1, len(cols)))
+        mask_rows = observation_mask("mask_rows", mask_rows, Y, (len(rows), n2))
+        mask_cols = observation_mask("mask_cols", mask_cols, Y, (n1, len(cols)))
         xp = array_namespace(Y)
         take_rows, take_cols = asarray_on(rows, Y), asarray_on(cols, Y)
 
@@ -136,9 +137,9 @@ class CrossSamples:
             piece = xp.take(xp.asarray(Y[start:stop, :]), take_cols, axis=1)
             return piece, None if mask_cols is None else mask_cols[start:stop, :]
 
-        r_block = _compress("Y", read_r, n2, len(rows), lambda unit, position: (int(rows[position]), unit))
-        c_block = _compress("Y", read_c, n1, len(cols), lambda unit, position: (unit, int(cols[position])))
-        return cls(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+        r_block = block_from_dense("Y", read_r, n2, len(rows), lambda unit, position: (int(rows[position]), unit))
+        c_block = block_from_dense("Y", read_c, n1, len(cols), lambda unit, position: (unit, int(cols[position])))
+        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
 
     @classmethod
     def from_triplets(
@@ -168,7 +169,7 @@ class CrossSamples:
         """
         n1, n2 = check_shape("shape", shape)
         values = float_values("values", values if is_array(values) else host_array("values", values))
-        i, j = _triplet_index("i", i, n1, values), _triplet_index("j", j, n2, values)
+        i, j = triplet_index("i", i, n1, values), triplet_index("j", j, n2, values)
         if values.shape[0] == 0:
             raise ValueError("values is empty: there are no observations")
         check_finite("values", values)
@@ -184,20 +185,20 @@ class CrossSamples:
         r_block = block_from_entries(j[in_rows], place_i[in_rows], values[in_rows], n2, len(rows))
         c_block = block_from_entries(i[in_cols], place_j[in_cols], values[in_cols], n1, len(cols))
         unused = int(xp.sum(xp.astype(~(in_rows | in_cols), xp.int64)))
-        return cls(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block, unused)
+        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block, unused)
 
     @classmethod
     def from_sparse(cls, Y: Any, rows: Any = None, cols: Any = None, *, duplicates: str = "error") -> CrossSamples:
         """Make samples from a sparse matrix (scipy.sparse or cupyx.scipy.sparse); every stored entry, also a stored 0,
         is an observation. `rows`, `cols` and `duplicates` as in `from_triplets`."""
-        coo = _to_coo("Y", Y)
+        coo = to_coo("Y", Y)
         return cls.from_triplets(coo.row, coo.col, coo.data, Y.shape, rows, cols, duplicates=duplicates)
 
     @classmethod
     def from_blocks(cls, R: Any, C: Any, rows: Any, cols: Any, *, duplicates: str = "error") -> CrossSamples:
         """Make samples from two sparse matrices, ``R`` (|I|, n2) and ``C`` (n1, |J|), whose stored entries are the
         observations. Where both see an entry of the intersection with different values, `duplicates` decides."""
-        r, c = _to_coo("R", R), _to_coo("C", C)
+        r, c = to_coo("R", R), to_coo("C", C)
         n1, n2 = int(C.shape[0]), int(R.shape[1])
         rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
         if R.shape[0] != len(rows) or C.shape[1] != len(cols):
@@ -216,7 +217,7 @@ class CrossSamples:
         split = value_r.shape[0]
         r_block = block_from_entries(j_r, r.row, value[:split], n2, len(rows))
         c_block = block_from_entries(i_c, c.col, value[split:], n1, len(cols))
-        return cls(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
 
     # ---------------------------------------------------------------- what is there
 
@@ -356,81 +357,3 @@ class CrossSamples:
 def _freeze(array: Array) -> None:
     if isinstance(array, np.ndarray):
         array.flags.writeable = False
-
-
-def _check_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
-    if mask is None:
-        return None
-    mask = mask if is_array(mask) else asarray_on(host_array(name, mask), Y)
-    check_same_place(name, mask, "Y", Y)
-    xp = array_namespace(Y)
-    if tuple(mask.shape) != shape:
-        raise ValueError(f"{name} must have shape {shape}, got {tuple(mask.shape)}")
-    if not xp.isdtype(mask.dtype, "bool"):
-        raise TypeError(f"{name} must be boolean, got dtype {mask.dtype}")
-    return mask
-
-
-def _compress(
-    name: str,
-    read: Callable[[int, int], tuple[Array, Array | None]],
-    n_units: int,
-    length: int,
-    place: Callable[[int, int], tuple[int, int]],
-) -> Block:
-    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
-    ``place(unit, position)`` is where the user knows an entry."""
-    step = max(_READ_BYTES // (8 * length), 1)
-    counts, index, value = [], [], []
-    for start in range(0, max(n_units, 1), step):
-        dense, mask = read(start, min(start + step, n_units))
-        xp = array_namespace(dense)
-        values = float_values(name, dense)
-        if mask is None:
-            mask = ~xp.isnan(values)
-        unit, position = xp.nonzero(mask)
-        seen = gather(xp.reshape(values, (-1,)), unit * length + position)
-        check_finite(name, seen, _locator(place, start, unit, position))
-        counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
-        index.append(xp.astype(position, xp.int32))
-        value.append(seen)
-    xp = array_namespace(value[0])
-    ends = xp.cumulative_sum(xp.concat(counts))
-    indptr = xp.concat([xp.zeros((1,), dtype=ends.dtype, device=device_of(ends)), ends])
-    return Block(indptr, xp.concat(index), xp.concat(value), length)
-
-
-def _locator(place: Callable[[int, int], Any], start: int, unit: Array, position: Array) -> Callable[[int], Any]:
-    return lambda k: place(start + int(unit[k]), int(position[k]))
-
-
-def _triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
-    index = index if is_array(index) else asarray_on(host_array(name, index), values)
-    check_same_place(name, index, "values", values)
-    xp = array_namespace(values)
-    if index.ndim != 1 or index.shape != values.shape:
-        raise ValueError(
-            f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}"
-        )
-    if index.shape[0] and not xp.isdtype(index.dtype, "integral"):
-        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
-    low, high = (int(xp.min(index)), int(xp.max(index))) if index.shape[0] else (0, 0)
-    if low < 0 or high >= size:
-        raise ValueError(f"{name} must lie in 0..{size - 1}, got {low if low < 0 else high}")
-    return xp.astype(index, xp.int64)
-
-
-def _to_coo(name: str, matrix: Any) -> Any:
-    if not hasattr(matrix, "tocoo"):
-        raise TypeError(f"{name} must be a sparse matrix (scipy.sparse or cupyx.scipy.sparse), got {type(matrix).__name__}")
-    return matrix.tocoo()
-
-
-def _nonempty(shape: tuple[int, int], r_block: Block, c_block: Block) -> tuple[int, int]:
-    for name, block in (("chosen rows (R)", r_block), ("chosen columns (C)", c_block)):
-        if block.n_obs == 0:
-            raise ValueError(f"no entry of the {name} was observed: both blocks need observations")
-    return shape
-
-
-__all__ = ["CrossSamples", "Intersection", "check_choice"]

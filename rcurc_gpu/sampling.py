@@ -11,8 +11,8 @@ from .backend import Array, array_namespace, asarray_on, is_array, to_numpy
 from .block import Block
 from .errors import check_count, check_number, check_shape
 from .hashing import seed_to_int
-from .ingest import check_finite, float_values, host_array, refuse_masked
-from .samples import CrossSamples, _nonempty
+from .ingest import check_finite, check_observed, float_values, host_array, refuse_masked
+from .samples import CrossSamples
 
 _PIECE = 1 << 22  # positions drawn at a time
 
@@ -50,7 +50,7 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     look = _reader(Y)
     r_block = draw_block(n2, n_rows, rate_rows, rng, lambda unit, index: look(rows[index], unit))
     c_block = draw_block(n1, n_cols, rate_cols, rng, lambda unit, index: look(unit, cols[index]))
-    return CrossSamples(_nonempty((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+    return CrossSamples(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
 
 
 def draw_block(

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, quantile_abs
-from .core import Core, CoreData, CoreOptions, IterationState, prepare, solve_core
+from .backend import Array, array_namespace, device_of, quantile_abs
+from .core import Core, CoreOptions, IterationState, prepare, solve_core
 from .cur import CURMatrix, blank_rows, join_units
-from .errors import ConvergenceWarning, check_choice, check_count, check_number
-from .extend import FLOOR_SIGMAS, Extension, Task, UnitDiagnostics, extend
-from .hashing import seed_to_int
+from .errors import ConvergenceWarning
+from .extend import FLOOR_SIGMAS, Extension, Task, extend, join_diagnostics, measure
 from .judge import Evidence, Verdict, examine, judge_core, judge_result
 from .paper import Side, solve_paper
 from .progress import Progress
@@ -26,6 +25,7 @@ from .regress import Schedule
 from .repair import CheckedCore, check_core
 from .result import Result
 from .samples import CrossSamples
+from .settings import Settings, check_rank, check_settings
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -35,26 +35,6 @@ _SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
 _EXTENSION_GAMMA = 0.4
 _SWEEPS = 1
 _NOISELESS = 1e-6  # noise relative to the entries below which alternating sweeps gain nothing
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The arguments of `rcurc`, checked."""
-
-    method: str
-    zeta0: float | None
-    gamma: float | None
-    step_rows: float | None
-    step_cols: float | None
-    tol: float
-    max_iter: int | None
-    holdout: float
-    accuracy: float
-    sweeps: int | None
-    undetermined: str
-    chunk_bytes: int | None
-    seed: int
-    callback: Callable[[IterationState], Any] | None
 
 
 def rcurc(
@@ -132,7 +112,7 @@ def rcurc(
             "did you mean problem.samples?" if hasattr(samples, "samples") else "make one with CrossSamples.from_dense(...)"
         )
         raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; {hint}")
-    settings = _check(
+    settings = check_settings(
         samples,
         method,
         zeta0,
@@ -149,7 +129,7 @@ def rcurc(
         seed,
         callback,
     )
-    rank = _check_rank(samples, rank)
+    rank = check_rank(samples, rank)
     with Progress(progress, settings.callback) as show:
         result = _Solve(samples, settings, show).run(rank)
     if not result.converged:
@@ -272,12 +252,17 @@ class _Solve:
 
     # ------------------------------------------------------------ extension
 
-    def _tasks(self, checked: CheckedCore) -> tuple[Task, Task]:
-        s, samples, core = self.settings, self.samples, checked.core
-        rest = (s.holdout, s.seed, checked.schedule, s.chunk_bytes)
-        cols = Task(samples.r_block, core.W, checked.usable_rows, np.arange(samples.shape[1]), samples.rows, True, *rest)
-        rows = Task(samples.c_block, core.V, checked.usable_cols, np.arange(samples.shape[0]), samples.cols, False, *rest)
+    def _tasks(self, W: Array, V: Array, usable: tuple[Array, Array], schedule: Schedule) -> tuple[Task, Task]:
+        """Columns of R on W and rows of C on V; `usable` has weights for the rows of W and of V."""
+        s, samples = self.settings, self.samples
+        rest = (s.holdout, s.seed, schedule, s.chunk_bytes)
+        cols = Task(samples.r_block, W, usable[0], np.arange(samples.shape[1]), samples.rows, True, *rest)
+        rows = Task(samples.c_block, V, usable[1], np.arange(samples.shape[0]), samples.cols, False, *rest)
         return cols, rows
+
+    def _tasks_of(self, checked: CheckedCore) -> tuple[Task, Task]:
+        usable = (checked.usable_rows, checked.usable_cols)
+        return self._tasks(checked.core.W, checked.core.V, usable, checked.schedule)
 
     def _others(self) -> tuple[np.ndarray, np.ndarray]:
         """Columns outside of J and rows outside of I."""
@@ -286,7 +271,7 @@ class _Solve:
 
     def _extend(self, checked: CheckedCore) -> tuple[Extension, Extension]:
         extensions = []
-        for name, task, units in zip(("columns", "rows"), self._tasks(checked), self._others(), strict=True):
+        for name, task, units in zip(("columns", "rows"), self._tasks_of(checked), self._others(), strict=True):
             self.show.stage(name, len(units))
             extensions.append(extend(task, units, report=self.show.advance))
         return extensions[0], extensions[1]
@@ -299,9 +284,10 @@ class _Solve:
         )
         like = self.data.sample[2]
         xp = array_namespace(like)
-        bases = (asarray_on(np.zeros((k, rank)), like, xp.asarray(like).dtype) for k in self.data.grid.shape)
-        blank = _blank_core(self.data, rank, *bases)
-        tasks = self._tasks(CheckedCore(blank, *_all_ok(self.data.grid.shape), self._schedule(0.0, self.zeta0)))
+        # the recursion brings its own bases, one for each iteration
+        bases = [xp.zeros((k, rank), dtype=like.dtype, device=device_of(like)) for k in self.data.grid.shape]
+        everything = (xp.ones_like(bases[0][:, 0]), xp.ones_like(bases[1][:, 0]))
+        tasks = self._tasks(bases[0], bases[1], everything, self._schedule(0.0, self.zeta0))
         cols, rows = (Side(*parts) for parts in zip(tasks, self._others(), self.steps, (0, 2), strict=True))
         self.show.stage("Algorithm 1")
         core, coefficients = solve_paper(
@@ -316,9 +302,7 @@ class _Solve:
 
     def _measured(self, checked: CheckedCore, coefficients: tuple[Array, Array]) -> tuple[Extension, Extension]:
         """Diagnostics of coefficients that were found otherwise."""
-        from .extend import measure
-
-        tasks, units = self._tasks(checked), self._others()
+        tasks, units = self._tasks_of(checked), self._others()
         return measure(tasks[0], units[0], coefficients[0]), measure(tasks[1], units[1], coefficients[1])
 
     def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
@@ -331,8 +315,8 @@ class _Solve:
         return Factors(
             left,
             right,
-            _join_diagnostics(checked.rows, rows.diagnostics, samples.rows, n1),
-            _join_diagnostics(checked.cols, columns.diagnostics, samples.cols, n2),
+            join_diagnostics(checked.rows, rows.diagnostics, samples.rows, n1),
+            join_diagnostics(checked.cols, columns.diagnostics, samples.cols, n2),
             (columns, rows),
         )
 
@@ -412,88 +396,9 @@ class _Solve:
         return float(square**0.5)
 
 
-def _check(
-    samples: CrossSamples,
-    method: str,
-    zeta0: float | None,
-    gamma: float | None,
-    step_rows: float | None,
-    step_cols: float | None,
-    tol: float | None,
-    max_iter: int | None,
-    holdout: float,
-    accuracy: float,
-    sweeps: int | None,
-    undetermined: str,
-    chunk_bytes: int | None,
-    seed: Any,
-    callback: Any,
-) -> Settings:
-    def optional(name: str, value: Any, low: float, high: float = float("inf")) -> float | None:
-        return None if value is None else check_number(name, value, low, high, open_low=True, open_high=True)
-
-    check_choice("method", method, ("fast", "paper"))
-    xp = array_namespace(samples.r_block.value)
-    single = xp.finfo(samples.dtype).bits == 32
-    default_tol = (1e-5 if single else 1e-10 if method == "fast" else 1e-6) ** 2
-    if callback is not None and not callable(callback):
-        raise TypeError(f"callback must be callable, got {type(callback).__name__}")
-    return Settings(
-        method=method,
-        zeta0=optional("zeta0", zeta0, 0),
-        gamma=optional("gamma", gamma, 0, 1),
-        step_rows=optional("step_rows", step_rows, 0),
-        step_cols=optional("step_cols", step_cols, 0),
-        tol=default_tol if tol is None else check_number("tol", tol),
-        max_iter=None if max_iter is None else check_count("max_iter", max_iter),
-        holdout=check_number("holdout", holdout, 0, 0.5),
-        accuracy=check_number("accuracy", accuracy, 0, open_low=True),
-        sweeps=None if sweeps is None else check_count("sweeps", sweeps, 0),
-        undetermined=check_choice("undetermined", undetermined, ("nan", "keep")),
-        chunk_bytes=None if chunk_bytes is None else check_count("chunk_bytes", chunk_bytes),
-        seed=seed_to_int(seed),
-        callback=callback,
-    )
-
-
-def _check_rank(samples: CrossSamples, rank: Any) -> int | str:
-    if isinstance(rank, str):
-        if rank != "auto":
-            raise ValueError(f"rank must be a positive integer or 'auto', got {rank!r}")
-        return rank
-    number = check_count("rank", rank)
-    most = min(len(samples.rows), len(samples.cols))
-    if number > most:
-        raise ValueError(f"rank must be at most min(|I|, |J|) = {most}, got {number}: choose more rows and columns")
-    return number
-
-
-def _blank_core(data: CoreData, rank: int, W: Array, V: Array) -> Core:
-    return Core(W, W[0, :], V, False, [], 0.0, 0.0)
-
-
-def _all_ok(shape: tuple[int, int]) -> tuple[UnitDiagnostics, UnitDiagnostics]:
-    def ok(n: int) -> UnitDiagnostics:
-        return UnitDiagnostics(np.zeros(n, np.int8), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n), np.zeros(n))
-
-    return ok(shape[0]), ok(shape[1])
-
-
 def _invert(s: Array) -> Array:
     """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
     xp = array_namespace(s)
     least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))
     real = s > least
     return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))
-
-
-def _join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
-    others = np.setdiff1d(np.arange(total), chosen, assume_unique=True)
-
-    def join(name: str) -> np.ndarray:
-        out = np.empty(total, dtype=getattr(core, name).dtype)
-        out[chosen] = getattr(core, name)
-        out[others] = getattr(rest, name)
-        return out
-
-    return UnitDiagnostics(*(join(name) for name in ("status", "n_obs", "n_inliers", "spread", "standard_error")))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from rcurc_gpu import CURMatrix, __version__, cli, rcurc, synthetic
+from rcurc_gpu import CURMatrix, __version__, cli, demo_report, rcurc, synthetic
 
 SMALL = ("--size", "300", "--rank", "2", "--rate", "0.5")
 
@@ -125,7 +125,7 @@ def test_outliers_are_compared_position_by_position():
         mark[s.rows[r.row], r.col] = True
         mark[c.row, s.cols[c.col]] = True
     truth = problem.is_outlier(*np.indices((60, 80))) & seen
-    found = cli._compare_outliers(problem, result)
+    found = demo_report.compare_outliers(problem, result)
     assert seen.sum() == s.n_obs < s.r_block.n_obs + s.c_block.n_obs  # some are seen twice
     assert found["corrupted"] == truth.sum()
     assert found["flagged"] == flagged.sum()
@@ -152,8 +152,8 @@ def test_no_outliers(demo):
 
 
 def test_percent_is_100_only_for_all():
-    assert cli._percent(999_999, 1_000_000) == "99.999 %"
-    assert cli._percent(7, 7) == "100 %"
+    assert demo_report.percent(999_999, 1_000_000) == "99.999 %"
+    assert demo_report.percent(7, 7) == "100 %"
 
 
 # ---------------------------------------------------------------- not confirmed

@@ -1,0 +1,180 @@
+"""What ``rcurc-gpu demo`` reports: figures as a dictionary, and the same in words."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ._version import __version__
+from .backend import to_numpy
+from .result import Result
+from .samples import CrossSamples
+from .synthetic import SyntheticProblem
+
+
+def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:
+    """What was asked for and made, as a dictionary for JSON."""
+    samples = problem.samples
+    n1, n2 = problem.shape
+    return {
+        "version": __version__,
+        "problem": {
+            "shape": [n1, n2],
+            "rank": options.rank,
+            "alpha": options.alpha,
+            "c": options.c,
+            "noise": options.noise,
+            "chosen_rows": len(samples.rows),
+            "chosen_cols": len(samples.cols),
+            "rate": options.rate,
+            "seed": options.seed,
+            "observations": samples.n_obs,
+            "share_seen": samples.n_obs / (n1 * n2),
+        },
+    }
+
+
+def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]:
+    """How the solve went and how far it is from the truth, as a dictionary for JSON."""
+    rows, cols = len(result.rows.undetermined), len(result.columns.undetermined)
+    return {
+        "converged": bool(result.converged),
+        "message": result.message,
+        "cause": result.cause,
+        "iterations": result.n_iter,
+        "rank_used": result.rank,
+        "true_error": problem.relative_error(result.cur),
+        "true_error_of_determined": problem.relative_error(result.cur, undetermined="skip"),
+        "expected_error": result.expected_error,
+        "undetermined_rows": rows,
+        "undetermined_cols": cols,
+        "outliers": compare_outliers(problem, result),
+    }
+
+
+def compare_outliers(problem: SyntheticProblem, result: Result) -> dict[str, Any]:
+    """Flagged against truly corrupted observations, each entry counted once however many blocks see it."""
+    samples = problem.samples  # on the host, wherever the result is
+    corrupted = _corrupted(problem, *_positions(samples, samples.R, samples.C))
+    flagged = _as_keys(problem, *_positions(samples, *result.outliers()))
+    found = np.intersect1d(corrupted, flagged, assume_unique=True)
+    missed = np.setdiff1d(corrupted, flagged, assume_unique=True)
+    i, j = np.divmod(missed, problem.shape[1])
+    unjudged = (result.rows.status[i] != 0) | (result.columns.status[j] != 0)
+    small = ~unjudged & (np.abs(problem.entries(i, j) - problem.truth(i, j)) < result.threshold)
+    return {
+        "corrupted": corrupted.size,
+        "flagged": flagged.size,
+        "found": found.size,
+        "recall": _ratio(found.size, corrupted.size),
+        "precision": _ratio(found.size, flagged.size),
+        "missed_below_threshold": int(small.sum()),
+        "missed_undetermined": int(unjudged.sum()),
+        "missed_other": int(missed.size - small.sum() - unjudged.sum()),
+        "threshold": result.threshold,
+    }
+
+
+def _positions(samples: CrossSamples, R: Any, C: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column, in the whole matrix, of the stored entries of R (|I|, n2) and then of C (n1, |J|)."""
+    r, c = R.tocoo(), C.tocoo()
+    i = np.concatenate([samples.rows[to_numpy(r.row)], to_numpy(c.row)])
+    j = np.concatenate([to_numpy(r.col), samples.cols[to_numpy(c.col)]])
+    return i.astype(np.int64), j.astype(np.int64)
+
+
+def _corrupted(problem: SyntheticProblem, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Those of the positions that carry an outlier, as keys."""
+    bad = problem.is_outlier(i, j)
+    return _as_keys(problem, i[bad], j[bad])
+
+
+def _as_keys(problem: SyntheticProblem, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """Each position once, as one ascending number."""
+    return np.unique(i * problem.shape[1] + j)
+
+
+def _ratio(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def problem_words(report: dict[str, Any], seconds: float) -> str:
+    """The problem in words."""
+    p = report["problem"]
+    n1, n2 = p["shape"]
+    noise = f"Gaussian noise of {p['noise']:g} mean|X| on every entry" if p["noise"] else "no noise"
+    return (
+        f"Problem:    a {n1:,} x {n2:,} matrix of rank {p['rank']}; {_count(p['chosen_rows'], 'chosen row')} and "
+        f"{_count(p['chosen_cols'], 'chosen column')}\n"
+        f"            {p['observations']:,} of its {n1 * n2:,} entries are seen ({100 * p['share_seen']:.3g} %)\n"
+        f"            {100 * p['alpha']:g} % of the entries carry an outlier of up to {p['c']:g} mean|X|; {noise}\n"
+        f"            made in {seconds:.2f} s"
+    )
+
+
+def device_words(wanted: str, device: str, copying: float) -> str:
+    """Where it is solved, in words."""
+    if device != "cpu":
+        return f"{device} (copied there in {copying:.2f} s)"
+    return "cpu (no CUDA device with CuPy was found)" if wanted == "auto" else "cpu"
+
+
+def result_words(report: dict[str, Any]) -> str:
+    """The outcome in words."""
+    lines = [
+        f"Solved:     in {report['seconds']['solving']:.2f} s, {report['iterations']} iterations of the core",
+        f"True error: {_error_words(report)}",
+        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {report['message']}",
+        *_outlier_words(report["outliers"]),
+    ]
+    return "\n".join(lines)
+
+
+def _error_words(report: dict[str, Any]) -> str:
+    if not math.isnan(report["true_error"]):
+        return f"{report['true_error']:.2e} (relative, over the whole matrix)"
+    rows, cols = _count(report["undetermined_rows"], "row"), _count(report["undetermined_cols"], "column")
+    lost = f"{rows} and {cols} could not be determined"
+    if math.isnan(report["true_error_of_determined"]):
+        return f"unknown: {lost}"
+    return f"{report['true_error_of_determined']:.2e} (relative, over what was determined; {lost})"
+
+
+def _outlier_words(o: dict[str, Any]) -> list[str]:
+    """All corrupted observations count, however small; those too small to be found are named."""
+    flagged = "none was flagged"
+    if o["flagged"]:
+        precision = percent(o["found"], o["flagged"])
+        flagged = f"{o['flagged']:,} were flagged, {o['found']:,} of them rightly (precision {precision})"
+    if not o["corrupted"]:
+        return [f"Outliers:   none of the observations is corrupted; {flagged}"]
+    lines = [
+        f"Outliers:   {o['corrupted']:,} observations are truly corrupted, {o['found']:,} of them were found "
+        f"(recall {percent(o['found'], o['corrupted'])})",
+        f"            {flagged}",
+    ]
+    reasons = (
+        (o["missed_below_threshold"], f"off by less than the threshold {o['threshold']:.1e}"),
+        (o["missed_undetermined"], "in rows or columns that could not be determined"),
+        (o["missed_other"], "off by more, but within the threshold of the recovered matrix"),
+    )
+    missed = [f"{count:,} {why}" for count, why in reasons if count]
+    return [*lines, f"            missed: {', '.join(missed)}"] if missed else lines
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def percent(part: int, whole: int) -> str:
+    """Rounded down, so that 100 % means all."""
+    return f"{math.floor(100_000 * part / whole) / 1000:g} %"
+
+
+def files_words(files: dict[str, Any]) -> str:
+    """Where things were saved, in words."""
+    lines = [f"Saved:      {files['result']}  (read it with rcurc_gpu.CURMatrix.load)"]
+    lines.append(f"            {files['plot']}" if files["plot"] else f"Plot:       skipped; {files['plot_skipped']}")
+    return "\n".join(lines)

@@ -1,0 +1,92 @@
+"""The arguments of `rcurc`, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .backend import array_namespace
+from .core import IterationState
+from .errors import check_choice, check_count, check_number
+from .hashing import seed_to_int
+from .samples import CrossSamples
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The arguments of `rcurc`, checked."""
+
+    method: str
+    zeta0: float | None
+    gamma: float | None
+    step_rows: float | None
+    step_cols: float | None
+    tol: float
+    max_iter: int | None
+    holdout: float
+    accuracy: float
+    sweeps: int | None
+    undetermined: str
+    chunk_bytes: int | None
+    seed: int
+    callback: Callable[[IterationState], Any] | None
+
+
+def check_settings(
+    samples: CrossSamples,
+    method: str,
+    zeta0: float | None,
+    gamma: float | None,
+    step_rows: float | None,
+    step_cols: float | None,
+    tol: float | None,
+    max_iter: int | None,
+    holdout: float,
+    accuracy: float,
+    sweeps: int | None,
+    undetermined: str,
+    chunk_bytes: int | None,
+    seed: Any,
+    callback: Any,
+) -> Settings:
+    """The arguments of `rcurc`, or an error that names the one that is wrong."""
+
+    def optional(name: str, value: Any, low: float, high: float = float("inf")) -> float | None:
+        return None if value is None else check_number(name, value, low, high, open_low=True, open_high=True)
+
+    check_choice("method", method, ("fast", "paper"))
+    xp = array_namespace(samples.r_block.value)
+    single = xp.finfo(samples.dtype).bits == 32
+    default_tol = (1e-5 if single else 1e-10 if method == "fast" else 1e-6) ** 2
+    if callback is not None and not callable(callback):
+        raise TypeError(f"callback must be callable, got {type(callback).__name__}")
+    return Settings(
+        method=method,
+        zeta0=optional("zeta0", zeta0, 0),
+        gamma=optional("gamma", gamma, 0, 1),
+        step_rows=optional("step_rows", step_rows, 0),
+        step_cols=optional("step_cols", step_cols, 0),
+        tol=default_tol if tol is None else check_number("tol", tol),
+        max_iter=None if max_iter is None else check_count("max_iter", max_iter),
+        holdout=check_number("holdout", holdout, 0, 0.5),
+        accuracy=check_number("accuracy", accuracy, 0, open_low=True),
+        sweeps=None if sweeps is None else check_count("sweeps", sweeps, 0),
+        undetermined=check_choice("undetermined", undetermined, ("nan", "keep")),
+        chunk_bytes=None if chunk_bytes is None else check_count("chunk_bytes", chunk_bytes),
+        seed=seed_to_int(seed),
+        callback=callback,
+    )
+
+
+def check_rank(samples: CrossSamples, rank: Any) -> int | str:
+    """A rank that the samples allow, or "auto"."""
+    if isinstance(rank, str):
+        if rank != "auto":
+            raise ValueError(f"rank must be a positive integer or 'auto', got {rank!r}")
+        return rank
+    number = check_count("rank", rank)
+    most = min(len(samples.rows), len(samples.cols))
+    if number > most:
+        raise ValueError(f"rank must be at most min(|I|, |J|) = {most}, got {number}: choose more rows and columns")
+    return number
