@@ -1,6 +1,7 @@
 """The core: robust rank-r completion of the intersection I x J.
 
-U_k = W diag(s) V^T evolves on the intersection alone: threshold the residual, step, truncate (DESIGN: RCURC decouples).
+U_k = W diag(s) V^T evolves on the intersection alone: threshold the residual, step, truncate. The rest of R and C is not
+needed.
 """
 
 from __future__ import annotations

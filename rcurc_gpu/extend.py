@@ -224,8 +224,8 @@ def _restart(schedule: Schedule, number: int) -> _Look:
             D, chunk.value, fit, uniform_at(chunk.units[:, None], lane[None, :], task.seed, _START_STREAM + number), 0.6
         )
         middle = inlier_quantile(chunk.value - fitted(D, start), fit, 0.6)
-        zeta0 = float(xp.max(middle))
-        return robust_regression(D, chunk.value, fit, replace(schedule, zeta0=max(zeta0, schedule.floor), gamma=0.7), start)
+        zeta0 = xp.maximum(middle, xp.full_like(middle, schedule.floor))
+        return robust_regression(D, chunk.value, fit, replace(schedule, gamma=0.7), start, zeta0)
 
     return look
 

@@ -33,7 +33,9 @@ class Schedule:
     gamma: float
 
 
-def robust_regression(D: Array, y: Array, fit: Array, schedule: Schedule, start: Array | None = None) -> Array:
+def robust_regression(
+    D: Array, y: Array, fit: Array, schedule: Schedule, start: Array | None = None, zeta0: Array | None = None
+) -> Array:
     """Solve ``y = D a`` for each unit, leaving outliers out.
 
     Parameters
@@ -45,6 +47,8 @@ def robust_regression(D: Array, y: Array, fit: Array, schedule: Schedule, start:
     schedule : Schedule
     start : float array (u, r), optional
         First guess; 0 by default.
+    zeta0 : float array (u,), optional
+        First thresholds, if not the same for all.
 
     Returns
     -------
@@ -53,7 +57,7 @@ def robust_regression(D: Array, y: Array, fit: Array, schedule: Schedule, start:
     xp = array_namespace(D)
     u, _, r = D.shape
     device = device_of(D)
-    zeta = xp.full((u,), schedule.zeta0, dtype=D.dtype, device=device)
+    zeta = xp.full((u,), schedule.zeta0, dtype=D.dtype, device=device) if zeta0 is None else zeta0
     floor = xp.asarray(schedule.floor, dtype=D.dtype, device=device)
     counts = xp.sum(fit, axis=1)
     active = xp.arange(u, dtype=xp.int64, device=device)  # units still in the rectangle

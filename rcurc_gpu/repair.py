@@ -54,12 +54,13 @@ def check_core(
     holdout: float,
     seed: int,
     chunk_bytes: int | None,
+    mend: bool = True,
 ) -> CheckedCore:
-    """Count the inliers of every row and column of the core, and regress again those that have too few."""
+    """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
     rows, cols, typical = _count(data, core, schedule)
     bad_rows, bad_cols = rows.undetermined, cols.undetermined
     n_bad, n_all = len(bad_rows) + len(bad_cols), len(rows.status) + len(cols.status)
-    if n_bad == 0 or n_bad > 0.3 * n_all:
+    if not mend or n_bad == 0 or n_bad > 0.3 * n_all:
         return CheckedCore(core, rows, cols, schedule)
 
     def task(block: Block, basis: Array, usable: np.ndarray, units: np.ndarray, index: np.ndarray, transposed: bool) -> Task:

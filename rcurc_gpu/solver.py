@@ -226,9 +226,9 @@ class _Solve:
         core = solve_core(self.data, rank, options, s.seed, self.clock, self.show.iteration)
         return self._judge(core, self._schedule(core.sigma, zeta0), gamma)
 
-    def _judge(self, core: Core, schedule: Schedule, gamma: float) -> _Attempt:
+    def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> _Attempt:
         s = self.settings
-        checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes)
+        checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes, mend)
         evidence = examine(self.data, checked.core, schedule, s.seed)
         return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma), gamma)
 
@@ -295,10 +295,8 @@ class _Solve:
         )
         schedule = self._schedule(core.sigma, self.zeta0)
         schedule = replace(schedule, floor=max(schedule.floor, core.threshold))
-        # Algorithm 1 has no second look: rows of the core are counted, not mended.
-        checked = replace(check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes), core=core)
-        evidence = examine(self.data, core, schedule, s.seed)
-        return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma), gamma), coefficients
+        # Algorithm 1 has no second look: rows and columns of the core are counted, not mended
+        return self._judge(core, schedule, gamma, mend=False), coefficients
 
     def _measured(self, checked: CheckedCore, coefficients: tuple[Array, Array]) -> tuple[Extension, Extension]:
         """Diagnostics of coefficients that were found otherwise."""

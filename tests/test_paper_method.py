@@ -94,3 +94,14 @@ def test_e_k_alone_is_never_called_success(problem):
     assert result.history[-1].error <= 1e-12
     assert hopeless.relative_error(result.cur) > 0.1
     assert not result.converged
+
+
+def test_a_wrong_row_of_the_core_is_not_called_right():
+    """Algorithm 1 leaves a row of the intersection wrong now and then; nothing mends it, so it must be reported."""
+    hard = rg.synthetic((400, 400), 4, 0.3, 10, rate=0.3, seed=9)
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(hard.samples, 4, method="paper", undetermined="keep")
+    rows = hard.samples.rows
+    wrong = rows[hard.row_errors(result.cur)[rows] > 1e-2]
+    assert len(wrong) > 0
+    assert set(wrong) <= set(result.rows.undetermined)
