@@ -138,7 +138,7 @@ class Task:
     def design(self, chunk: Chunk) -> tuple[Array, Array, Array]:
         """D (u, m, r), the fit mask as floats and the held-out mask of a chunk."""
         xp = array_namespace(chunk.value)
-        held = self.held(chunk) if self.holdout > 0 else ~(chunk.seen | ~chunk.seen)
+        held = self.held(chunk) if self.holdout > 0 else xp.zeros_like(chunk.seen)
         fit = xp.astype(chunk.seen & ~held, chunk.value.dtype) * gather(self.usable, chunk.index)
         return take_rows(self.basis, chunk.index), fit, held
 
@@ -156,6 +156,7 @@ def extend(
     units: np.ndarray | None = None,
     typical_share: float | None = None,
     report: Callable[[int], None] | None = None,
+    once: bool = False,
 ) -> Extension:
     """Regress units; look again, harder, at those whose observations do not agree with the rest.
 
@@ -168,9 +169,13 @@ def extend(
         Share of inliers that a unit usually has; by default the median of these.
     report : callable, optional
         Called with the number of units done.
+    once : bool
+        Do not look again, and do not judge: the start is known to be good.
     """
     units = np.arange(task.block.n_units) if units is None else units
     first = _look(task, units, _plain(task.schedule, use_start=True), report)
+    if once:
+        return first
     typical = _typical_share(first.diagnostics) if typical_share is None else typical_share
     extension = _mark(first, typical, task)
     looks = [_plain(replace(task.schedule, gamma=0.8))] + [_restart(task.schedule, k) for k in range(_RESTARTS)]

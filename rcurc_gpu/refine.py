@@ -78,33 +78,27 @@ def sweep(
             chunk_bytes,
             start=_without_nan(start),
         )
-        return extend(task, units, typical_share=0.0)
+        return extend(task, units, once=True)
 
-    chosen = _take(factors.left, rows)
-    by_row = run(r_by_row, factors.right, factors.cols.status, None, (rows, all_cols), chosen, False)
-    core_left = _keep_undetermined(by_row.coefficients, chosen, factors.rows.status[rows])
-    left = join_units(core_left, _take(factors.left, other_rows), rows, n1)
-    chosen = _take(factors.right, cols)
-    by_col = run(c_by_col, left, factors.rows.status, None, (cols, all_rows), chosen, True)
-    core_right = _keep_undetermined(by_col.coefficients, chosen, factors.cols.status[cols])
-    new_cols = run(samples.r_block, core_left, factors.rows.status[rows], other_cols, (all_cols, rows), factors.right, True)
-    new_rows = run(samples.c_block, core_right, factors.cols.status[cols], other_rows, (all_rows, cols), factors.left, False)
-    return Factors(
-        join_units(
-            core_left,
-            _keep_undetermined(new_rows.coefficients, _take(factors.left, other_rows), factors.rows.status[other_rows]),
-            rows,
-            n1,
-        ),
-        join_units(
-            core_right,
-            _keep_undetermined(new_cols.coefficients, _take(factors.right, other_cols), factors.cols.status[other_cols]),
-            cols,
-            n2,
-        ),
-        factors.rows,
-        factors.cols,
-        (new_cols, new_rows),
+    def renew(extension: Extension, factor: Array, numbers: np.ndarray, status: np.ndarray) -> Array:
+        """The new coefficients of `numbers`, but the old ones where either could not be determined."""
+        good = (status[numbers] == OK) & (extension.diagnostics.status == OK)
+        xp = array_namespace(factor)
+        return xp.where(asarray_on(good[:, None], factor), extension.coefficients, _take(factor, numbers))
+
+    left, right, row_status, col_status = factors.left, factors.right, factors.rows.status, factors.cols.status
+    by_row = run(r_by_row, right, col_status, None, (rows, all_cols), _take(left, rows), False)
+    core_left = renew(by_row, left, rows, row_status)
+    left = join_units(core_left, _take(left, other_rows), rows, n1)
+    by_col = run(c_by_col, left, row_status, None, (cols, all_rows), _take(right, cols), True)
+    core_right = renew(by_col, right, cols, col_status)
+    new_cols = run(samples.r_block, core_left, row_status[rows], other_cols, (all_cols, rows), right, True)
+    new_rows = run(samples.c_block, core_right, col_status[cols], other_rows, (all_rows, cols), left, False)
+    return replace(
+        factors,
+        left=join_units(core_left, renew(new_rows, left, other_rows, row_status), rows, n1),
+        right=join_units(core_right, renew(new_cols, right, other_cols, col_status), cols, n2),
+        extensions=(new_cols, new_rows),
         swept=True,
     )
 
@@ -117,9 +111,3 @@ def _take(factor: Array, numbers: np.ndarray) -> Array:
 def _without_nan(factor: Array) -> Array:
     xp = array_namespace(factor)
     return xp.where(xp.isfinite(factor), factor, xp.zeros_like(factor))
-
-
-def _keep_undetermined(new: Array, old: Array, status: np.ndarray) -> Array:
-    """`new`, but `old` where a unit was undetermined."""
-    xp = array_namespace(new)
-    return xp.where(asarray_on((status == OK)[:, None], new), new, old)
