@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -71,9 +71,9 @@ class IterationState:
     outlier_share : float
         Share of the observations beyond the threshold.
     change : float
-        ``||U_k - U_{k-1}||_F / ||U_k||_F``; NaN where it was not computed (every fifth iteration it is).
+        ``||U_k - U_{k-1}||_F / ||U_k||_F``.
     seconds : float
-        Since the start of the solve.
+        Since the start of the solve; interpolated between the few iterations after which the clock is read.
     """
 
     iteration: int
@@ -98,7 +98,7 @@ class CoreData:
     count : int
         Entries that take part.
     sample, held : (i, j, y)
-        Places and values of some entries of the fit, and of the entries held out of it.
+        Places and values of some entries of the fit that are not 0, and of the entries held out of it.
     """
 
     grid: Grid
@@ -178,7 +178,10 @@ def prepare(
     fit = xp.astype(~held, block.value.dtype)
     weight = step_weights(inter.seen_by, step_rows, step_cols, block.value.dtype) * fit
     rng = np.random.default_rng([seed, 1])
-    chosen = fit_places if count <= _SAMPLE else np.sort(rng.choice(fit_places, _SAMPLE, replace=False))
+    # An entry that is exactly 0 in a matrix of many zeros fits anything: medians are taken from the others.
+    telling = to_numpy(xp.nonzero(~held & (block.value != 0))[0])
+    telling = telling if len(telling) else fit_places
+    chosen = telling if len(telling) <= _SAMPLE else np.sort(rng.choice(telling, _SAMPLE, replace=False))
 
     def places(at: Array) -> tuple[Array, Array, Array]:
         return gather(unit, at), xp.astype(gather(block.index, at), xp.int64), gather(block.value, at)
@@ -267,11 +270,9 @@ def solve_core(
     stopped = False
     for step in iterate_core(data, rank, options, seed):
         pending.append(step)
-        checked = step.k % _CHECK_EVERY == 0 or step.k == options.max_iter
-        if not checked and callback is None:
+        if step.k % _CHECK_EVERY and step.k != options.max_iter and callback is None:
             continue
-        moved = change_of(step.factors, step.previous) if checked and step.k > 1 else float("nan")
-        history += read_back(pending, data, moved, clock())
+        history += read_back(pending, data, history[-1].seconds if history else 0.0, clock())
         pending.clear()
         ended = callback is not None and callback(history[-1]) is True
         stopped = _stands_still(step, history[-1], data, options)
@@ -298,32 +299,31 @@ def _truncate(grid: Grid, factors: Factors, G: Any, Q: Array, rank: int, options
     return P[:, :rank], s[:rank], Q[:, :rank], Q
 
 
-def change_of(new: Factors, old: Factors) -> float:
-    """Relative change of U from its factors, without cancellation."""
+def change_of(new: Factors, old: Factors) -> Array:
+    """Relative change of U from its factors, without cancellation; a 0-d array on the device."""
     xp = array_namespace(new[0])
     left = xp.linalg.qr(xp.concat([new[0] * new[1], -old[0] * old[1]], axis=1)).R
     right = xp.linalg.qr(xp.concat([new[2], old[2]], axis=1)).R
-    norm = float(xp.linalg.vector_norm(new[1]))
-    return float(xp.linalg.matrix_norm(left @ right.T)) / norm if norm > 0 else float("inf")
+    return xp.linalg.matrix_norm(left @ right.T) / xp.linalg.vector_norm(new[1])
 
 
-def read_back(steps: list[CoreStep], data: CoreData, moved: float, seconds: float) -> list[IterationState]:
-    """Scalars of some iterations as history; `moved` is the change of the last one."""
+def read_back(steps: list[CoreStep], data: CoreData, before: float, now: float) -> list[IterationState]:
+    """Scalars of some iterations as history; the clock was `before` the first and is `now`."""
     xp = array_namespace(steps[0].square)
-    table = to_numpy(xp.stack([xp.stack([step.square, step.n_outliers, step.threshold]) for step in steps])).tolist()
+    rows = [(step.square, step.n_outliers, step.threshold, change_of(step.factors, step.previous)) for step in steps]
+    table = to_numpy(xp.stack([xp.stack(row) for row in rows])).tolist()
     total = data.total if data.total > 0 else 1.0
-    states = [
-        IterationState(step.k, square / total, zeta, n_out / data.count, float("nan"), seconds)
-        for step, (square, n_out, zeta) in zip(steps, table, strict=True)
+    seconds = np.linspace(before, now, len(steps) + 1)[1:].tolist()
+    return [
+        IterationState(step.k, square / total, zeta, n_out / data.count, change, at)
+        for step, (square, n_out, zeta, change), at in zip(steps, table, seconds, strict=True)
     ]
-    states[-1] = replace(states[-1], change=moved)
-    return states
 
 
 def _stands_still(step: CoreStep, state: IterationState, data: CoreData, options: CoreOptions) -> bool:
     """Whether U has stopped moving: to the square root of tol, or to a thousandth of the noise once that holds the
     threshold up."""
-    if not state.change <= 1:  # also NaN: not computed
+    if not state.change <= 1:  # also NaN
         return False
     xp = array_namespace(step.square)
     zeta = float(step.next_threshold)

@@ -43,6 +43,8 @@ class UnitDiagnostics:
         Standard deviation of the inlying residuals.
     standard_error : float64 (n,)
         Expected error of the unit's part in the cross from noise alone, in the norm.
+    n_telling : int64 (n,)
+        Inliers that are larger than the threshold; an entry that is about 0 fits a solution of 0 whatever is true.
     """
 
     status: np.ndarray
@@ -50,6 +52,7 @@ class UnitDiagnostics:
     n_inliers: np.ndarray
     spread: np.ndarray
     standard_error: np.ndarray
+    n_telling: np.ndarray
 
     @property
     def undetermined(self) -> np.ndarray:
@@ -61,7 +64,7 @@ class UnitDiagnostics:
         return {STATUS_WORDS[k]: int((self.status == k).sum()) for k in (1, 2, 3) if (self.status == k).any()}
 
 
-DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error")
+DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling")
 
 
 def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
@@ -274,7 +277,8 @@ def _look(task: Task, units: np.ndarray, look: _Look, report: Callable[[int], No
     r = task.basis.shape[1]
     if len(units) == 0:
         nothing = np.zeros(0)
-        diagnostics = UnitDiagnostics(nothing.astype(np.int8), *(nothing.astype(np.int64),) * 2, nothing, nothing)
+        whole = nothing.astype(np.int64)
+        diagnostics = UnitDiagnostics(nothing.astype(np.int8), whole, whole, nothing, nothing, whole)
         return Extension(task.basis[:0, :], diagnostics, task.block.value[:0])
     coefficients, numbers, held_parts, n_held = [], [], [], 0
     for chunk_units in plan:
@@ -283,7 +287,7 @@ def _look(task: Task, units: np.ndarray, look: _Look, report: Callable[[int], No
         a = look(task, chunk, D, fit)
         coefficients.append(a)
         residual = chunk.value - fitted(D, a)
-        numbers.append(_measure(D, fit, residual, task))
+        numbers.append(_measure(D, chunk.value, fit, residual, task))
         if task.holdout > 0 and n_held < _HELD_SAMPLE:
             held_parts.append(residual[held])
             n_held += held_parts[-1].shape[0]
@@ -294,14 +298,19 @@ def _look(task: Task, units: np.ndarray, look: _Look, report: Callable[[int], No
     status = np.where(table[:, 0] < r + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
     status[(status == OK) & (table[:, 1] >= r + 2) & (table[:, 3] > 0)] = ILL_CONDITIONED
     diagnostics = UnitDiagnostics(
-        status, table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2], table[:, 4]
+        status,
+        table[:, 0].astype(np.int64),
+        table[:, 1].astype(np.int64),
+        table[:, 2],
+        table[:, 4],
+        table[:, 5].astype(np.int64),
     )
     held = xp.concat(held_parts) if held_parts else task.block.value[:0]
     return Extension(xp.take(xp.concat(coefficients), asarray_on(back, task.block.value), axis=0), diagnostics, held)
 
 
-def _measure(D: Array, fit: Array, residual: Array, task: Task) -> Array:
-    """Per unit: observations, inliers, spread, whether ill-conditioned, standard error (u, 5)."""
+def _measure(D: Array, y: Array, fit: Array, residual: Array, task: Task) -> Array:
+    """Per unit: observations, inliers, spread, whether ill-conditioned, standard error, inliers that are not 0 (u, 6)."""
     xp = array_namespace(D)
     r = D.shape[2]
     keep = xp.astype(xp.abs(residual) < task.schedule.floor, D.dtype) * fit
@@ -313,9 +322,10 @@ def _measure(D: Array, fit: Array, residual: Array, task: Task) -> Array:
     eigenvalues = xp.linalg.eigvalsh(white @ gram(D, keep) @ white.T)
     limit = float(xp.finfo(D.dtype).eps) ** 0.5
     ill = eigenvalues[:, 0] <= limit * eigenvalues[:, -1]
-    safe = xp.maximum(eigenvalues, xp.full_like(eigenvalues, float(xp.finfo(D.dtype).smallest_normal) ** 0.5))
+    safe = xp.maximum(eigenvalues, xp.full_like(eigenvalues, float(xp.finfo(D.dtype).smallest_normal) ** 0.5))  # no units
     error = spread * xp.sqrt(xp.sum(1.0 / safe, axis=1))
-    return xp.stack([xp.sum(fit, axis=1), n_in, spread, xp.astype(ill, D.dtype), error], axis=1)
+    telling = xp.astype(xp.abs(y) > task.schedule.floor, D.dtype) * keep
+    return xp.stack([xp.sum(fit, axis=1), n_in, spread, xp.astype(ill, D.dtype), error, xp.sum(telling, axis=1)], axis=1)
 
 
 def _typical_share(d: UnitDiagnostics) -> float:
@@ -327,11 +337,11 @@ def _typical_share(d: UnitDiagnostics) -> float:
 def _doubtful(d: UnitDiagnostics, typical: float, task: Task) -> np.ndarray:
     """Units whose solution may be a wrong one: fewer inliers than chance leaves them at the usual share, or inliers that
     spread wider than the noise."""
-    unusual = _thin(d, typical, 2.5) | _wide(d, task, 4)
+    unusual = thin(d, typical, 2.5) | _wide(d, task, 4)
     return np.flatnonzero((d.status == TOO_FEW_INLIERS) | ((d.status == OK) & unusual))
 
 
-def _thin(d: UnitDiagnostics, typical: float, deviations: float) -> np.ndarray:
+def thin(d: UnitDiagnostics, typical: float, deviations: float) -> np.ndarray:
     """Whether a unit has fewer inliers than the usual share leaves by chance."""
     typical = min(typical, 0.95)  # without outliers the share has hardly any chance in it
     return d.n_inliers < typical * d.n_obs - deviations * np.sqrt(typical * (1 - typical) * d.n_obs)
@@ -353,16 +363,18 @@ def _mark(extension: Extension, typical: float, task: Task) -> Extension:
 
 
 def _mark_unusual(extension: Extension, typical: float, task: Task) -> Extension:
-    """After all looks, with noise: an unusual unit is believed only if its inliers outnumber its unknowns by far.
+    """After all looks: a unit with unusually few inliers is believed only if they prove something.
 
-    Without noise even a few exact agreements cannot be chance, and nothing is to be doubted.
+    With noise they have to outnumber the unknowns by far. Without noise a few exact agreements cannot be chance, unless
+    they are zeros.
     """
-    d = extension.diagnostics
-    if task.schedule.floor < 1e-4 * task.schedule.zeta0:
-        return extension
-    unusual = _thin(d, typical, 4.5) | (_thin(d, typical, 2.5) & _wide(d, task, 5))
-    doubt = (d.status == OK) & unusual & (d.n_inliers < 10 * task.basis.shape[1])
-    return replace(extension, diagnostics=replace(d, status=np.where(doubt, TOO_FEW_INLIERS, d.status).astype(np.int8)))
+    d, r = extension.diagnostics, task.basis.shape[1]
+    doubt = thin(d, typical, 5.0) & (d.n_telling < np.maximum(3 * r, 0.25 * d.n_obs))
+    if task.schedule.floor > 1e-4 * task.schedule.zeta0:
+        unusual = thin(d, typical, 4.5) | (thin(d, typical, 2.5) & _wide(d, task, 5))
+        doubt = doubt | (unusual & (d.n_inliers < 10 * r))
+    status = np.where((d.status == OK) & doubt, TOO_FEW_INLIERS, d.status).astype(np.int8)
+    return replace(extension, diagnostics=replace(d, status=status))
 
 
 def _merge(old: Extension, new: Extension, units: np.ndarray) -> Extension:

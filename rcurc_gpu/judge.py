@@ -37,7 +37,10 @@ class Evidence:
         Number of singular components that the held-out entries confirm.
     missing : float
         Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
+    telling_share : float
+        Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
     n_held : int
+        Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
     """
 
     unexplained: float
@@ -45,6 +48,7 @@ class Evidence:
     fit_share: float
     supported: int
     missing: float
+    telling_share: float
     n_held: int
 
 
@@ -58,22 +62,33 @@ class Verdict:
 
 
 def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Evidence:
-    """Measure a core against what it was not fitted to, or, without held-out entries, against itself."""
-    left = core.W * core.s
-    fit_share = _share_below(residuals(left, core.V, data.sample), schedule.floor)
-    n_held = int(data.held[2].shape[0])
-    proof = data.held if n_held >= _LEAST_HELD else data.sample
-    residual = residuals(left, core.V, proof)
-    xp = array_namespace(residual)
-    typical = float(quantile_abs(proof[2], 0.25)) or float(xp.mean(xp.abs(proof[2])))
+    """Measure a core against what it was not fitted to, or, without held-out entries, against itself.
+
+    Only entries count that tell something: in a matrix of many zeros, those that are 0, and are said to be, fit anything.
+    """
+    fit_y, fit_residual = _telling(core, data.sample, schedule.floor)
+    y, residual = _telling(core, data.held, schedule.floor)
+    held_out = int(y.shape[0]) >= _LEAST_HELD
+    if not held_out:
+        y, residual = fit_y, fit_residual
     return Evidence(
-        unexplained=float(quantile_abs(residual, 0.25)) / typical if typical > 0 else 0.0,
+        unexplained=float(quantile_abs(residual, 0.25)) / float(quantile_abs(y, 0.25)) if y.shape[0] else 1.0,
         held_share=_share_below(residual, schedule.floor),
-        fit_share=fit_share,
-        supported=_supported(core, data, residual) if proof is data.held else core.rank,
+        fit_share=_share_below(fit_residual, schedule.floor),
+        supported=_supported(core, data) if held_out else core.rank,
         missing=_missing(data, core, schedule, seed),
-        n_held=n_held,
+        telling_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
+        n_held=int(y.shape[0]) if held_out else 0,
     )
+
+
+def _telling(core: Core, entries: tuple[Array, Array, Array], floor: float) -> tuple[Array, Array]:
+    """Values and residuals of the entries that are, or are said to be, larger than the threshold."""
+    y = entries[2]
+    xp = array_namespace(y)
+    residual = residuals(core.W * core.s, core.V, entries)
+    telling = (xp.abs(y) > floor) | (xp.abs(y - residual) > floor)
+    return xp.where(xp.abs(y) > floor, y, xp.full_like(y, floor))[telling], residual[telling]
 
 
 # What is wrong with a core, and what to try.
@@ -101,6 +116,11 @@ _CORE_TEXTS = {
         "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold decayed too fast "
         "(gamma={gamma:g}; nearer to 1 is slower and safer)."
     ),
+    "too many outliers": (
+        "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution: with so many taken "
+        "for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of zeros "
+        "out."
+    ),
     "not settled": (
         "The iteration had not settled after {n_iter} iterations: raise max_iter, or let the threshold decay more slowly "
         "(gamma={gamma:g} now)."
@@ -109,10 +129,10 @@ _CORE_TEXTS = {
 }
 
 
-def judge_core(checked: CheckedCore, evidence: Evidence, accuracy: float, gamma: float) -> Verdict:
-    """The verdict on the core alone."""
+def judge_core(checked: CheckedCore, evidence: Evidence, accuracy: float, gamma: float, cut_short: bool) -> Verdict:
+    """The verdict on the core alone; `cut_short` if the user limited the iterations."""
     core = checked.core
-    cause = _core_cause(checked, evidence, accuracy)
+    cause = "not settled" if cut_short and not core.stopped else _core_cause(checked, evidence, accuracy)
     text = _CORE_TEXTS[cause].format(
         rank=core.rank,
         per_row=float(np.median(checked.rows.n_obs)),
@@ -141,6 +161,9 @@ def _core_cause(checked: CheckedCore, e: Evidence, accuracy: float) -> str:
         return "rank too small"
     if overfit:
         return "overfit"
+    # Where most entries are zeros, which fit anything, more of the others have to agree.
+    if e.held_share < (0.45 if e.telling_share > 0.5 else 0.6):
+        return "too many outliers"
     if not checked.core.stopped:
         return "not settled"
     return "undetermined" if checked.n_undetermined else ""
@@ -217,16 +240,19 @@ def _share_below(residual: Array, floor: float) -> float:
     return float((np.abs(values) < floor).mean()) if values.size else 1.0
 
 
-def _supported(core: Core, data: CoreData, held: Array) -> int:
+def _supported(core: Core, data: CoreData) -> int:
     """Components whose part in the held-out entries is really there.
 
     For each component: its product with the truth on held-out entries (clipped against outliers), over its square on
     fitted ones. That is 1 for a true component. It is about 0 for one that fits noise, and for one that fits the
     outliers of a single row, which is large only where the fit looked.
     """
+    held = residuals(core.W * core.s, core.V, data.held)
     xp = array_namespace(held)
     part = _parts(core, data.held)
-    fitted = _parts(core, data.sample)
+    # the sample has none of the entries that are 0, the held-out ones are as they come
+    nonzero = xp.mean(xp.astype(data.held[2] != 0, part.dtype))
+    fitted = _parts(core, data.sample) * xp.sqrt(nonzero)
     bound = xp.abs(part) + 3 * core.sigma
     clipped = xp.minimum(xp.maximum(held[:, None] + xp.zeros_like(part), -bound), bound)
     found = xp.mean(part * (part + clipped), axis=0)

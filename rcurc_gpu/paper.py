@@ -114,7 +114,7 @@ def solve_paper(
     for step in iterate_core(data, rank, options, seed):
         sums = _core_sums(step) + _scaled_sum(runners, scale, partial(_Runner.advance, step=step))
         error, outlier_share = (sums / size).tolist()
-        moved = change_of(step.factors, step.previous) if step.k > 1 else float("nan")
+        moved = float(change_of(step.factors, step.previous))
         history.append(IterationState(step.k, error, float(step.threshold), outlier_share, moved, clock()))
         if not whole:
             trail.append(step)

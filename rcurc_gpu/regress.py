@@ -110,8 +110,8 @@ def solve_normal(D: Array, y: Array, weight: Array) -> Array:
     b = ((y * weight)[:, None, :] @ D)[:, 0, :]
     eye = xp.eye(r, dtype=D.dtype, device=device_of(D))
     size = xp.sum(G * eye, axis=(1, 2))
-    tiny = xp.finfo(D.dtype)
-    G = G + (size * float(tiny.eps) + float(tiny.smallest_normal) ** 0.5)[:, None, None] * eye
+    ridge = xp.where(size > 0, float(xp.finfo(D.dtype).eps) * size, xp.ones_like(size))
+    G = G + ridge[:, None, None] * eye
     return xp.linalg.solve(G, b[:, :, None])[:, :, 0]
 
 

@@ -13,7 +13,17 @@ import numpy as np
 from .backend import Array, array_namespace, asarray_on, take_rows, to_numpy
 from .block import Block
 from .core import Core, CoreData
-from .extend import DIAGNOSTIC_NAMES, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Task, UnitDiagnostics, extend
+from .extend import (
+    DIAGNOSTIC_NAMES,
+    OK,
+    TOO_FEW_INLIERS,
+    TOO_FEW_OBSERVATIONS,
+    Extension,
+    Task,
+    UnitDiagnostics,
+    extend,
+    thin,
+)
 from .regress import Schedule
 from .samples import CrossSamples
 
@@ -58,25 +68,44 @@ def check_core(
 ) -> CheckedCore:
     """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
     rows, cols, typical = _count(data, core, schedule)
-    bad_rows, bad_cols = rows.undetermined, cols.undetermined
+    bad_rows, bad_cols = (np.flatnonzero((d.status != OK) | thin(d, typical, 2.5)) for d in (rows, cols))
     n_bad, n_all = len(bad_rows) + len(bad_cols), len(rows.status) + len(cols.status)
     if not mend or n_bad == 0 or n_bad > 0.3 * n_all:
         return CheckedCore(core, rows, cols, schedule)
 
-    def task(block: Block, basis: Array, usable: np.ndarray, units: np.ndarray, index: np.ndarray, transposed: bool) -> Task:
-        weights = asarray_on((usable == OK).astype(np.float64), basis, basis.dtype)
-        return Task(block, basis, weights, units, index, transposed, holdout, seed, schedule, chunk_bytes)
+    def regress(block: Block, basis: Array, known: UnitDiagnostics, units: np.ndarray, transposed: bool) -> Extension:
+        usable = asarray_on((known.status == OK).astype(np.float64), basis, basis.dtype)
+        names = (samples.cols, samples.rows) if transposed else (samples.rows, samples.cols)
+        return extend(Task(block, basis, usable, *names, transposed, holdout, seed, schedule, chunk_bytes), units, typical)
 
     block = samples.intersection.block
     if len(bad_rows):
-        again = extend(task(block, core.V, cols.status, samples.rows, samples.cols, False), bad_rows, typical)
-        left = _replace_rows(core.W * core.s, again.coefficients, bad_rows, again.diagnostics)
-        core, rows = _orthonormal(core, left, core.V), _overwrite(rows, again.diagnostics, bad_rows)
+        again = regress(block, core.V, cols, bad_rows, False)
+        left, rows = _exchange(core.W * core.s, rows, again, bad_rows)
+        core = _orthonormal(core, left, core.V)
     if len(bad_cols):
-        again = extend(task(block.transpose(), core.W, rows.status, samples.cols, samples.rows, True), bad_cols, typical)
-        right = _replace_rows(core.V * core.s, again.coefficients, bad_cols, again.diagnostics)
-        core, cols = _orthonormal(core, core.W, right), _overwrite(cols, again.diagnostics, bad_cols)
+        again = regress(block.transpose(), core.W, rows, bad_cols, True)
+        right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
+        core = _orthonormal(core, core.W, right)
     return CheckedCore(core, rows, cols, schedule)
+
+
+def _exchange(factor: Array, known: UnitDiagnostics, again: Extension, numbers: np.ndarray) -> tuple[Array, UnitDiagnostics]:
+    """Take the second look at some rows of a factor where it is as good; what remains undetermined becomes 0, so as not to
+    spoil the others."""
+    xp = array_namespace(factor)
+    taken = again.diagnostics.n_inliers >= known.n_inliers[numbers]
+    good = asarray_on((again.diagnostics.status == OK).astype(np.float64)[:, None], factor, factor.dtype)
+    place = np.arange(factor.shape[0])
+    place[numbers[taken]] = factor.shape[0] + np.flatnonzero(taken)
+    factor = take_rows(xp.concat([factor, again.coefficients * good]), asarray_on(place, factor))
+
+    def put(name: str) -> np.ndarray:
+        values = getattr(known, name).copy()
+        values[numbers[taken]] = getattr(again.diagnostics, name)[taken]
+        return values
+
+    return factor, UnitDiagnostics(*(put(name) for name in DIAGNOSTIC_NAMES))
 
 
 def _count(data: CoreData, core: Core, schedule: Schedule) -> tuple[UnitDiagnostics, UnitDiagnostics, float]:
@@ -96,16 +125,7 @@ def _diagnose(n_in: np.ndarray, n_obs: np.ndarray, core: Core, length: int, typi
     status = np.where(n_obs < r + 2, TOO_FEW_OBSERVATIONS, status).astype(np.int8)
     # with an orthonormal basis the Gram matrix is about n_in / length times the identity
     error = core.sigma * np.sqrt(r * length / np.maximum(n_in, 1))
-    return UnitDiagnostics(status, n_obs, n_in, np.full(len(n_in), core.sigma), error)
-
-
-def _replace_rows(factor: Array, new: Array, numbers: np.ndarray, diagnostics: UnitDiagnostics) -> Array:
-    """`factor` with rows exchanged; rows that remain undetermined become 0, so as not to spoil the others."""
-    xp = array_namespace(factor)
-    good = asarray_on((diagnostics.status == OK).astype(np.float64)[:, None], factor, factor.dtype)
-    place = np.arange(factor.shape[0])
-    place[numbers] = factor.shape[0] + np.arange(len(numbers))
-    return take_rows(xp.concat([factor, new * good]), asarray_on(place, factor))
+    return UnitDiagnostics(status, n_obs, n_in, np.full(len(n_in), core.sigma), error, n_in)
 
 
 def _orthonormal(core: Core, left: Array, right: Array) -> Core:
@@ -115,12 +135,3 @@ def _orthonormal(core: Core, left: Array, right: Array) -> Core:
     Q, T = xp.linalg.qr(right)
     u, s, vt = xp.linalg.svd(S @ T.T, full_matrices=False)
     return replace(core, W=P @ u, s=s, V=Q @ vt.T)
-
-
-def _overwrite(old: UnitDiagnostics, new: UnitDiagnostics, numbers: np.ndarray) -> UnitDiagnostics:
-    def put(name: str) -> np.ndarray:
-        values = getattr(old, name).copy()
-        values[numbers] = getattr(new, name)
-        return values
-
-    return UnitDiagnostics(*(put(name) for name in DIAGNOSTIC_NAMES))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, gather, is_array, sparse_module, take_rows
+from .backend import Array, array_namespace, asarray_on, is_array, sparse_module, take_rows
 from .block import Block
 from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix, blank_rows
@@ -235,6 +235,3 @@ def _check_length(name: str, found: int, length: int, units_last: bool) -> None:
     if found != length:
         side, what = ("rows", "rows I") if units_last else ("columns", "columns J")
         raise ValueError(f"{name} must have {length} {side}, one for each of the chosen {what}, got {found}")
-
-
-__all__ = ["Result", "Transformed", "gather"]

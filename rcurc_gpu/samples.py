@@ -130,11 +130,17 @@ class CrossSamples:
         take_rows, take_cols = asarray_on(rows, Y), asarray_on(cols, Y)
 
         def read_r(start: int, stop: int) -> tuple[Array, Array | None]:
-            piece = xp.take(xp.asarray(Y[:, start:stop]), take_rows, axis=0)
+            if isinstance(Y, np.ndarray):  # take() would first copy all of a memory map's columns
+                piece = np.asarray(Y[rows, start:stop])
+            else:
+                piece = xp.take(Y[:, start:stop], take_rows, axis=0)
             return piece.T, None if mask_rows is None else mask_rows[:, start:stop].T
 
         def read_c(start: int, stop: int) -> tuple[Array, Array | None]:
-            piece = xp.take(xp.asarray(Y[start:stop, :]), take_cols, axis=1)
+            if isinstance(Y, np.ndarray):
+                piece = np.asarray(Y[start:stop, cols])
+            else:
+                piece = xp.take(Y[start:stop, :], take_cols, axis=1)
             return piece, None if mask_cols is None else mask_cols[start:stop, :]
 
         r_block = block_from_dense("Y", read_r, n2, len(rows), lambda unit, position: (int(rows[position]), unit))

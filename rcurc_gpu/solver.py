@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .backend import Array, array_namespace, device_of, quantile_abs
-from .core import Core, CoreOptions, IterationState, prepare, solve_core
+from .core import Core, CoreOptions, IterationState, prepare, residuals, solve_core
 from .cur import CURMatrix, blank_rows, join_units
 from .errors import ConvergenceWarning
 from .extend import FLOOR_SIGMAS, Extension, Task, extend, join_diagnostics, measure
@@ -170,9 +170,9 @@ class _Solve:
             raise ValueError("all observations of the intersection are 0: there is nothing to recover")
         self.typical = float(quantile_abs(nonzero))
         self.zeta0 = 5 * self.typical if s.zeta0 is None else s.zeta0
-        mean = float(xp.mean(xp.abs(y)))
-        # Entries of very different size (dark and bright pixels): the median may be too small to begin with.
-        self.second_zeta0 = 5 * mean if s.zeta0 is None and mean > 1.5 * self.typical else None
+        # Entries of very different size (dark and bright pixels, few large singular values): the median may be too small
+        # to begin with. Larger ones let outliers in, so they come later.
+        self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical]
 
     def clock(self) -> float:
         return time.perf_counter() - self.started
@@ -197,27 +197,32 @@ class _Solve:
 
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
-        best: _Attempt | None = None
+        attempts: list[_Attempt] = []
         for zeta0, gamma, max_iter in self._schedules():
-            attempt = self._attempt(rank, zeta0, gamma, max_iter)
-            while attempt.verdict.cause == "rank too large" and not self.show.ended:
-                smaller = self._attempt(attempt.evidence.supported, zeta0, gamma, max_iter)
-                if smaller.verdict.cause == "rank too small":
-                    break
-                attempt = smaller
-            best = attempt if best is None else min(best, attempt, key=_Attempt.score)
-            log.info("core at rank %d, gamma %g: %s", attempt.checked.core.rank, gamma, attempt.verdict.cause or "confirmed")
-            if best.verdict.ok or self.show.ended:
+            attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
+            if attempts[-1].verdict.ok or self.show.ended:
                 break
-        assert best is not None
-        return best
+        # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
+        too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
+        while too_large and not self.show.ended:
+            smaller = self._attempt(too_large.pop().evidence.supported, self.zeta0, *self._decays()[0])
+            if smaller.verdict.ok and smaller.evidence.held_share >= attempts[-1].evidence.held_share - 0.02:
+                return smaller
+            too_large = [smaller] if smaller.verdict.cause == "rank too large" else []
+        return min(attempts, key=_Attempt.score)
 
     def _schedules(self) -> list[tuple[float, float, int]]:
         """(zeta0, gamma, max_iter) to try, in this order."""
+        decays = self._decays()
+        first = [(self.zeta0, gamma, max_iter) for gamma, max_iter in decays]
+        return first + [(zeta0, *decays[min(1, len(decays) - 1)]) for zeta0 in self.other_zeta0]
+
+    def _decays(self) -> list[tuple[float, int]]:
+        """(gamma, max_iter) to try, in this order."""
         s = self.settings
-        decays = _SCHEDULES if s.gamma is None else ((s.gamma, 500),)
-        starts = [self.zeta0] if self.second_zeta0 is None else [self.zeta0, self.second_zeta0]
-        return [(zeta0, gamma, s.max_iter or max_iter) for zeta0 in starts for gamma, max_iter in decays]
+        return [
+            (gamma, s.max_iter or max_iter) for gamma, max_iter in (_SCHEDULES if s.gamma is None else ((s.gamma, 500),))
+        ]
 
     def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> _Attempt:
         s = self.settings
@@ -230,7 +235,8 @@ class _Solve:
         s = self.settings
         checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes, mend)
         evidence = examine(self.data, checked.core, schedule, s.seed)
-        return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma), gamma)
+        cut_short = s.max_iter is not None or self.show.ended
+        return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma, cut_short), gamma)
 
     def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
@@ -244,8 +250,8 @@ class _Solve:
         def evaluate(rank: int) -> Evidence:
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, max_iter)
-            if attempt.verdict.cause in ("overfit", "not settled") and self.settings.gamma is None:
-                attempt = min(attempt, self._attempt(rank, zeta0, 0.9, 2 * max_iter), key=_Attempt.score)
+            if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
+                attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=_Attempt.score)
             return attempt.evidence
 
         return choose_rank(evaluate, largest)
@@ -342,7 +348,8 @@ class _Solve:
         message = verdict.message
         if curve is not None:
             curve = replace(curve, chosen=checked.core.rank)
-        elif checked.core.rank < asked:
+            message = message.replace(" or rank='auto'", "")  # that is what was done
+        elif checked.core.rank < asked and verdict.cause in ("", "undetermined", "noise"):
             message = (
                 f"Rank {asked} was asked for, but the held-out entries confirm only rank {checked.core.rank}, which was "
                 f"used. {message}"
@@ -370,6 +377,14 @@ class _Solve:
             chunk_bytes=s.chunk_bytes,
         )
 
+    def _noise_square(self, core: Core) -> float:
+        """Mean square of the noise, its tails included: residuals up to six standard deviations, when the robust estimate
+        sees only the middle (a few entries much noisier than most)."""
+        residual = residuals(core.W * core.s, core.V, self.data.sample)
+        xp = array_namespace(residual)
+        near = residual[xp.abs(residual) < 6 * core.sigma]
+        return max(core.sigma**2, float(xp.mean(near * near)) if near.shape[0] else 0.0)
+
     def _expected_error(self, core: Core, factors: Factors) -> float:
         """Relative error from noise: of the basis, of the columns and of the rows."""
         m, n = self.data.grid.shape
@@ -384,10 +399,12 @@ class _Solve:
             observations = (n2 * self.samples.rate_rows, n1 * self.samples.rate_cols)
         else:
             observations = (n * self.data.rate, m * self.data.rate)
-        square = core.sigma**2 / per_entry * core.rank * sum(1 / max(k, 1) for k in observations)
+        noise = self._noise_square(core)
+        square = noise / per_entry * core.rank * sum(1 / max(k, 1) for k in observations)
         for d, length in ((factors.cols, m), (factors.rows, n)):
             good = d.standard_error[d.status == 0]
-            square += float(np.mean(good**2)) / (per_entry * length) if good.size else 0.0
+            tails = noise / core.sigma**2 if core.sigma > 0 else 1.0
+            square += tails * float(np.mean(good**2)) / (per_entry * length) if good.size else 0.0
         # without noise what is left is the way that the iteration had still to go: a few times its last step
         still = core.history[-1].change if core.history else 0.0
         square += (5 * still) ** 2 if np.isfinite(still) else 0.0

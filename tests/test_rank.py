@@ -45,7 +45,7 @@ def fake(true_rank, floor):
     def evaluate(rank):
         tried.append(rank)
         error = floor + (1 - floor) * max(true_rank - rank, 0) / true_rank
-        return Evidence(error, 0.8, 0.8, min(rank, true_rank), 0.0, 1000)
+        return Evidence(error, 0.8, 0.8, min(rank, true_rank), 0.0, 1.0, 1000)
 
     return evaluate, tried
 
@@ -61,13 +61,13 @@ def test_the_search_finds_the_edge_and_solves_no_rank_twice(true_rank, floor):
 
 
 def test_without_any_structure_the_search_ends():
-    curve = choose_rank(lambda rank: Evidence(1.0 + rank / 100, 0.9, 0.9, 0, 0.0, 1000), 40)
+    curve = choose_rank(lambda rank: Evidence(1.0 + rank / 100, 0.9, 0.9, 0, 0.0, 1.0, 1000), 40)
     assert curve.chosen == 1
     assert max(curve.ranks) <= 40
 
 
 def test_the_elbow_is_chosen_when_more_components_bring_next_to_nothing():
-    curve = choose_rank(lambda rank: Evidence(0.1 + 0.5**rank, 0.9, 0.9, rank, 0.0, 1000), 32)
+    curve = choose_rank(lambda rank: Evidence(0.1 + 0.5**rank, 0.9, 0.9, rank, 0.0, 1.0, 1000), 32)
     errors = np.asarray(curve.errors)
     assert errors[curve.ranks.index(curve.chosen)] <= errors.min() / 0.9
     assert 5 <= curve.chosen <= 8
