@@ -59,6 +59,10 @@ class UnitDiagnostics:
         """Numbers of the units that could not be determined."""
         return np.flatnonzero(self.status != OK)
 
+    def scaled(self, factor: float) -> UnitDiagnostics:
+        """The diagnostics of ``factor * Y``."""
+        return replace(self, spread=self.spread * factor, standard_error=self.standard_error * factor)
+
     def reasons(self) -> dict[str, int]:
         """How many units for each reason."""
         return {STATUS_WORDS[k]: int((self.status == k).sum()) for k in (1, 2, 3) if (self.status == k).any()}
@@ -369,7 +373,9 @@ def _mark_unusual(extension: Extension, typical: float, task: Task) -> Extension
     they are zeros.
     """
     d, r = extension.diagnostics, task.basis.shape[1]
+    rejected = d.n_obs - d.n_inliers
     doubt = thin(d, typical, 5.0) & (d.n_telling < np.maximum(3 * r, 0.25 * d.n_obs))
+    doubt = doubt | (thin(d, typical, 2.5) & (d.n_telling < 0.8 * rejected))
     if task.schedule.floor > 1e-4 * task.schedule.zeta0:
         unusual = thin(d, typical, 4.5) | (thin(d, typical, 2.5) & _wide(d, task, 5))
         doubt = doubt | (unusual & (d.n_inliers < 10 * r))

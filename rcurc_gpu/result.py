@@ -188,12 +188,13 @@ class Result:
         basis = take_rows(factor, asarray_on(chosen, factor))
         usable = asarray_on((known.status[chosen] == OK).astype(np.float64), factor, factor.dtype)
         basis = xp.where(usable[:, None] > 0, basis, xp.zeros_like(basis))
+        size = float(xp.max(xp.abs(basis))) or 1.0  # the basis may carry the units of the data, whose squares may vanish
         enough = peers.n_obs > 0
         typical = float(np.median(peers.n_inliers[enough] / peers.n_obs[enough])) if enough.any() else 1.0
         names = (np.arange(block.n_units), chosen)
-        task = Task(block, basis, usable, *names, columns, 0.0, 0, self.schedule, self.chunk_bytes)
+        task = Task(block, basis / size, usable, *names, columns, 0.0, 0, self.schedule, self.chunk_bytes)
         extension = extend(task, typical_share=typical)
-        new = blank_rows(extension.coefficients, extension.diagnostics.undetermined)
+        new = blank_rows(extension.coefficients / size, extension.diagnostics.undetermined)
         matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)
         return Transformed(matrix, extension.diagnostics)
 

@@ -328,6 +328,11 @@ class CrossSamples:
         """The samples of the transposed matrix, sharing memory."""
         return CrossSamples(self.shape[::-1], self.cols, self.rows, self.c_block, self.r_block, self.n_unused)
 
+    def scaled(self, factor: float) -> CrossSamples:
+        """The samples of ``factor * Y``."""
+        r, c = (Block(b.indptr, b.index, b.value * factor, b.length) for b in (self.r_block, self.c_block))
+        return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+
     def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:
         """Copy the observations to another array namespace (NumPy, CuPy, ...), explicitly."""
         place = {} if device is None else {"device": device}

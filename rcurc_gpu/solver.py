@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -131,7 +132,12 @@ def rcurc(
     )
     rank = check_rank(samples, rank)
     with Progress(progress, settings.callback) as show:
-        result = _Solve(samples, settings, show).run(rank)
+        unit = _unit(samples)
+        if unit == 1:
+            result = _Solve(samples, settings, show).run(rank)
+        else:  # squares of such numbers would overflow or vanish
+            scaled = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
+            result = _in_units(_Solve(samples.scaled(1 / unit), scaled, show).run(rank), unit, samples)
     if not result.converged:
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     log.info("%r", result)
@@ -409,6 +415,31 @@ class _Solve:
         still = core.history[-1].change if core.history else 0.0
         square += (5 * still) ** 2 if np.isfinite(still) else 0.0
         return float(square**0.5)
+
+
+def _unit(samples: CrossSamples) -> float:
+    """A power of two near the size of the observations if that is extreme, else 1."""
+    value = samples.r_block.value
+    xp = array_namespace(value)
+    size = float(xp.max(xp.abs(value)))
+    safe = 1e6 if xp.finfo(value.dtype).bits == 32 else 1e50
+    return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** round(math.log2(size))
+
+
+def _in_units(result: Result, unit: float, samples: CrossSamples) -> Result:
+    """The result of samples that were divided by `unit`, in their own units."""
+    cur = result.cur
+    return replace(
+        result,
+        cur=CURMatrix(cur.left, cur.right * unit, cur.rows, cur.cols),
+        history=[replace(state, threshold=state.threshold * unit) for state in result.history],
+        columns=result.columns.scaled(unit),
+        rows=result.rows.scaled(unit),
+        noise=result.noise * unit,
+        threshold=result.threshold * unit,
+        schedule=replace(result.schedule, zeta0=result.schedule.zeta0 * unit, floor=result.schedule.floor * unit),
+        samples=samples,
+    )
 
 
 def _invert(s: Array) -> Array:

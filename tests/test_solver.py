@@ -160,3 +160,24 @@ def test_observed_zeros_are_data():
     assert (X == 0).mean() > 0.4
     result = rg.rcurc(rg.ccs_sample(X, 100, 100, 0.6, 0.6, seed=1), 2)
     assert np.linalg.norm(result.cur.to_dense() - X) <= 1e-7 * np.linalg.norm(X)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "unit"), [("f4", 1e-30), ("f4", 1e-9), ("f4", 1e15), ("f8", 1e-160), ("f8", 1e-30), ("f8", 1e150)]
+)
+@pytest.mark.parametrize("noise", [0.0, 0.001])
+def test_units_do_not_matter(dtype, unit, noise):
+    rng = np.random.default_rng(0)
+    W, V = rng.standard_normal((200, 3)), rng.standard_normal((3, 190))
+    X = W @ V
+    Y = X + noise * rng.standard_normal(X.shape)
+    Y = np.where(rng.random(X.shape) < 0.1, rng.uniform(-10, 10, X.shape), Y)
+    result = rg.rcurc(rg.ccs_sample((Y * unit).astype(dtype), 80, 80, 0.6, 0.6, seed=0), 3)
+    assert result.converged
+    limit = max(1e-4 if dtype == "f4" else 1e-8, 2 * noise)
+    found = result.cur.to_dense().astype(float) / unit
+    assert np.linalg.norm(found - X) <= limit * np.linalg.norm(X)
+    cols = (X[result.samples.rows, :7] * unit).astype(dtype)
+    rows = (X[:7][:, result.samples.cols] * unit).astype(dtype)
+    for new, truth in ((result.transform_columns(cols), X[:, :7]), (result.transform_rows(rows), X[:7])):
+        assert np.linalg.norm(new.matrix.to_dense().astype(float) / unit - truth) <= limit * np.linalg.norm(truth)
