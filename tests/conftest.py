@@ -1,11 +1,34 @@
 """What the tests share: the namespaces to run on, and how hypothesis works."""
 
+import importlib.util
 import os
+import shutil
 from typing import Any, NamedTuple
 
 # The products here are small: a second BLAS thread gains nothing, and on a busy machine the two wait for each other for
 # seconds. Before NumPy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Where the tests of CuPy run: "emulator" is tests/hostgpu, "cuda" a real device. Without it they are skipped.
+DEVICE = os.environ.get("RCURC_TEST_DEVICE", "")
+
+
+def _why_not() -> str:
+    """What keeps the tests of CuPy from running; empty if nothing does."""
+    missing = [] if importlib.util.find_spec("cupy") else ["CuPy is not installed (the extra 'emulator')"]
+    if DEVICE != "cuda" and shutil.which(os.environ.get("CXX", "g++")) is None:
+        missing.append("there is no g++")
+    return " and ".join(missing)
+
+
+if DEVICE not in ("", "emulator", "cuda"):
+    raise RuntimeError(f"RCURC_TEST_DEVICE must be 'emulator' or 'cuda', got {DEVICE!r}")
+if DEVICE and _why_not():
+    raise RuntimeError(f"RCURC_TEST_DEVICE={DEVICE} was asked for, but {_why_not()}")
+if DEVICE == "emulator":
+    import hostgpu
+
+    hostgpu.install()  # before the first import of CuPy, which an import below may cause
 
 import array_api_strict
 import numpy as np
@@ -14,7 +37,15 @@ from hypothesis import settings
 
 from rcurc_gpu.backend import array_namespace, device_of, to_numpy
 
-settings.register_profile("rcurc", deadline=None, derandomize=True, max_examples=50)
+SKIP_CUPY = "the tests of CuPy need a process of their own: RCURC_TEST_DEVICE=emulator (or cuda) python -m pytest"
+if _why_not():
+    SKIP_CUPY += f"; besides, {_why_not()}"
+
+# The emulator's own tests; tests/test_cupy.py says in their stead why nothing runs.
+collect_ignore = [] if DEVICE == "emulator" else ["hostgpu/tests"]
+
+# On the emulator an operation takes a thousand times as long as in NumPy.
+settings.register_profile("rcurc", deadline=None, derandomize=True, max_examples=6 if DEVICE == "emulator" else 50)
 settings.load_profile("rcurc")
 
 
@@ -31,17 +62,63 @@ class Place(NamedTuple):
 
     def numpy(self, x: Any) -> np.ndarray:
         """`x` on the host, after a look that it lives here."""
-        assert array_namespace(x).__name__.removeprefix("array_api_compat.") == self.namespace.__name__
+        assert _name(array_namespace(x)) == _name(self.namespace)
         assert device_of(x) == self.device
         return to_numpy(x)
+
+
+def _name(namespace: Any) -> str:
+    return namespace.__name__.removeprefix("array_api_compat.")
 
 
 NUMPY = Place(np, "cpu")
 # Not the default device of array_api_strict: an array that is made without a device, or comes to the host unasked, fails.
 STRICT = Place(array_api_strict, array_api_strict.Device("device1"))
+PLACES = {"numpy": NUMPY, "strict": STRICT}
+if DEVICE:
+    import array_api_compat.cupy
+    import cupy
+
+    if not cupy.is_available():
+        raise RuntimeError(f"RCURC_TEST_DEVICE={DEVICE} was asked for, but CuPy finds no device")
+    PLACES = {"cupy": Place(array_api_compat.cupy, cupy.cuda.Device(0))}
 
 
-@pytest.fixture(scope="session", params=[NUMPY, STRICT], ids=["numpy", "strict"])
+@pytest.fixture(scope="session", params=list(PLACES.values()), ids=list(PLACES))
 def xp(request: pytest.FixtureRequest) -> Place:
-    """Where to compute: NumPy, and the strict array API on a device of its own."""
+    """Where to compute: NumPy, and the strict array API on a device of its own; or CuPy, if that is tested."""
     return request.param
+
+
+_OTHERS = [name for name in PLACES if name != "numpy"]
+
+
+@pytest.fixture(scope="session", params=[PLACES[name] for name in _OTHERS], ids=_OTHERS)
+def elsewhere(request: pytest.FixtureRequest) -> Place:
+    """Where to compute, but not NumPy."""
+    return request.param
+
+
+@pytest.fixture(autouse=DEVICE == "emulator")
+def fresh_emulator() -> None:
+    """Each test on the emulator starts with its threads in their order, and counts from zero."""
+    hostgpu.set_seed(0)
+    hostgpu.reset_stats()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With a device, leave what does not use it to the other process; without, what needs a real one."""
+    if not DEVICE:
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a GPU and RCURC_TEST_DEVICE=cuda"))
+    if DEVICE:
+        config.hook.pytest_deselected(items=[item for item in items if not _uses_device(item)])
+        items[:] = [item for item in items if _uses_device(item)]
+
+
+def _uses_device(item: pytest.Item) -> bool:
+    if DEVICE == "emulator" and item.get_closest_marker("gpu"):
+        return False
+    fixtures = {"xp", "elsewhere"} & set(getattr(item, "fixturenames", ()))
+    return bool(fixtures) or item.path.name == "test_cupy.py" or "hostgpu" in item.path.parts

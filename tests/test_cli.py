@@ -290,17 +290,6 @@ def test_another_namespace_is_copied_to_and_waited_for(demo, monkeypatch):
     assert report["true_error"] < 1e-6
 
 
-@pytest.mark.gpu
-def test_demo_on_a_gpu(demo):
-    cupy = pytest.importorskip("cupy")
-    if not cupy.is_available():
-        pytest.skip("no CUDA device")
-    report = report_of(demo(*SMALL, "--device", "cuda", "--json"))
-    assert report["device"].startswith("cuda")
-    assert report["true_error"] < 1e-6
-    assert report["outliers"]["precision"] > 0.99
-
-
 # ---------------------------------------------------------------- no matplotlib, Ctrl-C
 
 
