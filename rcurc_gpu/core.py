@@ -168,8 +168,8 @@ def prepare(
     unit = block.unit_of_entry()
     rows, cols = asarray_on(samples.rows, block.value), asarray_on(samples.cols, block.value)
     held = is_held_out(gather(rows, unit), gather(cols, block.index), seed, holdout)
-    fit_places, held_places = to_numpy(xp.nonzero(~held)[0]), xp.nonzero(held)[0]
-    count = len(fit_places)
+    fit_places, held_places = xp.nonzero(~held)[0], xp.nonzero(held)[0]
+    count = int(fit_places.shape[0])
     if count == 0:
         raise ValueError("no observation lies in the intersection of rows and cols: the core cannot be found")
     rate = count / (len(samples.rows) * len(samples.cols))
@@ -179,16 +179,18 @@ def prepare(
     weight = step_weights(inter.seen_by, step_rows, step_cols, block.value.dtype) * fit
     rng = np.random.default_rng([seed, 1])
     # An entry that is exactly 0 in a matrix of many zeros fits anything: medians are taken from the others.
-    telling = to_numpy(xp.nonzero(~held & (block.value != 0))[0])
-    telling = telling if len(telling) else fit_places
-    chosen = telling if len(telling) <= _SAMPLE else np.sort(rng.choice(telling, _SAMPLE, replace=False))
+    telling = xp.nonzero(~held & (block.value != 0))[0]
+    telling = telling if telling.shape[0] else fit_places
+    if telling.shape[0] > _SAMPLE:
+        drawn = np.sort(rng.choice(telling.shape[0], _SAMPLE, replace=False))
+        telling = gather(telling, asarray_on(drawn, block.value))
 
     def places(at: Array) -> tuple[Array, Array, Array]:
         return gather(unit, at), xp.astype(gather(block.index, at), xp.int64), gather(block.value, at)
 
     grid = make_grid(block, weight, chunk_bytes, layout)
     total = float(xp.sum((block.value * fit) ** 2))
-    data = CoreData(grid, rate, total, count, places(asarray_on(chosen, block.value)), places(held_places))
+    data = CoreData(grid, rate, total, count, places(telling), places(held_places))
     return data, step_rows, step_cols
 
 

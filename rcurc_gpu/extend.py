@@ -44,7 +44,7 @@ class UnitDiagnostics:
     standard_error : float64 (n,)
         Expected error of the unit's part in the cross from noise alone, in the norm.
     n_telling : int64 (n,)
-        Inliers that are larger than the threshold; an entry that is about 0 fits a solution of 0 whatever is true.
+        Inliers that are not about 0; such an entry fits a solution of 0 whatever is true.
     """
 
     status: np.ndarray
@@ -328,7 +328,8 @@ def _measure(D: Array, y: Array, fit: Array, residual: Array, task: Task) -> Arr
     ill = eigenvalues[:, 0] <= limit * eigenvalues[:, -1]
     safe = xp.maximum(eigenvalues, xp.full_like(eigenvalues, float(xp.finfo(D.dtype).smallest_normal) ** 0.5))  # no units
     error = spread * xp.sqrt(xp.sum(1.0 / safe, axis=1))
-    telling = xp.astype(xp.abs(y) > task.schedule.floor, D.dtype) * keep
+    size = min(task.schedule.floor, 0.1 * task.schedule.zeta0)  # half of a typical entry, where the noise is larger
+    telling = xp.astype(xp.abs(y) > size, D.dtype) * keep
     return xp.stack([xp.sum(fit, axis=1), n_in, spread, xp.astype(ill, D.dtype), error, xp.sum(telling, axis=1)], axis=1)
 
 

@@ -66,8 +66,10 @@ def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Eviden
 
     Only entries count that tell something: in a matrix of many zeros, those that are 0, and are said to be, fit anything.
     """
-    fit_y, fit_residual = _telling(core, data.sample, schedule.floor)
-    y, residual = _telling(core, data.held, schedule.floor)
+    # with noise as large as the entries, the threshold would leave none
+    size = min(schedule.floor, 0.5 * float(quantile_abs(data.sample[2])))
+    fit_y, fit_residual = _telling(core, data.sample, size)
+    y, residual = _telling(core, data.held, size)
     held_out = int(y.shape[0]) >= _LEAST_HELD
     if not held_out:
         y, residual = fit_y, fit_residual
@@ -82,13 +84,13 @@ def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Eviden
     )
 
 
-def _telling(core: Core, entries: tuple[Array, Array, Array], floor: float) -> tuple[Array, Array]:
-    """Values and residuals of the entries that are, or are said to be, larger than the threshold."""
+def _telling(core: Core, entries: tuple[Array, Array, Array], size: float) -> tuple[Array, Array]:
+    """Values and residuals of the entries that are, or are said to be, larger than `size`."""
     y = entries[2]
     xp = array_namespace(y)
     residual = residuals(core.W * core.s, core.V, entries)
-    telling = (xp.abs(y) > floor) | (xp.abs(y - residual) > floor)
-    return xp.where(xp.abs(y) > floor, y, xp.full_like(y, floor))[telling], residual[telling]
+    telling = (xp.abs(y) > size) | (xp.abs(y - residual) > size)
+    return xp.where(xp.abs(y) > size, y, xp.full_like(y, size))[telling], residual[telling]
 
 
 # What is wrong with a core, and what to try.
@@ -236,8 +238,10 @@ def _undetermined_text(rows: UnitDiagnostics, columns: UnitDiagnostics, rest: st
 
 
 def _share_below(residual: Array, floor: float) -> float:
-    values = to_numpy(residual)
-    return float((np.abs(values) < floor).mean()) if values.size else 1.0
+    """Share of the residuals within the threshold; 1 of none."""
+    xp = array_namespace(residual)
+    n = int(residual.shape[0])
+    return int(xp.count_nonzero(xp.abs(residual) < floor)) / n if n else 1.0
 
 
 def _supported(core: Core, data: CoreData) -> int:

@@ -73,6 +73,7 @@ def test_float32_stays_float32_there(elsewhere):
     assert problem.relative_error(result.cur) <= 1e-4
 
 
+@pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
 def test_a_sparse_core_and_second_looks_run_there(elsewhere, monkeypatch):
     problem = rg.synthetic((150, 140), 2, 0.3, 10, n_rows=80, n_cols=80, rate=0.3, seed=2)
     there = problem.samples.to_namespace(*elsewhere)
