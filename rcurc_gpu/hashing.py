@@ -25,6 +25,11 @@ def _mix_int(z: int) -> int:
     return z ^ (z >> 31)
 
 
+def stream_key(seed: int, stream: int) -> int:
+    """The 64-bit number that stands for a stream of a seed."""
+    return _mix_int(_mix_int(seed) ^ stream)
+
+
 def uniform_at(i: Array, j: Array, seed: int, stream: int = 0) -> Array:
     """Uniform numbers on [0, 1), one for each position.
 
@@ -45,7 +50,7 @@ def uniform_at(i: Array, j: Array, seed: int, stream: int = 0) -> Array:
         return xp.asarray(np.uint64(value), dtype=xp.uint64, device=device_of(i))
 
     z = xp.astype(i, xp.uint64) * word(1 << 32) + xp.astype(j, xp.uint64)
-    z = z ^ word(_mix_int(_mix_int(seed) ^ stream))
+    z = z ^ word(stream_key(seed, stream))
     z = (z ^ (z >> word(30))) * word(_MIX1)
     z = (z ^ (z >> word(27))) * word(_MIX2)
     z = z ^ (z >> word(31))
