@@ -68,3 +68,26 @@ __device__ __forceinline__ bool last_block(unsigned* arrived) {
     __syncthreads();
     return last;
 }
+
+// Sum over the grid: the last block to arrive has it in its thread 0, and returns true. `partial` has N numbers for each block.
+template <int N>
+__device__ __forceinline__ bool grid_sum(double (&value)[N], double* partial, unsigned* arrived) {
+    __shared__ double slots[32];
+    for (int s = 0; s < N; s++) {
+        const double total = block_sum(value[s], slots);
+        if (threadIdx.x == 0) {
+            partial[int64(blockIdx.x) * N + s] = total;
+        }
+    }
+    if (!last_block(arrived)) {
+        return false;
+    }
+    for (int s = 0; s < N; s++) {
+        double total = 0;
+        for (unsigned b = threadIdx.x; b < gridDim.x; b += blockDim.x) {
+            total += __ldcg(partial + int64(b) * N + s);
+        }
+        value[s] = block_sum(total, slots);
+    }
+    return threadIdx.x == 0;
+}

@@ -1,19 +1,19 @@
 // One look at some units: a robust regression of each unit's observations on the rows of a basis (look.regress).
 //
-// A warp takes a unit; a unit with more than LONG entries is taken by the whole block. A lane has the same entries throughout,
-// every 32nd of its warp's. The first of them are staged in shared memory, with their residuals, as far as there is room: these are
-// read from global memory once. The others are read again in each pass, and their residuals computed again, to the same bits.
+// A warp takes a unit; a unit with more than LONG entries is taken by the whole block. Then the block's warps sum their Gram
+// matrices, and the first of them solves. The phases of a look share one loop, so that there is one place that builds a Gram
+// matrix, one that solves and one that computes residuals: less code, fewer registers.
 //
 // REAL and RANK are given with -D.
 #include "entry.cuh"
 #include "reduce.cuh"
 #include "normal.cuh"
+#include "entries.cuh"
 
 constexpr int WARPS = RANK > 16 ? 2 : 4;
 constexpr int LONG = 1024;
-constexpr int MOST_STAGED = 64;                // tiles of 32 entries that a warp may stage: one bit of `last` for each
-constexpr REAL PART = REAL(0.6);               // share of the entries that a first threshold lets in
-constexpr REAL TIGHT = 4;                      // standard deviations below which the threshold may jump
+constexpr REAL PART = REAL(0.6);  // share of the entries that a first threshold lets in
+constexpr REAL TIGHT = 4;         // standard deviations below which the threshold may jump
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
@@ -54,53 +54,6 @@ struct Team {
     template <class V>
     __device__ __forceinline__ V sum(V value) const {
         return reduce<false>(value);
-    }
-};
-
-// The entries of a unit, as one lane sees them. An entry's code is its index if it takes part in the fit, else ~index.
-struct Entries {
-    const int* index;
-    const REAL* value;
-    const REAL* basis;
-    const REAL* usable;
-    HeldOut held;
-    bool holds;  // whether any entry of the unit is held out
-    int64 name;
-    int64 count;
-    int warp, warps, lane, tiles, staged;
-    int* codes;
-    REAL* values;
-    REAL* residuals;
-
-    __device__ __forceinline__ int64 place(int i) const {
-        return (int64(i) * warps + warp) * 32 + lane;
-    }
-    __device__ __forceinline__ int fetch(int64 t) const {
-        if (t >= count) {
-            return -1;
-        }
-        const int at = index[t];
-        return usable[at] != 0 && !(holds && held.at(name, at)) ? at : ~at;
-    }
-    __device__ __forceinline__ int code(int i) const {
-        return i < staged ? codes[i * 32 + lane] : fetch(place(i));
-    }
-    __device__ __forceinline__ REAL y(int i) const {
-        if (i < staged) {
-            return values[i * 32 + lane];
-        }
-        const int64 t = place(i);
-        return t < count ? value[t] : REAL(0);
-    }
-    __device__ __forceinline__ const REAL* row(int code) const {
-        return basis + int64(code >= 0 ? code : ~code) * RANK;
-    }
-    __device__ __forceinline__ REAL residual_of(int i, int code, const REAL* a) const {
-        return residual<RANK>(y(i), row(code), a);
-    }
-    // The residual that `a` left, from where it was kept if it was.
-    __device__ __forceinline__ REAL kept_residual(int i, int code, const REAL* a) const {
-        return i < staged ? residuals[i * 32 + lane] : residual_of(i, code, a);
     }
 };
 
@@ -170,20 +123,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                                      holds, unit_names[unit], count, team.warp, team.warps, lane, tiles, min(tiles, staged_tiles),
                                      stage_codes, stage_values, stage_values + staged_entries};
 
-            int n_fit = 0;
-#pragma unroll 1
-            for (int i = 0; i < tiles; i++) {
-                const int64 t = entries.place(i);
-                const int code = entries.fetch(t);
-                n_fit += code >= 0;
-                if (i < entries.staged) {
-                    const REAL y = t < count ? entries.value[t] : REAL(0);
-                    entries.codes[i * 32 + lane] = code;
-                    entries.values[i * 32 + lane] = y;
-                    entries.residuals[i * 32 + lane] = y;
-                }
-            }
-            n_fit = team.sum(n_fit);
+            const int n_fit = team.sum(entries.load());
             if (team.warp == 0 && lane < RANK) {
                 a[lane] = begin == GIVEN ? start[k * RANK + lane] : REAL(0);
                 best[lane] = 0;
@@ -193,7 +133,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             const Phase ready = max_steps > 0 ? STEP : MEASURE;
             Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
             REAL zeta = begin == SUBSETS ? 10 * floor_ : zeta0, old_zeta = 0, spread = 0, square = 0;
-            uint64 last = 0;  // of the staged tiles, whether this lane's entry was an inlier
+            uint64 last = 0;  // of the staged tiles, 64 at the most, whether this lane's entry was an inlier
             int step = 0, subset = 0, most = 0, n_in = 0, telling = 0;
 
 #pragma unroll 1

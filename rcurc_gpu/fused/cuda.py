@@ -23,6 +23,7 @@ _BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
 _STAGE_BYTES = 24 << 10  # shared memory of a block for observations; the rest of its 48 KiB is for matrices
 _MOST_STAGED = 64  # tiles of 32 entries, as in regress.cu
 _FEW_UNITS = 1024  # with fewer, each gets a block of its own
+_ADVANCE_WARPS = 4  # of a block, as in paper.cu
 _ADVANCE_BLOCKS = 512  # each of their warps has a row of partial sums for each iteration
 
 
@@ -90,3 +91,43 @@ def _held(names: Names) -> tuple[Any, ...]:
 def _below(share: float) -> int:
     """53 random bits are below this number just when their uniform number is below `share`."""
     return math.ceil(share * 2**53)
+
+
+def advance(
+    block: Block,
+    units: np.ndarray,
+    usable: Array,
+    names: Names,
+    bases: Array,
+    turns: Array,
+    zetas: Array,
+    step_size: float,
+    a: Array,
+) -> tuple[Array, Array]:
+    """`follow.advance` in one launch; `units` may be on the host or on the device."""
+    dtype, (_, length, rank) = bases.dtype, bases.shape
+    u, steps = len(units), turns.shape[0]
+    with bases.device:
+        out, sums = cupy.empty((u, rank), dtype), cupy.empty((steps, 2), dtype)
+        blocks = max(1, min(-(-u // _ADVANCE_WARPS), _ADVANCE_BLOCKS))
+        _, _, tiles = _shape(u, block, 1, dtype.itemsize)
+        arguments = (
+            cupy.asarray(units, dtype=cupy.int64),
+            np.int64(u),
+            *_entries(block),
+            dense(usable, dtype),
+            *_held(names),
+            np.int64(length),
+            *(dense(x, dtype) for x in (bases, turns, zetas)),
+            np.int32(steps),
+            dtype.type(step_size),
+            dense(a, dtype),
+            np.int32(tiles),
+            out,
+            cupy.empty((blocks * _ADVANCE_WARPS, max(steps, 1), 2), np.float64),
+            cupy.zeros(1, np.uint32),  # a fill, not a launch
+            sums,
+        )
+        staged = _ADVANCE_WARPS * tiles * 32 * (2 * dtype.itemsize + 4)
+        launch(kernel("paper.cu", "advance", dtype.name, rank), blocks, 32 * _ADVANCE_WARPS, arguments, staged)
+    return out, sums
