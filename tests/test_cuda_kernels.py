@@ -162,7 +162,9 @@ def test_regress_of_some_units_in_any_order(dtype):
     found, _ = check_regress(block, units, basis, some_names(block, 0.1), the_look, least_good=4)
     alone, _ = check_regress(block, units[2:3], basis, some_names(block, 0.1), replace(the_look, start=a[units[2:3]]))
     np.testing.assert_array_equal(alone[0], found[2])  # whatever else is looked at
-    empty, table = cuda.regress(*map(to_device, (block, units[:0], basis, basis[:, 0], basis[:3])), some_names(block), the_look)
+    empty, table = cuda.regress(
+        *map(to_device, (block, units[:0], basis, basis[:, 0], basis[:3])), some_names(block), the_look
+    )
     assert (empty.shape, table.shape) == ((0, 3), (0, 8))
 
 
@@ -359,7 +361,9 @@ def test_advance(dtype, rank, share):
     block, basis, _ = problem(counts, 700, rank, dtype)
     rng = np.random.default_rng(1)
     steps = 4
-    bases = np.stack([np.linalg.qr(basis + 0.1 * rng.standard_normal(basis.shape))[0] for _ in range(steps + 1)]).astype(dtype)
+    bases = np.stack([np.linalg.qr(basis + 0.1 * rng.standard_normal(basis.shape))[0] for _ in range(steps + 1)]).astype(
+        dtype
+    )
     turns = np.stack([bases[k].T @ bases[k + 1] for k in range(steps)])
     zetas = np.asarray([5, 3, 2, 1.5], dtype)
     usable = (rng.random(700) < 0.9).astype(dtype)
@@ -427,4 +431,5 @@ def test_union_sum(dtype):
         found, counted = launches(cuda.union_sum, *map(to_device, arguments))
         assert counted in (None, {"union_each": 1})
         close(found, operators.union_sum(*arguments), dtype)
-    close(cuda.union_sum(*map(to_device, (R, C[:1], in_R, in_C, 1.3, 2.1))), operators.union_sum(R, C[:1], in_R, in_C, 1.3, 2.1), dtype)
+    arguments = (R, C[:1], in_R, in_C, 1.3, 2.1)  # what broadcasts is left to the plain code
+    close(cuda.union_sum(*map(to_device, arguments)), operators.union_sum(*arguments), dtype)
