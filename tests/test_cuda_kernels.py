@@ -279,6 +279,10 @@ def test_grid(dtype, layout, m, n, width):
     assert counted is None or sum(counted.values()) == 1
     close(product, plain.rmul(G, P, base), dtype)
     close(grid.rmul(found[0], to_device(left)[:, ::-1]), plain.rmul(G, P), dtype)
+    by_columns = cupy.asfortranarray(to_device(P))
+    product, counted = launches(grid.rmul, found[0], by_columns)
+    assert counted is None or layout == "dense" or counted == {"multiply": 1}
+    close(product, plain.rmul(G, P), dtype)
 
     for zeta in (0.5, np.inf):
         kept, rows, columns = grid.inlying(there_left, there_Q, zeta)
@@ -335,6 +339,17 @@ def test_change(dtype, m, n, width):
         # what is left of a change of 1e-7 has 1e-9 of its digits (float32 none)
         expected = float(plain.change(*new, *old))
         assert abs(float(found) - expected) <= TOLERANCE[dtype] * 10 * max(expected, 1)
+
+
+@dtypes
+@pytest.mark.parametrize("n", [1, 5])
+def test_numbers_are_stacked_in_one_launch(dtype, n):
+    block, weight, _, _ = intersection(4, 3, 0.9, 2, dtype)
+    grid = cuda.make_grid(to_device(block), to_device(weight))
+    numbers = np.arange(3, 3 + n).astype(dtype)
+    found, counted = launches(grid.stack, list(cupy.asarray(numbers)))
+    assert counted in (None, {"pack": 1})
+    np.testing.assert_array_equal(found.get(), numbers)
 
 
 def test_sums_do_not_depend_on_the_order_of_blocks():
