@@ -94,6 +94,8 @@ class CoreData:
     ----------
     block : Block
         Its observations, by rows.
+    weight : float array (n_obs,)
+        The step size of each of them, 0 for those held out of the fit.
     grid : Grid
     rate : float
         Share of the intersection that takes part in the fit.
@@ -106,6 +108,7 @@ class CoreData:
     """
 
     block: Block
+    weight: Array
     grid: Grid
     rate: float
     total: float
@@ -190,7 +193,7 @@ def prepare(
 
     grid = kernels.make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
-    data = CoreData(block, grid, rate, total, count, places(telling), places(held_places))
+    data = CoreData(block, weight, grid, rate, total, count, places(telling), places(held_places))
     return data, step_rows, step_cols
 
 
@@ -251,7 +254,7 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
         change = grid.change(left, Q, old_left, old_Q, old_s)
         next_zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0 * options.gamma**k, options.floor)
         G, S, Z, square, next_out = grid.threshold(left, Q, next_zeta, S)
-        yield CoreStep(k, factors, previous, xp.stack([square, n_out, zeta, change, next_zeta]), zeta)
+        yield CoreStep(k, factors, previous, grid.stack([square, n_out, zeta, change, next_zeta]), zeta)
         zeta, n_out = next_zeta, next_out
 
 

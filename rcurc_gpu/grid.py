@@ -104,6 +104,10 @@ class Grid(ABC):
         outside = xp.linalg.vector_norm((old_Q - Q @ turn.T) * old_s)
         return xp.sqrt(inside * inside + outside * outside) / xp.linalg.vector_norm(left)
 
+    def stack(self, numbers: list[Array]) -> Array:
+        """0-d arrays as one vector."""
+        return array_namespace(numbers[0]).stack(numbers)
+
 
 def residuals(left: Array, Q: Array, entries: Entries) -> Array:
     """``y - (left Q^T)_ij`` at a list of entries (i, j, y)."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import is_cupy_array, is_numpy_array
 
 from ..backend import Array, array_namespace
 from ..block import Block, ChunkPlan, pieces
@@ -35,6 +35,8 @@ class Kernels:
         `look.regress`, `follow.advance` and `grid.make_grid`, or what takes their place.
     plan : callable
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
+    most_rank : int, optional
+        The largest rank they serve; plain code serves larger ones.
     """
 
     name: str
@@ -42,6 +44,11 @@ class Kernels:
     advance: Callable[..., tuple[Array, Array]]
     make_grid: Callable[..., Grid]
     plan: Callable[[Block, np.ndarray, int, int], ChunkPlan]
+    most_rank: int | None = None
+
+    def at(self, rank: int) -> Kernels:
+        """What serves `rank`."""
+        return self if self.most_rank is None or rank <= self.most_rank else XP
 
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
@@ -65,6 +72,10 @@ def choose(kernels: str, like: Array) -> Kernels:
         return XP
     if is_numpy_array(like):
         return _numba(required=kernels == "fused")
+    if is_cupy_array(like):
+        from . import cuda, sources
+
+        return Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, _contiguous_plan, sources.MOST_RANK)
     if kernels == "fused":
         name = array_namespace(like).__name__.removeprefix("array_api_compat.")
         raise ValueError(f"kernels='fused' was asked for, but there are none for arrays of {name}; use kernels='xp'")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,8 +137,7 @@ class _KernelGrid(Grid):
             launch(self._kernel("change", width), blocks, threads, (np.int64(m), np.int64(n), *arrays, *work))
         return result
 
-    def stack(self, numbers: Sequence[Array]) -> Array:
-        """0-d arrays, five at the most, as one array; CuPy's own takes a launch for each."""
+    def stack(self, numbers: list[Array]) -> Array:  # CuPy's own takes a launch for each
         dtype = self.value.dtype
         with self.value.device:
             out = cupy.empty(len(numbers), dtype)
