@@ -1,0 +1,88 @@
+"""The examination from beginning to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from . import checks, report
+from .findings import device_number, findings, gpu_is_usable
+from .probes import Machine, examine
+from .selftest import Check, Outcome, Place, run_checks
+
+
+def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool = False) -> dict[str, Any]:
+    """Examine, test, and report.
+
+    Parameters
+    ----------
+    device : str
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
+    quick : bool
+        Leave out the larger problems, which are there for the throughput.
+    say : callable
+        Gets the report in words, part by part.
+    visible : bool
+        Show a progress bar.
+    """
+    machine = examine()
+    found = findings(machine, device)
+    say(f"rcurc-gpu {machine.packages.get('rcurc-gpu')}: doctor\n\n{report.machine_words(machine)}\n")
+    say(f"{report.findings_words(found)}\n")
+    place = choose_place(machine, device)
+    outcomes: list[Outcome] = []
+    if place is not None:
+        say(f"Self-test on {place.name}, against NumPy: largest difference, throughput, time")
+        with _current(place), _bar(visible) as bar:
+            for outcome in _watched(place, all_checks(place), quick, bar):
+                outcomes.append(outcome)
+                bar.clear()
+                say(report.outcome_words(outcome))
+        say("")
+    result = report.make_report(machine, found, place, outcomes, quick)
+    say(report.verdict_words(result))
+    return result
+
+
+def all_checks(place: Place) -> list[Check]:
+    """Everything there is to check on a place."""
+    return [*checks.plain_checks(), *checks.solve_checks()]
+
+
+def choose_place(machine: Machine, device: str) -> Place | None:
+    """Where to test: on the CPU if there is no GPU, unless that was asked for."""
+    if device != "cpu" and gpu_is_usable(machine, device):
+        import cupy
+
+        return Place(cupy, f"cuda:{device_number(device)}")
+    return Place(np, "cpu") if device in ("auto", "cpu") else None
+
+
+def _current(place: Place) -> AbstractContextManager[Any]:
+    """The device of `place` as CuPy's current one."""
+    return place.xp.cuda.Device(device_number(place.name)) if place.on_gpu else nullcontext()
+
+
+def _watched(place: Place, todo: Sequence[Check], quick: bool, bar: Any) -> Iterator[Outcome]:
+    """Run checks, with the one at work beside the bar."""
+    bar.reset(total=len(todo))
+
+    def announced() -> Iterator[Check]:
+        for check in todo:
+            bar.set_postfix_str(check.name)
+            yield check
+
+    for outcome in run_checks(place, announced(), quick):
+        yield outcome
+        bar.update(1)
+
+
+@contextmanager
+def _bar(visible: bool) -> Iterator[Any]:
+    from tqdm.auto import tqdm
+
+    with tqdm(desc="self-test", unit="check", leave=False, disable=not visible) as bar:
+        yield bar
