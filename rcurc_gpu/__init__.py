@@ -3,8 +3,8 @@
 from ._version import __version__
 from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix
+from .diagnostics import UnitDiagnostics
 from .errors import ConvergenceWarning
-from .extend import UnitDiagnostics
 from .operators import hard_threshold, truncated_svd, union_sum
 from .rank import RankCurve
 from .reference import ReferenceState, rcurc_reference

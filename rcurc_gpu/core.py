@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, device_of, gather, quantile_abs, take_rows, to_numpy
-from .grid import Grid, make_grid
-from .hashing import uniform_at
+from .backend import Array, array_namespace, asarray_on, device_of, gather, quantile_abs, to_numpy
+from .fused import Kernels
+from .grid import Grid, residuals
+from .look import is_held_out
 from .operators import random_start, sketch_width, subspace_svd
 from .samples import CrossSamples
 
 log = logging.getLogger("rcurc_gpu")
 
-_HOLDOUT_STREAM = 11
 _CHECK_EVERY = 5  # iterations between two looks at the device
 _SAMPLE = 16384  # entries from which medians are taken
 Factors = tuple[Array, Array, Array]  # W, s, V
@@ -139,11 +140,6 @@ class Core:
         return int(self.s.shape[0])
 
 
-def is_held_out(i: Array, j: Array, seed: int, share: float) -> Array:
-    """Whether the entry (i, j) of Y, by its place in the matrix, is held out of the fit."""
-    return uniform_at(i, j, seed, _HOLDOUT_STREAM) < share
-
-
 def step_weights(seen_by: Array, step_rows: float, step_cols: float, dtype: Any) -> Array:
     """The step of each entry of the intersection: eta_R, eta_C, or their harmonic mean where both blocks see it."""
     xp = array_namespace(seen_by)
@@ -159,7 +155,7 @@ def prepare(
     holdout: float,
     seed: int,
     chunk_bytes: int | None,
-    layout: str = "auto",
+    kernels: Kernels,
 ) -> tuple[CoreData, float, float]:
     """Lay out the intersection; steps that are None become 1 / p_u, p_u the observed share of the intersection."""
     inter = samples.intersection
@@ -188,70 +184,79 @@ def prepare(
     def places(at: Array) -> tuple[Array, Array, Array]:
         return gather(unit, at), xp.astype(gather(block.index, at), xp.int64), gather(block.value, at)
 
-    grid = make_grid(block, weight, chunk_bytes, layout)
+    grid = kernels.make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
     data = CoreData(grid, rate, total, count, places(telling), places(held_places))
     return data, step_rows, step_cols
 
 
-def residuals(left: Array, V: Array, entries: tuple[Array, Array, Array]) -> Array:
-    """``y - (left V^T)_ij`` at a list of entries (i, j, y)."""
-    xp = array_namespace(left)
-    i, j, y = entries
-    return y - xp.sum(take_rows(left, i) * take_rows(V, j), axis=1)
-
-
 @dataclass(frozen=True, eq=False)
 class CoreStep:
-    """The iterate U_k, and what was measured with it; scalars are still on the device.
+    """The iterate U_k, and what was measured with it; numbers are still on the device.
 
     Attributes
     ----------
     k : int
     factors, previous : (W, s, V) of U_k and U_{k-1}
-    threshold, n_outliers : 0-d arrays
-        zeta_k and the number of outliers in S_k.
-    square : 0-d array
-        ``||P_Omega(S_k + U_k - Y)||^2``, the numerator of e_k.
-    next_threshold : 0-d array
+    numbers : float array (5,)
+        ``||P_Omega(S_k + U_k - Y)||^2``, the numerator of e_k; the number of outliers in S_k; zeta_k; the relative change
+        from U_{k-1}; the next threshold.
+    threshold : 0-d array
+        zeta_k.
     """
 
     k: int
     factors: Factors
     previous: Factors
+    numbers: Array
     threshold: Array
-    n_outliers: Array
-    square: Array
-    next_threshold: Array
 
 
 def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> Iterator[CoreStep]:
-    """Iterate the intersection from U_0 = 0, without reading anything back from the device."""
-    like = data.sample[2]
+    """Iterate the intersection from U_0 = 0, without reading anything back from the device.
+
+    The iterate is ``left @ Q.T`` with a few columns more than the rank, which are 0 in `left`: `Q` is where the next
+    truncated SVD starts.
+    """
+    grid, like = data.grid, data.sample[2]
     xp = array_namespace(like)
-    m, n = data.grid.shape
-    W, V = (xp.zeros((size, rank), dtype=like.dtype, device=device_of(like)) for size in (m, n))
-    factors: Factors = (W, xp.zeros((rank,), dtype=like.dtype, device=device_of(like)), V)
-    Q = xp.linalg.qr(random_start(n, sketch_width(rank, (m, n)), like, seed)).Q
-    zeta = _threshold(factors, data, options, 0)
-    G, S, _, n_out = data.grid.threshold(W * factors[1], V, zeta, None)
+    m, n = grid.shape
+    width = sketch_width(rank, (m, n))
+    Q = xp.linalg.qr(random_start(n, width, like, seed)).Q
+    left = xp.zeros((m, width), dtype=like.dtype, device=device_of(like))
+    s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))
+    leading = asarray_on(np.arange(width) < rank, like, like.dtype)
+    factors = (left[:, :rank], s[:rank], Q[:, :rank])
+    zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0, options.floor)
+    G, S, Z, _, n_out = grid.threshold(left, Q, zeta, None)
     for k in range(1, options.max_iter + 1):
-        previous = factors
-        *factors, Q = _truncate(data.grid, previous, G, Q, rank, options, first=k < 5)  # type: ignore[assignment]
-        W, s, V = factors
-        next_zeta = _threshold(factors, data, options, k)
-        G, S, square, next_out = data.grid.threshold(W * s, V, next_zeta, S)
-        yield CoreStep(k, (W, s, V), previous, zeta, n_out, square, next_zeta)
+        old_left, old_Q, old_s, previous = left, Q, s, factors
+        P, s, Q = subspace_svd(
+            partial(_mul, grid, left, Q, G),
+            partial(_rmul, grid, left, Q, G),
+            Q,
+            rank,
+            # The first matrices are far from low rank and from each other; later one step keeps up with the iteration.
+            steps=200 if options.svd_tol > 0 else (3 if k < 5 else 1),
+            tol=options.svd_tol,
+            product=Z,
+        )
+        s = s * leading
+        left = P * s
+        factors = (P[:, :rank], s[:rank], Q[:, :rank])
+        change = grid.change(left, Q, old_left, old_Q, old_s)
+        next_zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0 * options.gamma**k, options.floor)
+        G, S, Z, square, next_out = grid.threshold(left, Q, next_zeta, S)
+        yield CoreStep(k, factors, previous, xp.stack([square, n_out, zeta, change, next_zeta]), zeta)
         zeta, n_out = next_zeta, next_out
 
 
-def _threshold(factors: Factors, data: CoreData, options: CoreOptions, k: int) -> Array:
-    W, s, V = factors
-    xp = array_namespace(W)
-    zeta = xp.asarray(options.zeta0 * options.gamma**k, dtype=W.dtype, device=device_of(W))
-    if options.floor == 0:
-        return zeta
-    return xp.maximum(zeta, options.floor * quantile_abs(residuals(W * s, V, data.sample)))
+def _mul(grid: Grid, left: Array, Q: Array, G: list[Array], X: Array) -> Array:
+    return left @ (Q.T @ X) + grid.mul(G, X)
+
+
+def _rmul(grid: Grid, left: Array, Q: Array, G: list[Array], P: Array) -> Array:
+    return grid.rmul(G, P, Q @ (left.T @ P))
 
 
 def solve_core(
@@ -264,7 +269,7 @@ def solve_core(
 ) -> Core:
     """Iterate the core until it stands still.
 
-    A handful of scalars is read back from the device every few iterations (every one, with a callback). A callback
+    A handful of numbers is read back from the device every few iterations (every one, with a callback). A callback
     that returns True ends the iteration.
     """
     history: list[IterationState] = []
@@ -274,75 +279,56 @@ def solve_core(
         pending.append(step)
         if step.k % _CHECK_EVERY and step.k != options.max_iter and callback is None:
             continue
-        history += read_back(pending, data, history[-1].seconds if history else 0.0, clock())
+        states, s, zeta = read_back(pending, data, history[-1].seconds if history else 0.0, clock())
+        history += states
         pending.clear()
         ended = callback is not None and callback(history[-1]) is True
-        stopped = _stands_still(step, history[-1], data, options)
+        stopped = _stands_still(history[-1], s, zeta, data, options)
         if stopped or ended or not np.isfinite(history[-1].error):
             break
-    W, s, V = step.factors
-    sigma = robust_sigma(residuals(W * s, V, data.sample), step.next_threshold, dof_share(data, rank))
-    return Core(W, s, V, stopped, history, sigma, float(step.next_threshold))
+    W, S, V = step.factors
+    sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
+    return Core(W, S, V, stopped, history, sigma, zeta)
 
 
-def _truncate(grid: Grid, factors: Factors, G: Any, Q: Array, rank: int, options: CoreOptions, first: bool) -> Any:
-    """D_r of W diag(s) V^T + G, warm-started at Q."""
-    W, s, V = factors
-    Ws, Vs = W * s, V * s
-    P, s, Q = subspace_svd(
-        lambda X: Ws @ (V.T @ X) + grid.mul(G, X),
-        lambda X: Vs @ (W.T @ X) + grid.rmul(G, X),
-        Q,
-        rank,
-        # The first matrices are far from low rank and from each other; later one step keeps up with the iteration.
-        steps=200 if options.svd_tol > 0 else (3 if first else 1),
-        tol=options.svd_tol,
-    )
-    return P[:, :rank], s[:rank], Q[:, :rank], Q
+def read_back(
+    steps: list[CoreStep], data: CoreData, before: float, now: float
+) -> tuple[list[IterationState], np.ndarray, float]:
+    """Numbers of some iterations as history, the last singular values and the next threshold, in one transfer.
 
-
-def change_of(new: Factors, old: Factors) -> Array:
-    """Relative change of U from its factors, without cancellation; a 0-d array on the device."""
-    xp = array_namespace(new[0])
-    left = xp.linalg.qr(xp.concat([new[0] * new[1], -old[0] * old[1]], axis=1)).R
-    right = xp.linalg.qr(xp.concat([new[2], old[2]], axis=1)).R
-    return xp.linalg.matrix_norm(left @ right.T) / xp.linalg.vector_norm(new[1])
-
-
-def read_back(steps: list[CoreStep], data: CoreData, before: float, now: float) -> list[IterationState]:
-    """Scalars of some iterations as history; the clock was `before` the first and is `now`."""
-    xp = array_namespace(steps[0].square)
-    rows = [(step.square, step.n_outliers, step.threshold, change_of(step.factors, step.previous)) for step in steps]
-    table = to_numpy(xp.stack([xp.stack(row) for row in rows])).tolist()
+    The clock was `before` the first and is `now`.
+    """
+    xp = array_namespace(steps[0].numbers)
+    table = to_numpy(xp.concat([*(step.numbers for step in steps), steps[-1].factors[1]])).astype(np.float64)
+    rows, s = table[: 5 * len(steps)].reshape(len(steps), 5).tolist(), table[5 * len(steps) :]
     total = data.total if data.total > 0 else 1.0
     seconds = np.linspace(before, now, len(steps) + 1)[1:].tolist()
-    return [
+    states = [
         IterationState(step.k, square / total, zeta, n_out / data.count, change, at)
-        for step, (square, n_out, zeta, change), at in zip(steps, table, seconds, strict=True)
+        for step, (square, n_out, zeta, change, _), at in zip(steps, rows, seconds, strict=True)
     ]
+    return states, s, rows[-1][4]
 
 
-def _stands_still(step: CoreStep, state: IterationState, data: CoreData, options: CoreOptions) -> bool:
+def _stands_still(state: IterationState, s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
     """Whether U has stopped moving: to the square root of tol, or to a thousandth of the noise once that holds the
     threshold up."""
     if not state.change <= 1:  # also NaN
         return False
-    xp = array_namespace(step.square)
-    zeta = float(step.next_threshold)
-    floored = zeta > options.zeta0 * options.gamma**step.k
+    floored = zeta > options.zeta0 * options.gamma**state.iteration
     m, n = data.grid.shape
-    typical = float(xp.linalg.vector_norm(step.factors[1])) / (m * n) ** 0.5
+    typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
     return state.change <= max(options.tol**0.5, 1e-3 * noise) and (floored or state.error <= options.tol)
 
 
-def robust_sigma(sample: Array, zeta: Array, dof_share: float = 0.0) -> float:
+def robust_sigma(sample: Array, zeta: Array | float, dof_share: float = 0.0) -> float:
     """Robust standard deviation of the residuals below the threshold.
 
     Parameters
     ----------
     sample : float array (n,)
-    zeta : 0-d array
+    zeta : float or 0-d array
     dof_share : float
         Unknowns of the fit over its entries: residuals of a fit are smaller than the noise by the root of the rest.
     """

@@ -14,10 +14,21 @@ from operator import add
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, scatter, take_rows
+from .backend import (
+    Array,
+    array_namespace,
+    asarray_on,
+    default_chunk_bytes,
+    device_of,
+    gather,
+    quantile_abs,
+    scatter,
+    take_rows,
+)
 from .block import Block, Chunk, ChunkPlan, load_chunk
 from .regress import fitted
 
+Entries = tuple[Array, Array, Array]  # rows, columns, values
 _PADDED_BYTES = 8 * 24  # working memory of a padded entry, gathered factors included
 
 
@@ -40,29 +51,45 @@ class Grid(ABC):
     fit: list[Array]
 
     @abstractmethod
-    def residual(self, k: int, left: Array, V: Array) -> Array:
-        """The residual of ``left @ V.T`` in panel k, 0 where nothing takes part."""
+    def residual(self, k: int, left: Array, Q: Array) -> Array:
+        """The residual of ``left @ Q.T`` in panel k, 0 where nothing takes part."""
 
     @abstractmethod
-    def mul(self, G: list[Array], Q: Array) -> Array:
-        """G @ Q"""
+    def mul(self, G: list[Array], X: Array) -> Array:
+        """G @ X"""
 
     @abstractmethod
-    def rmul(self, G: list[Array], P: Array) -> Array:
-        """G.T @ P"""
+    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
+        """base + G.T @ P"""
 
     def threshold(
-        self, left: Array, V: Array, zeta: Array, S: list[Array] | None
-    ) -> tuple[list[Array], list[Array], Array, Array]:
-        """Split the residual of ``left @ V.T`` at `zeta`.
+        self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
+    ) -> tuple[list[Array], list[Array], Array, Array, Array]:
+        """Split the residual of ``U = left @ Q.T`` at `zeta`, and multiply the next iterate with `Q`.
 
-        Returns the weighted inliers G, the outliers S (the former ones come in, None at first), the squared norm of the
-        residual with the former outliers taken out (the numerator of e_k), and the number of outliers.
+        Parameters
+        ----------
+        left : float array (m, k)
+        Q : float array (n, k)
+            Orthonormal.
+        zeta : 0-d array
+        S : list of arrays or None
+            The former outliers, None at first; may be overwritten.
+
+        Returns
+        -------
+        G, S : lists of arrays
+            The weighted inliers and the outliers.
+        Z : float array (m, k)
+            ``(U + G) @ Q``.
+        square, count : 0-d arrays
+            The squared norm of the residual with the former outliers taken out (the numerator of e_k), and the number of
+            outliers.
         """
         xp = array_namespace(left)
         G, S_new, square, count = [], [], [], []
         for k, weight in enumerate(self.weight):
-            E = self.residual(k, left, V)
+            E = self.residual(k, left, Q)
             square.append(xp.linalg.vector_norm(E if S is None else E - S[k]) ** 2)
             out = xp.abs(E) >= zeta
             count.append(xp.astype(xp.count_nonzero(out), E.dtype))
@@ -70,19 +97,46 @@ class Grid(ABC):
             E -= S_new[-1]  # in place, here and below: what is in the cache need not be written elsewhere
             E *= weight
             G.append(E)
-        return G, S_new, _total(square), _total(count)
+        return G, S_new, self.mul(G, Q) + left, _total(square), _total(count)
 
-    def inlying(self, left: Array, V: Array, zeta: float) -> tuple[list[Array], Array, Array]:
-        """Unweighted inlying residuals, and the number of inliers of each row and each column."""
+    def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
+        """Unweighted inlying residuals of ``left @ Q.T``, and the number of inliers of each row and each column."""
         xp = array_namespace(left)
         kept, inliers = [], []
         for k, fit in enumerate(self.fit):
-            E = self.residual(k, left, V)
+            E = self.residual(k, left, Q)
             inliers.append(xp.astype(xp.abs(E) < zeta, E.dtype) * fit)
             kept.append(E * inliers[-1])
         ones = (xp.ones((size, 1), dtype=left.dtype, device=device_of(left)) for size in self.shape)
         tall, wide = ones
         return kept, self.mul(inliers, wide)[:, 0], self.rmul(inliers, tall)[:, 0]
+
+    def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
+        """`zeta`, but no less than `floor` times the median residual of ``left @ Q.T`` at some entries; a 0-d array."""
+        xp = array_namespace(left)
+        lowest = xp.asarray(zeta, dtype=left.dtype, device=device_of(left))
+        return lowest if floor == 0 else xp.maximum(lowest, floor * quantile_abs(residuals(left, Q, sample)))
+
+    def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
+        """``||U - old U||_F / ||U||_F`` of ``U = left @ Q.T``, a 0-d array.
+
+        Notes
+        -----
+        Not from the inner products of the factors, which cancel when the change is small: the difference is split into its
+        part in the span of Q and the rest. `old_s` are the norms of the (orthogonal) columns of `old_left`.
+        """
+        xp = array_namespace(left)
+        turn = old_Q.T @ Q
+        inside = xp.linalg.vector_norm(left - old_left @ turn)
+        outside = xp.linalg.vector_norm((old_Q - Q @ turn.T) * old_s)
+        return xp.sqrt(inside * inside + outside * outside) / xp.linalg.vector_norm(left)
+
+
+def residuals(left: Array, Q: Array, entries: Entries) -> Array:
+    """``y - (left Q^T)_ij`` at a list of entries (i, j, y)."""
+    xp = array_namespace(left)
+    i, j, y = entries
+    return y - xp.sum(take_rows(left, i) * take_rows(Q, j), axis=1)
 
 
 def make_grid(block: Block, weight: Array, chunk_bytes: int | None, layout: str = "auto") -> Grid:
@@ -135,17 +189,18 @@ class DenseGrid(Grid):
             Y.append(scatter(place, block.value[low:high], shape) * F[-1])
         return cls((m, n), edges, Y, W, F)
 
-    def residual(self, k: int, left: Array, V: Array) -> Array:
-        E = left[self.edges[k] : self.edges[k + 1], :] @ -V.T
+    def residual(self, k: int, left: Array, Q: Array) -> Array:
+        E = left[self.edges[k] : self.edges[k + 1], :] @ -Q.T
         E += self.Y[k]
         E *= self.fit[k]
         return E
 
-    def mul(self, G: list[Array], Q: Array) -> Array:
-        return array_namespace(Q).concat([panel @ Q for panel in G])
+    def mul(self, G: list[Array], X: Array) -> Array:
+        return array_namespace(X).concat([panel @ X for panel in G])
 
-    def rmul(self, G: list[Array], P: Array) -> Array:
-        return _total([panel.T @ P[start:stop, :] for panel, (start, stop) in zip(G, pairwise(self.edges), strict=True)])
+    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
+        parts = [panel.T @ P[start:stop, :] for panel, (start, stop) in zip(G, pairwise(self.edges), strict=True)]
+        return _total(parts if base is None else [base, *parts])
 
 
 @dataclass(eq=False)
@@ -195,21 +250,22 @@ class PaddedGrid(Grid):
             asarray_on(col_plan.restore(), block.value),
         )
 
-    def residual(self, k: int, left: Array, V: Array) -> Array:
-        rows, D = take_rows(left, self.units[k]), take_rows(V, self.index[k])
+    def residual(self, k: int, left: Array, Q: Array) -> Array:
+        rows, D = take_rows(left, self.units[k]), take_rows(Q, self.index[k])
         return (self.value[k] - fitted(D, rows)) * self.fit[k]
 
-    def mul(self, G: list[Array], Q: Array) -> Array:
-        xp = array_namespace(Q)
-        parts = [_row_sums(panel, take_rows(Q, index)) for panel, index in zip(G, self.index, strict=True)]
+    def mul(self, G: list[Array], X: Array) -> Array:
+        xp = array_namespace(X)
+        parts = [_row_sums(panel, take_rows(X, index)) for panel, index in zip(G, self.index, strict=True)]
         return xp.take(xp.concat(parts), self.row_order, axis=0)
 
-    def rmul(self, G: list[Array], P: Array) -> Array:
+    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         xp = array_namespace(P)
         zero = xp.zeros((1,), dtype=P.dtype, device=device_of(P))  # where the padding points
         flat = xp.concat([*(xp.reshape(panel, (-1,)) for panel in G), zero])
         parts = [_row_sums(gather(flat, source), take_rows(P, index)) for index, source in self.by_col]
-        return xp.take(xp.concat(parts), self.col_order, axis=0)
+        out = xp.take(xp.concat(parts), self.col_order, axis=0)
+        return out if base is None else base + out
 
 
 def _places(block: Block, plan: ChunkPlan, chunks: list[Chunk]) -> tuple[Block, int]:

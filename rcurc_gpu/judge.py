@@ -12,9 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backend import Array, array_namespace, quantile_abs, take_rows, to_numpy
-from .core import Core, CoreData, residuals
+from .core import Core, CoreData
 from .describe import CORE_PER_RANK
-from .extend import Extension, UnitDiagnostics
+from .diagnostics import UnitDiagnostics
+from .extend import Extension
+from .grid import residuals
 from .operators import random_start, subspace_svd
 from .regress import Schedule
 from .repair import CheckedCore
@@ -188,7 +190,7 @@ def judge_result(
     """The verdict on everything."""
     if not core_verdict.ok and core_verdict.cause != "undetermined":
         return core_verdict
-    problems = _held_out_problems(extensions, schedule)
+    problems = _held_out_problems(extensions)
     if expected_error > accuracy:
         text = (
             "The iteration settled, but noise, or outliers too many or too small to tell from it, limits the accuracy to "
@@ -204,14 +206,14 @@ def judge_result(
     return Verdict(True, "", f"Converged; the error expected from what is left in the residuals is {expected_error:.1e}.")
 
 
-def _held_out_problems(extensions: tuple[Extension, Extension], schedule: Schedule) -> list[tuple[str, str]]:
+def _held_out_problems(extensions: tuple[Extension, Extension]) -> list[tuple[str, str]]:
     """Whether the held-out entries outside of the core agree as well as the fitted ones."""
     problems = []
     for name, extension in zip(("columns", "rows"), extensions, strict=True):
-        n_held, d = int(extension.held.shape[0]), extension.diagnostics
+        n_held, d = extension.n_held, extension.diagnostics
         if n_held < _LEAST_HELD:
             continue
-        held_share = _share_below(extension.held, schedule.floor)
+        held_share = extension.n_agreeing / n_held
         fit_share = float(d.n_inliers.sum() / max(d.n_obs.sum(), 1))
         if held_share < fit_share - _slack(n_held):
             text = (

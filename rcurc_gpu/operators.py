@@ -100,16 +100,24 @@ def truncated_svd(
 
 
 def subspace_svd(
-    mul: Callable[[Array], Array], rmul: Callable[[Array], Array], start: Array, rank: int, steps: int, tol: float = 0.0
+    mul: Callable[[Array], Array],
+    rmul: Callable[[Array], Array],
+    start: Array,
+    rank: int,
+    steps: int,
+    tol: float = 0.0,
+    product: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The truncated SVD of a matrix known by its products ``M @ X`` and ``M.T @ X``; k triplets for a start (n, k).
 
-    With ``tol = 0`` exactly `steps` steps are taken and nothing is read back from the device.
+    `product` is ``M @ start``, if it is known already. With ``tol = 0`` exactly `steps` steps are taken and nothing is
+    read back from the device.
     """
     xp = array_namespace(start)
     Q, before = start, None
     for _ in range(steps):
-        P = xp.linalg.qr(mul(Q)).Q
+        P = xp.linalg.qr(mul(Q) if product is None else product).Q
+        product = None
         Q, T = xp.linalg.qr(rmul(P))
         if tol > 0:
             # rotate to singular vectors, so that the leading ones can be compared

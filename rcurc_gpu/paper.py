@@ -1,36 +1,35 @@
 """The paper's own iteration on the whole cross, in one pass over the observations.
 
-[X_k]_{I,j} = W_k a_j for a column j outside of J, and a_j <- W_{k+1}^T (W_k a_j + eta_R g_j), g_j its residual below the
-threshold. So once the core's iterates are known, each chunk of columns runs through all iterations by itself.
+The core's iterates need nothing but the intersection, and once they are known each column outside of it follows by itself
+(`follow.advance`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, quantile_abs, take_rows
-from .block import load_chunk
+from .backend import Array, array_namespace, asarray_on, device_of, quantile_abs, to_numpy
 from .core import (
     Core,
     CoreData,
     CoreOptions,
     CoreStep,
     IterationState,
-    change_of,
     dof_share,
     iterate_core,
-    residuals,
     robust_sigma,
 )
 from .extend import Task
-from .regress import fitted
+from .grid import residuals
 
 _PILOT = 4096  # units that run along with the core, to see when e_k is small enough
+_GROUP = 5  # iterations between two looks at the device
+_TRAIL_BYTES = 64 << 20  # bases handed over at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,28 +58,39 @@ class _Runner:
 
     def __init__(self, side: Side, units: np.ndarray) -> None:
         self.side, self.units = side, units
-        self.chunk = load_chunk(side.task.block, units)
-        _, self.fit, _ = side.task.design(self.chunk)
-        xp = array_namespace(self.fit)
-        self.residual = self.chunk.value * self.fit
-        self.a: Array = xp.zeros((len(units), side.task.basis.shape[1]), dtype=self.fit.dtype, device=self.fit.device)
+        basis = side.task.basis
+        self.a: Array = array_namespace(basis).zeros(
+            (len(units), basis.shape[1]), dtype=basis.dtype, device=device_of(basis)
+        )
 
     def size(self) -> np.ndarray:
         """Squared norm and number of the observations (2,)."""
-        xp = array_namespace(self.fit)
-        return np.asarray([float(xp.sum(self.residual * self.residual)), float(xp.sum(self.fit))])
+        basis = self.side.task.basis
+        xp = array_namespace(basis)
+        nothing = xp.zeros((3, *basis.shape), dtype=basis.dtype, device=device_of(basis))
+        # Nothing is an outlier, then everything: the first sums are the norm, the second ones count.
+        zetas = asarray_on(np.asarray([np.inf, 0.0]), basis, basis.dtype)
+        sums = to_numpy(self._advance(nothing, xp.zeros_like(nothing[:2, : basis.shape[1], :]), zetas)[1])
+        return np.asarray([sums[0, 0], sums[1, 1]], dtype=np.float64)
 
-    def advance(self, step: CoreStep) -> np.ndarray:
-        """From iterate k - 1 to k; the squared residual of e_k and the number of outliers (2,)."""
-        xp = array_namespace(self.fit)
-        old, new = step.previous[self.side.factor], step.factors[self.side.factor]
-        E = self.residual
-        keep = xp.astype(xp.abs(E) < step.threshold, E.dtype) * self.fit
-        D = take_rows(new, self.chunk.index)
-        self.a = self.a @ (old.T @ new) + ((self.side.step_size * E * keep)[:, None, :] @ D)[:, 0, :]
-        self.residual = (self.chunk.value - fitted(D, self.a)) * self.fit
-        rest = self.residual - E * (self.fit - keep)
-        return np.asarray([float(xp.sum(rest * rest)), float(xp.sum(self.fit - keep))])
+    def advance(self, steps: list[CoreStep]) -> np.ndarray:
+        """From the iterate before `steps` to the last of them; squared residuals of e_k and numbers of outliers (K, 2)."""
+        xp = array_namespace(self.a)
+        factor = self.side.factor
+        bytes_of_one = 8 * steps[0].factors[factor].shape[0] * self.a.shape[1]
+        sums = []
+        for part in _groups(iter(steps), max(_TRAIL_BYTES // bytes_of_one, 1)):
+            bases = xp.stack([part[0].previous[factor], *(step.factors[factor] for step in part)])
+            turns = xp.stack([step.previous[factor].T @ step.factors[factor] for step in part])
+            self.a, found = self._advance(bases, turns, xp.stack([step.threshold for step in part]))
+            sums.append(to_numpy(found).astype(np.float64))
+        return np.concatenate(sums)
+
+    def _advance(self, bases: Array, turns: Array, zetas: Array) -> tuple[Array, Array]:
+        task = self.side.task
+        return task.kernels.advance(
+            task.block, self.units, task.usable, task.names, bases, turns, zetas, self.side.step_size, self.a
+        )
 
 
 def solve_paper(
@@ -106,46 +116,68 @@ def solve_paper(
     runners = [[_Runner(side, units) for units in side.task.plan(pilot)] for side, pilot in zip(sides, pilots, strict=True)]
     scale = [len(side.units) / max(len(pilot), 1) for side, pilot in zip(sides, pilots, strict=True)]
     whole = max(scale) <= 1
+    target = options.tol if whole else 0.9 * options.tol
     core_size = np.asarray([data.total, data.count])
-    size = core_size + _scaled_sum(runners, scale, _Runner.size)
+    size = core_size + _scaled_sum([[runner.size() for runner in group] for group in runners], scale, (2,))
     trail: list[CoreStep] = []
+    core_sums = np.zeros((0, 2))
     history: list[IterationState] = []
-    stopped = False
-    for step in iterate_core(data, rank, options, seed):
-        sums = _core_sums(step) + _scaled_sum(runners, scale, partial(_Runner.advance, step=step))
-        error, outlier_share = (sums / size).tolist()
-        moved = float(change_of(step.factors, step.previous))
-        history.append(IterationState(step.k, error, float(step.threshold), outlier_share, moved, clock()))
+    for steps in _groups(iterate_core(data, rank, options, seed), _GROUP if callback is None else 1):
+        numbers = _numbers(steps)
+        before = [[runner.a for runner in group] for group in runners]
+        sums = numbers[:, :2] + _advance_all(runners, scale, steps)
+        errors = sums[:, 0] / size[0]
+        ends = np.flatnonzero((errors <= target) | ~np.isfinite(errors))
+        if ends.size and ends[0] + 1 < len(steps):  # back to the iterate that meets the rule
+            steps = steps[: ends[0] + 1]
+            for group, starts in zip(runners, before, strict=True):
+                for runner, a in zip(group, starts, strict=True):
+                    runner.a = a
+            _advance_all(runners, scale, steps)
+        now = clock()
+        for step, (error, share), (_, _, zeta, change, _) in zip(steps, sums / size, numbers, strict=False):
+            history.append(IterationState(step.k, float(error), float(zeta), float(share), float(change), now))
         if not whole:
-            trail.append(step)
-        stopped = error <= (options.tol if whole else 0.9 * options.tol)
-        ended = callback is not None and callback(history[-1]) is True
-        if stopped or ended or not np.isfinite(error):
+            trail += steps
+            core_sums = np.concatenate([core_sums, numbers[: len(steps), :2]])
+        if ends.size or (callback is not None and callback(history[-1]) is True):
             break
     if not whole:
-        history = _follow(sides, runners, trail, history, core_size, report)
-        stopped = history[-1].error <= options.tol
-    W, s, V = step.factors
+        history = _follow(sides, runners, trail, history, core_size, core_sums, report)
+    W, s, V = steps[-1].factors
     sample = residuals(W * s, V, data.sample)
     core = Core(
         W,
         s,
         V,
-        stopped,
+        history[-1].error <= options.tol,
         history,
         robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank)),
-        float(step.threshold),
+        history[-1].threshold,
     )
     return core, (_gather_coefficients(sides[0], runners[0]), _gather_coefficients(sides[1], runners[1]))
 
 
-def _core_sums(step: CoreStep) -> np.ndarray:
-    return np.asarray([float(step.square), float(step.n_outliers)])
+def _groups(steps: Iterable[CoreStep], size: int) -> Iterator[list[CoreStep]]:
+    """The steps in lists of `size`."""
+    steps = iter(steps)
+    while group := list(islice(steps, size)):
+        yield group
 
 
-def _scaled_sum(runners: list[list[_Runner]], scale: list[float], measure: Callable[[_Runner], np.ndarray]) -> np.ndarray:
-    zero = np.zeros(2)
-    return sum((f * sum((measure(runner) for runner in group), zero) for group, f in zip(runners, scale, strict=True)), zero)
+def _numbers(steps: list[CoreStep]) -> np.ndarray:
+    """The numbers of some steps (K, 5), in one transfer."""
+    xp = array_namespace(steps[0].numbers)
+    return to_numpy(xp.stack([step.numbers for step in steps])).astype(np.float64)
+
+
+def _advance_all(runners: list[list[_Runner]], scale: list[float], steps: list[CoreStep]) -> np.ndarray:
+    return _scaled_sum([[runner.advance(steps) for runner in group] for group in runners], scale, (len(steps), 2))
+
+
+def _scaled_sum(parts: list[list[np.ndarray]], scale: list[float], shape: tuple[int, ...]) -> np.ndarray:
+    zero = np.zeros(shape)
+    return sum((f * sum(group, zero) for group, f in zip(parts, scale, strict=True)), zero)
 
 
 def _follow(
@@ -154,18 +186,17 @@ def _follow(
     trail: list[CoreStep],
     history: list[IterationState],
     core_size: np.ndarray,
+    sums: np.ndarray,
     report: Callable[[int], None] | None,
 ) -> list[IterationState]:
     """Bring all units to the last iterate, chunk by chunk, and sum e_k over them (the pilot, now done, goes again)."""
     size = core_size
-    sums = np.asarray([_core_sums(step) for step in trail])
     for group, side in zip(runners, sides, strict=True):
         group.clear()
         for units in side.task.plan(side.units):
             runner = _Runner(side, units)
             size = size + runner.size()
-            sums = sums + np.asarray([runner.advance(step) for step in trail])
-            runner.chunk = runner.residual = runner.fit = None  # type: ignore[assignment]  # free all but the result
+            sums = sums + runner.advance(trail)
             group.append(runner)
             if report is not None:
                 report(len(units))

@@ -13,7 +13,9 @@ import numpy as np
 from .backend import Array, array_namespace, asarray_on
 from .block import Block
 from .cur import join_units
-from .extend import OK, Extension, Task, UnitDiagnostics, extend
+from .diagnostics import OK, UnitDiagnostics
+from .extend import Extension, Task, extend
+from .fused import Kernels
 from .regress import Schedule
 from .samples import CrossSamples
 
@@ -39,6 +41,7 @@ def sweep(
     holdout: float,
     seed: int,
     chunk_bytes: int | None,
+    kernels: Kernels,
 ) -> Factors:
     """One alternating sweep at a fixed threshold.
 
@@ -76,6 +79,7 @@ def sweep(
             seed,
             fixed,
             chunk_bytes,
+            kernels,
             start=_without_nan(start),
         )
         return extend(task, units, once=True)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .backend import Array, array_namespace, device_of, gather
 
-_MAX_STEPS = 80
+MAX_STEPS = 80
 _TIGHT = 4.0  # standard deviations of the inliers below which the threshold may jump
 
 
@@ -64,7 +64,7 @@ def robust_regression(
     finished: list[tuple[Array, Array]] = []
     keep = xp.zeros_like(fit)
     residual = y if start is None else y - fitted(D, start)
-    for _ in range(_MAX_STEPS):
+    for _ in range(MAX_STEPS):
         last = keep
         keep = xp.astype(xp.abs(residual) < zeta[:, None], D.dtype) * fit
         a = solve_normal(D, y, keep)
@@ -105,28 +105,31 @@ def gram(D: Array, weight: Array) -> Array:
 def solve_normal(D: Array, y: Array, weight: Array) -> Array:
     """Weighted least squares by the normal equations, (u, r); a hair of ridge keeps empty units solvable."""
     xp = array_namespace(D)
-    r = D.shape[2]
-    G = gram(D, weight)
     b = ((y * weight)[:, None, :] @ D)[:, 0, :]
-    eye = xp.eye(r, dtype=D.dtype, device=device_of(D))
+    return xp.linalg.solve(with_ridge(gram(D, weight))[0], b[:, :, None])[:, :, 0]
+
+
+def with_ridge(G: Array) -> tuple[Array, Array]:
+    """Gram matrices (u, r, r) with a hair added to the diagonal, or the identity if they are 0; and their traces (u,)."""
+    xp = array_namespace(G)
+    r = G.shape[1]
+    eye = xp.eye(r, dtype=G.dtype, device=device_of(G))
     size = xp.sum(G * eye, axis=(1, 2))
-    ridge = xp.where(size > 0, float(xp.finfo(D.dtype).eps) * size, xp.ones_like(size))
-    G = G + ridge[:, None, None] * eye
-    return xp.linalg.solve(G, b[:, :, None])[:, :, 0]
+    ridge = xp.where(size > 0, float(xp.finfo(G.dtype).eps) * size, xp.ones_like(size))
+    return G + ridge[:, None, None] * eye, size + r * ridge
 
 
-def random_subset_start(D: Array, y: Array, fit: Array, uniform: Array, share: float) -> Array:
-    """Least squares on a random part of each unit's entries: another place to start from. ``uniform`` is (u, m)."""
-    xp = array_namespace(D)
-    return solve_normal(D, y, fit * xp.astype(uniform < share, D.dtype))
+def middle_residual(residual: Array, fit: Array, share: float) -> Array:
+    """About the smallest number that `share` of each unit's abs(residual) do not exceed (u,), to 1e-9 of the largest.
 
-
-def inlier_quantile(residual: Array, fit: Array, q: float) -> Array:
-    """The `q`-quantile of abs(residual) over each unit's entries (u,)."""
+    By bisection: compiled kernels count, they do not sort.
+    """
     xp = array_namespace(residual)
-    big = xp.full_like(residual, float(xp.finfo(residual.dtype).max))
-    ordered = xp.sort(xp.where(fit > 0, xp.abs(residual), big), axis=1)
-    place = xp.astype(xp.floor(q * xp.maximum(xp.sum(fit, axis=1) - 1, xp.zeros_like(fit[:, 0]))), xp.int64)
-    flat = xp.reshape(ordered, (-1,))
-    first = xp.arange(residual.shape[0], dtype=xp.int64, device=device_of(residual)) * residual.shape[1]
-    return gather(flat, first + place)
+    size = xp.abs(residual) * fit
+    wanted = share * xp.sum(fit, axis=1)
+    low, high = xp.zeros_like(wanted), xp.max(size, axis=1)
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        enough = xp.sum(xp.astype(size <= middle[:, None], fit.dtype) * fit, axis=1) >= wanted
+        low, high = xp.where(enough, low, middle), xp.where(enough, middle, high)
+    return high

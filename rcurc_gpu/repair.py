@@ -13,17 +13,9 @@ import numpy as np
 from .backend import Array, array_namespace, asarray_on, take_rows, to_numpy
 from .block import Block
 from .core import Core, CoreData
-from .extend import (
-    DIAGNOSTIC_NAMES,
-    OK,
-    TOO_FEW_INLIERS,
-    TOO_FEW_OBSERVATIONS,
-    Extension,
-    Task,
-    UnitDiagnostics,
-    extend,
-    thin,
-)
+from .diagnostics import DIAGNOSTIC_NAMES, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
+from .extend import Extension, Task, extend, thin
+from .fused import Kernels
 from .regress import Schedule
 from .samples import CrossSamples
 
@@ -64,6 +56,7 @@ def check_core(
     holdout: float,
     seed: int,
     chunk_bytes: int | None,
+    kernels: Kernels,
     mend: bool = True,
 ) -> CheckedCore:
     """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
@@ -76,7 +69,8 @@ def check_core(
     def regress(block: Block, basis: Array, known: UnitDiagnostics, units: np.ndarray, transposed: bool) -> Extension:
         usable = asarray_on((known.status == OK).astype(np.float64), basis, basis.dtype)
         names = (samples.cols, samples.rows) if transposed else (samples.rows, samples.cols)
-        return extend(Task(block, basis, usable, *names, transposed, holdout, seed, schedule, chunk_bytes), units, typical)
+        task = Task(block, basis, usable, *names, transposed, holdout, seed, schedule, chunk_bytes, kernels)
+        return extend(task, units, typical)
 
     block = samples.intersection.block
     if len(bad_rows):

@@ -11,7 +11,9 @@ from .backend import Array, array_namespace, asarray_on, is_array, sparse_module
 from .block import Block
 from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix, blank_rows
-from .extend import OK, Task, UnitDiagnostics, extend
+from .diagnostics import OK, UnitDiagnostics
+from .extend import Task, extend
+from .fused import choose
 from .ingest import (
     block_from_dense,
     block_from_entries,
@@ -192,7 +194,9 @@ class Result:
         enough = peers.n_obs > 0
         typical = float(np.median(peers.n_inliers[enough] / peers.n_obs[enough])) if enough.any() else 1.0
         names = (np.arange(block.n_units), chosen)
-        task = Task(block, basis / size, usable, *names, columns, 0.0, 0, self.schedule, self.chunk_bytes)
+        task = Task(
+            block, basis / size, usable, *names, columns, 0.0, 0, self.schedule, self.chunk_bytes, choose("auto", basis)
+        )
         extension = extend(task, typical_share=typical)
         new = blank_rows(extension.coefficients / size, extension.diagnostics.undetermined)
         matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)

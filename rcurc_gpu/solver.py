@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 
 from .backend import Array, array_namespace, device_of, quantile_abs
-from .core import Core, CoreOptions, IterationState, prepare, residuals, solve_core
+from .core import Core, CoreOptions, IterationState, prepare, solve_core
 from .cur import CURMatrix, blank_rows, join_units
+from .diagnostics import join_diagnostics
 from .errors import ConvergenceWarning
-from .extend import FLOOR_SIGMAS, Extension, Task, extend, join_diagnostics, measure
+from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
+from .fused import choose
+from .grid import residuals
 from .judge import Evidence, Verdict, examine, judge_core, judge_result
 from .paper import Side, solve_paper
 from .progress import Progress
@@ -168,7 +171,8 @@ class _Solve:
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
             steps = (s.step_rows or 0.75 / samples.rate_rows, s.step_cols or 0.75 / samples.rate_cols)
-        self.data, *self.steps = prepare(samples, *steps, s.holdout, s.seed, s.chunk_bytes)
+        self.kernels = choose("auto", samples.r_block.value)
+        self.data, *self.steps = prepare(samples, *steps, s.holdout, s.seed, s.chunk_bytes, self.kernels)
         y = self.data.sample[2]
         xp = array_namespace(y)
         nonzero = y[y != 0]
@@ -239,7 +243,7 @@ class _Solve:
 
     def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> _Attempt:
         s = self.settings
-        checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes, mend)
+        checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes, self.kernels, mend)
         evidence = examine(self.data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
         return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma, cut_short), gamma)
@@ -267,7 +271,7 @@ class _Solve:
     def _tasks(self, W: Array, V: Array, usable: tuple[Array, Array], schedule: Schedule) -> tuple[Task, Task]:
         """Columns of R on W and rows of C on V; `usable` has weights for the rows of W and of V."""
         s, samples = self.settings, self.samples
-        rest = (s.holdout, s.seed, schedule, s.chunk_bytes)
+        rest = (s.holdout, s.seed, schedule, s.chunk_bytes, self.kernels)
         cols = Task(samples.r_block, W, usable[0], np.arange(samples.shape[1]), samples.rows, True, *rest)
         rows = Task(samples.c_block, V, usable[1], np.arange(samples.shape[0]), samples.cols, False, *rest)
         return cols, rows
@@ -339,7 +343,9 @@ class _Solve:
         flipped = (self.samples.r_block.transpose(), self.samples.c_block.transpose())
         self.show.stage("sweeps", sweeps)
         for _ in range(sweeps):
-            factors = sweep(self.samples, factors, flipped, attempt.checked.schedule, s.holdout, s.seed, s.chunk_bytes)
+            factors = sweep(
+                self.samples, factors, flipped, attempt.checked.schedule, s.holdout, s.seed, s.chunk_bytes, self.kernels
+            )
             self.show.advance(1)
         return factors
 

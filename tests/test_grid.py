@@ -31,9 +31,10 @@ def test_threshold_inlying_and_products(case, layout, chunk_bytes):
     E = np.where(fit, Y - left @ V.T, 0)
     zeta = np.asarray(1.2)
 
-    G, S, square, count = grid.threshold(left, V, zeta, None)
+    G, S, Z, square, count = grid.threshold(left, V, zeta, None)
     inlier = fit & (np.abs(E) < zeta)
     expected = np.where(inlier, weight * E, 0)
+    np.testing.assert_allclose(Z, expected @ V + left, atol=1e-12)
     assert square == pytest.approx((E**2).sum())
     assert count == (fit & ~inlier).sum()
     Q, P = np.random.default_rng(0).standard_normal((17, 3)), np.random.default_rng(1).standard_normal((23, 3))
@@ -43,7 +44,7 @@ def test_threshold_inlying_and_products(case, layout, chunk_bytes):
     # the numerator of e_k: the new residual, with the former outliers taken out
     E2 = np.where(fit, Y - 0.5 * left @ V.T, 0)
     outliers = np.where(fit & ~inlier, E, 0)
-    _, _, square, _ = grid.threshold(0.5 * left, V, zeta, S)
+    _, _, _, square, _ = grid.threshold(0.5 * left, V, zeta, S)
     assert square == pytest.approx(((E2 - outliers) ** 2).sum())
 
     kept, by_row, by_col = grid.inlying(left, V, 1.2)

@@ -1,13 +1,15 @@
 """The whole solver in another array namespace, on a device to which nothing may be transferred implicitly."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import rcurc_gpu as rg
-from rcurc_gpu import core
+from rcurc_gpu import solver
 from rcurc_gpu.backend import device_name, namespace_for_device, sparse_module
+from rcurc_gpu.fused import XP
 from rcurc_gpu.grid import PaddedGrid
 
 
@@ -77,7 +79,8 @@ def test_float32_stays_float32_there(elsewhere):
 def test_a_sparse_core_and_second_looks_run_there(elsewhere, monkeypatch):
     problem = rg.synthetic((150, 140), 2, 0.3, 10, n_rows=80, n_cols=80, rate=0.3, seed=2)
     there = problem.samples.to_namespace(*elsewhere)
-    monkeypatch.setattr(core, "make_grid", lambda *a: PaddedGrid.of(*a[:2], 1 << 20))
+    padded = replace(XP, make_grid=lambda block, weight, _: PaddedGrid.of(block, weight, 1 << 20))
+    monkeypatch.setattr(solver, "choose", lambda *_: padded)
     found, here = (rg.rcurc(s, 2, undetermined="keep") for s in (there, problem.samples))
     assert_same_matrix(elsewhere, found.cur, here.cur, 1e-8)
 

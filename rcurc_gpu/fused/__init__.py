@@ -1,0 +1,53 @@
+"""Which code does the work: plain array-API code, kernels compiled for the CPU (Numba), or CUDA kernels (CuPy)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..backend import Array
+from ..block import Block, ChunkPlan
+from ..follow import advance
+from ..grid import Grid, make_grid
+from ..look import regress
+
+__all__ = ["XP", "Kernels"]
+
+_PADDED_COPIES = 2  # D and its weighted copy are what takes the memory of the plain code
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Functions with the same signatures, whatever they are made of.
+
+    Attributes
+    ----------
+    name : str
+        "xp", "numba" or "cuda".
+    regress, advance, make_grid : callables
+        `look.regress`, `follow.advance` and `grid.make_grid`, or what takes their place.
+    plan : callable
+        Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
+    """
+
+    name: str
+    regress: Callable[..., tuple[Array, Array]]
+    advance: Callable[..., tuple[Array, Array]]
+    make_grid: Callable[..., Grid]
+    plan: Callable[[Block, np.ndarray, int, int], ChunkPlan]
+
+
+def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
+    """Units of about the same count together, as a padded rectangle."""
+    return ChunkPlan.of(block.counts, units, (_PADDED_COPIES * rank + 10) * 8, chunk_bytes)
+
+
+XP = Kernels("xp", regress, advance, make_grid, _padded_plan)
+
+
+def choose(kernels: str, like: Any) -> Kernels:
+    """The kernels for arrays like `like`."""
+    return XP
