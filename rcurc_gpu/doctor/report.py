@@ -82,7 +82,7 @@ def outcome_words(outcome: Outcome) -> str:
         line += f" difference {outcome.difference:7.1e} ({allowed})".ljust(34)
     if outcome.throughput is not None:
         line += f" {_speed(outcome.throughput, outcome.unit)}"
-    return f"{line} {outcome.seconds:6.2f} s"
+    return f"{line:<{_SPEED}} {outcome.seconds:6.2f} s"
 
 
 def _speed(throughput: float, unit: str) -> str:
