@@ -153,6 +153,14 @@ class ChunkPlan:
         return np.argsort(self.order, kind="stable")
 
 
+def pieces(counts: np.ndarray, size: int) -> np.ndarray:
+    """Where to cut units of these `counts` so that a piece has about `size` observations (n_pieces + 1,)."""
+    total = np.cumsum(counts)
+    n = max(int(total[-1]) // max(size, 1), 1) if len(total) else 1
+    cuts = np.searchsorted(total, np.arange(1, n) * (total[-1] / n)) + 1 if n > 1 else []
+    return np.unique(np.concatenate([[0], cuts, [len(counts)]]).astype(np.int64))
+
+
 def load_chunk(block: Block, units: np.ndarray) -> Chunk:
     """Gather the observations of `units` into a padded rectangle."""
     xp = array_namespace(block.value)

@@ -38,30 +38,15 @@ class Grid(ABC):
     Attributes
     ----------
     shape : (int, int)
-    weight, fit : lists of arrays, one for each panel
-        The step size of each entry, and 1 where an entry takes part in the fit, 0 elsewhere.
 
     Notes
     -----
-    `G` and `S` below are lists of panels in the layout's own form.
+    `G` and `S` below are lists of arrays in the layout's own form.
     """
 
     shape: tuple[int, int]
-    weight: list[Array]
-    fit: list[Array]
 
     @abstractmethod
-    def residual(self, k: int, left: Array, Q: Array) -> Array:
-        """The residual of ``left @ Q.T`` in panel k, 0 where nothing takes part."""
-
-    @abstractmethod
-    def mul(self, G: list[Array], X: Array) -> Array:
-        """G @ X"""
-
-    @abstractmethod
-    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
-        """base + G.T @ P"""
-
     def threshold(
         self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
     ) -> tuple[list[Array], list[Array], Array, Array, Array]:
@@ -86,30 +71,18 @@ class Grid(ABC):
             The squared norm of the residual with the former outliers taken out (the numerator of e_k), and the number of
             outliers.
         """
-        xp = array_namespace(left)
-        G, S_new, square, count = [], [], [], []
-        for k, weight in enumerate(self.weight):
-            E = self.residual(k, left, Q)
-            square.append(xp.linalg.vector_norm(E if S is None else E - S[k]) ** 2)
-            out = xp.abs(E) >= zeta
-            count.append(xp.astype(xp.count_nonzero(out), E.dtype))
-            S_new.append(xp.where(out, E, xp.zeros_like(zeta)))
-            E -= S_new[-1]  # in place, here and below: what is in the cache need not be written elsewhere
-            E *= weight
-            G.append(E)
-        return G, S_new, self.mul(G, Q) + left, _total(square), _total(count)
 
+    @abstractmethod
+    def mul(self, G: list[Array], X: Array) -> Array:
+        """G @ X"""
+
+    @abstractmethod
+    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
+        """base + G.T @ P"""
+
+    @abstractmethod
     def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
         """Unweighted inlying residuals of ``left @ Q.T``, and the number of inliers of each row and each column."""
-        xp = array_namespace(left)
-        kept, inliers = [], []
-        for k, fit in enumerate(self.fit):
-            E = self.residual(k, left, Q)
-            inliers.append(xp.astype(xp.abs(E) < zeta, E.dtype) * fit)
-            kept.append(E * inliers[-1])
-        ones = (xp.ones((size, 1), dtype=left.dtype, device=device_of(left)) for size in self.shape)
-        tall, wide = ones
-        return kept, self.mul(inliers, wide)[:, 0], self.rmul(inliers, tall)[:, 0]
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         """`zeta`, but no less than `floor` times the median residual of ``left @ Q.T`` at some entries; a 0-d array."""
@@ -139,6 +112,50 @@ def residuals(left: Array, Q: Array, entries: Entries) -> Array:
     return y - xp.sum(take_rows(left, i) * take_rows(Q, j), axis=1)
 
 
+class PanelGrid(Grid):
+    """Panels of rows small enough for a cache, in plain array-API code.
+
+    Attributes
+    ----------
+    weight, fit : lists of arrays, one for each panel
+        The step size of each entry, and 1 where an entry takes part in the fit, 0 elsewhere.
+    """
+
+    weight: list[Array]
+    fit: list[Array]
+
+    @abstractmethod
+    def residual(self, k: int, left: Array, Q: Array) -> Array:
+        """The residual of ``left @ Q.T`` in panel k, 0 where nothing takes part."""
+
+    def threshold(
+        self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
+    ) -> tuple[list[Array], list[Array], Array, Array, Array]:
+        xp = array_namespace(left)
+        G, S_new, square, count = [], [], [], []
+        for k, weight in enumerate(self.weight):
+            E = self.residual(k, left, Q)
+            square.append(xp.linalg.vector_norm(E if S is None else E - S[k]) ** 2)
+            out = xp.abs(E) >= zeta
+            count.append(xp.astype(xp.count_nonzero(out), E.dtype))
+            S_new.append(xp.where(out, E, xp.zeros_like(zeta)))
+            E -= S_new[-1]  # in place, here and below: what is in the cache need not be written elsewhere
+            E *= weight
+            G.append(E)
+        return G, S_new, self.mul(G, Q) + left, _total(square), _total(count)
+
+    def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
+        xp = array_namespace(left)
+        kept, inliers = [], []
+        for k, fit in enumerate(self.fit):
+            E = self.residual(k, left, Q)
+            inliers.append(xp.astype(xp.abs(E) < zeta, E.dtype) * fit)
+            kept.append(E * inliers[-1])
+        ones = (xp.ones((size, 1), dtype=left.dtype, device=device_of(left)) for size in self.shape)
+        tall, wide = ones
+        return kept, self.mul(inliers, wide)[:, 0], self.rmul(inliers, tall)[:, 0]
+
+
 def make_grid(block: Block, weight: Array, chunk_bytes: int | None, layout: str = "auto") -> Grid:
     """Lay out the intersection.
 
@@ -162,7 +179,7 @@ def make_grid(block: Block, weight: Array, chunk_bytes: int | None, layout: str 
 
 
 @dataclass(eq=False)
-class DenseGrid(Grid):
+class DenseGrid(PanelGrid):
     """Dense panels of rows ``edges[k]:edges[k + 1]``; `Y` and `weight` are 0 where nothing takes part."""
 
     shape: tuple[int, int]
@@ -204,7 +221,7 @@ class DenseGrid(Grid):
 
 
 @dataclass(eq=False)
-class PaddedGrid(Grid):
+class PaddedGrid(PanelGrid):
     """Rows padded to the longest of their panel, for a sparsely observed intersection.
 
     Attributes

@@ -13,16 +13,21 @@ import numpy as np
 
 from .backend import Array, array_namespace, device_of
 
-_MIX1, _MIX2, _WEYL = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
+MIX_1, MIX_2, _WEYL = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
 _MASK = (1 << 64) - 1
 
 
 def _mix_int(z: int) -> int:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014) on a Python int."""
     z = (z + _WEYL) & _MASK
-    z = ((z ^ (z >> 30)) * _MIX1) & _MASK
-    z = ((z ^ (z >> 27)) * _MIX2) & _MASK
+    z = ((z ^ (z >> 30)) * MIX_1) & _MASK
+    z = ((z ^ (z >> 27)) * MIX_2) & _MASK
     return z ^ (z >> 31)
+
+
+def stream_key(seed: int, stream: int) -> int:
+    """What the positions are mixed with, 64 bits."""
+    return _mix_int(_mix_int(seed) ^ stream)
 
 
 def uniform_at(i: Array, j: Array, seed: int, stream: int = 0) -> Array:
@@ -45,12 +50,12 @@ def uniform_at(i: Array, j: Array, seed: int, stream: int = 0) -> Array:
         return xp.asarray(np.uint64(value), dtype=xp.uint64, device=device_of(i))
 
     z = xp.astype(i, xp.uint64) * word(1 << 32) + xp.astype(j, xp.uint64)
-    z = z ^ word(_mix_int(_mix_int(seed) ^ stream))
-    z = (z ^ (z >> word(30))) * word(_MIX1)
-    z = (z ^ (z >> word(27))) * word(_MIX2)
+    z = z ^ word(stream_key(seed, stream))
+    z = (z ^ (z >> word(30))) * word(MIX_1)
+    z = (z ^ (z >> word(27))) * word(MIX_2)
     z = z ^ (z >> word(31))
     # One round leaves neighbours of a small key correlated in the low bits; the second does not.
-    z = (z ^ (z >> word(30))) * word(_MIX1)
+    z = (z ^ (z >> word(30))) * word(MIX_1)
     z = z ^ (z >> word(31))
     return xp.astype(z >> word(11), xp.float64) * 2.0**-53
 

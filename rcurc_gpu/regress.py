@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from .backend import Array, array_namespace, device_of, gather
 
 MAX_STEPS = 80
-_TIGHT = 4.0  # standard deviations of the inliers below which the threshold may jump
+TIGHT = 4.0  # standard deviations of the inliers below which the threshold may jump
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def robust_regression(
         trust = (n_in >= 2 * r) & (n_in >= 0.5 * counts)
         lower = schedule.gamma * zeta
         done = (zeta <= floor) & (xp.sum(xp.abs(keep - last), axis=1) == 0)
-        zeta = xp.maximum(xp.where(trust, xp.minimum(lower, _TIGHT * spread), lower), floor)
+        zeta = xp.maximum(xp.where(trust, xp.minimum(lower, TIGHT * spread), lower), floor)
         n_done = int(xp.sum(xp.astype(done, xp.int64)))
         if n_done == done.shape[0]:
             break

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_numpy_array
 
 from ..backend import Array
-from ..block import Block, ChunkPlan
+from ..block import Block, ChunkPlan, pieces
 from ..follow import advance
 from ..grid import Grid, make_grid
 from ..look import regress
@@ -48,6 +49,19 @@ def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -
 XP = Kernels("xp", regress, advance, make_grid, _padded_plan)
 
 
+def _contiguous_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
+    """Units in their order; nothing is padded, so chunks only bound what happens between two reports of progress."""
+    counts = block.counts[units]
+    per_entry = block.value.dtype.itemsize + block.index.dtype.itemsize
+    return ChunkPlan(units, pieces(counts, chunk_bytes // per_entry))
+
+
 def choose(kernels: str, like: Any) -> Kernels:
     """The kernels for arrays like `like`."""
-    return XP
+    if not is_numpy_array(like) or kernels == "xp":
+        return XP
+    try:
+        from . import cpu, cpu_grid
+    except ImportError:
+        return XP
+    return Kernels("numba", cpu.regress, cpu.advance, cpu_grid.CompiledGrid.of, _contiguous_plan)

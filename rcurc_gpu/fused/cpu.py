@@ -1,0 +1,97 @@
+"""Kernels compiled for the CPU, on all its cores; the same functions as in plain array-API code."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..backend import Array
+from ..block import Block, pieces
+from ..hashing import stream_key
+from ..look import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, Names
+from . import cpu_kernels
+from .threads import run
+
+_PIECE = 1 << 16  # observations of a piece of work: some milliseconds
+_BEGIN = {
+    "zero": cpu_kernels.ZERO,
+    "given": cpu_kernels.GIVEN,
+    "part": cpu_kernels.PART_OF,
+    "subsets": cpu_kernels.SUBSETS,
+}
+
+
+def regress(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, names: Names, look: Look
+) -> tuple[Array, Array]:
+    """`look.regress`."""
+    u, r = len(units), basis.shape[1]
+    kernel = cpu_kernels.regress_kernel(r)
+    streams = (HOLDOUT_STREAM, PART_STREAM + (look.number if look.begin == "part" else 0), SUBSET_STREAM)
+    keys = np.asarray([stream_key(names.seed, stream) for stream in streams], dtype=np.uint64)
+    units = _fixed(units)
+    start = _fixed(np.empty((1, r), dtype=basis.dtype) if look.start is None else look.start)
+    there = tuple(map(_fixed, (basis, usable, white, names.unit, names.index)))
+    a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
+    edges = pieces(block.counts[units], _PIECE)
+    s = look.schedule
+    entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
+
+    def work(k: int) -> None:
+        part = slice(edges[k], edges[k + 1])
+        kernel(
+            *entries,
+            units[part],
+            *there,
+            names.transposed,
+            keys,
+            float(names.share),
+            _BEGIN[look.begin],
+            look.number,
+            start if look.start is None else start[part],
+            float(s.zeta0),
+            float(s.floor),
+            float(s.gamma),
+            look.max_steps,
+            float(look.telling),
+            a[part],
+            table[part],
+        )
+
+    run(work, len(edges) - 1)
+    return a, table
+
+
+def advance(
+    block: Block,
+    units: np.ndarray,
+    usable: Array,
+    names: Names,
+    bases: Array,
+    turns: Array,
+    zetas: Array,
+    step_size: float,
+    a: Array,
+) -> tuple[Array, Array]:
+    """`follow.advance`."""
+    kernel = cpu_kernels.advance_kernel(bases.shape[2])
+    key = np.uint64(stream_key(names.seed, HOLDOUT_STREAM))
+    units, a = _fixed(units), np.array(a, order="C")
+    edges = pieces(block.counts[units], _PIECE)
+    sums = np.zeros((len(edges) - 1, turns.shape[0], 2))
+    entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
+    there = (*map(_fixed, (usable, names.unit, names.index)), names.transposed, key, float(names.share))
+    iterates = (_fixed(bases), _fixed(turns), _fixed(zetas), float(step_size))
+
+    def work(k: int) -> None:
+        part = slice(edges[k], edges[k + 1])
+        kernel(*entries, units[part], *there, *iterates, a[part], sums[k])
+
+    run(work, len(edges) - 1)
+    return a, sums.sum(axis=0).astype(bases.dtype)
+
+
+def _fixed(x: np.ndarray) -> np.ndarray:
+    """`x` contiguous and read-only: Numba compiles once more for arrays that differ in either."""
+    x = np.ascontiguousarray(x).view()
+    x.flags.writeable = False
+    return x

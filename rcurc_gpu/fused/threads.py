@@ -1,0 +1,40 @@
+"""Pieces of work on all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numba
+
+
+@cache
+def _pool() -> ThreadPoolExecutor | None:
+    """Threads beside the caller's, as many as Numba would take (NUMBA_NUM_THREADS)."""
+    others = numba.config.NUMBA_NUM_THREADS - 1
+    return ThreadPoolExecutor(others, thread_name_prefix="rcurc") if others > 0 else None
+
+
+def run(work: Callable[[int], Any], n: int) -> None:
+    """Do ``work(0)`` to ``work(n - 1)`` on all cores; they must not depend on each other."""
+    pool = _pool()
+    if n == 1 or pool is None:
+        for k in range(n):
+            work(k)
+        return
+    pieces = iter(range(n))  # next() on it is one operation under Python's lock
+
+    def take() -> None:
+        for k in pieces:
+            work(k)
+
+    others = [pool.submit(take) for _ in range(min(numba.config.NUMBA_NUM_THREADS, n) - 1)]
+    try:
+        take()
+    finally:
+        for k in pieces:  # after an error or Ctrl-C: leave nothing for the others to begin
+            pass
+        for other in others:
+            other.result()
