@@ -11,19 +11,23 @@ from typing import Any
 
 import numpy as np
 
+from ..backend import to_numpy
 from ..block import Block
 from ..fused import XP, Kernels
 from ..grid import Grid
-from ..look import Look, Names
+from ..look import N_NUMBERS, Look, Names
 from ..regress import Schedule
 from .selftest import Check, Place, Trial, largest_difference
 
 RANKS = (1, 5, 16, 32)
 DTYPES = ("float32", "float64")
-BEGINS = ("zero", "given", "part", "subsets", "given, start", "part, start")
+BEGINS = ("zero", "given", "part", "subsets", "measure")
+_OF_TWO = {"float32": ("subsets of two",), "float64": ("part of two", "subsets of two")}  # see `_units`
 _NOISE, _FLOOR, _ZETA0 = 1e-3, 2e-2, 12.0
 _TOLERANCE = {"float32": 3e-3, "float64": 1e-10}  # of regressions; float32 leaves four digits of the spread
 _SUMS = {"float32": 1e-4, "float64": 1e-12}  # of sums over products
+_OF_INVERSE = (3, 4)  # columns of the table of a look: ill-conditioned, standard error
+_DRAWN = 2000  # different units
 _PANEL = 1 << 14  # bytes: several panels, and the sparse layout where little is seen
 
 
@@ -32,8 +36,7 @@ def kernel_checks(kernels: Kernels) -> list[Check]:
     checks = []
     for dtype in DTYPES:
         for rank in RANKS:
-            # Subsets of more than one entry may be nearly singular, and then rounding decides which is the best.
-            begins = (*BEGINS, "subsets, start") if rank == 1 else BEGINS
+            begins = BEGINS + (_OF_TWO[dtype] if rank == 1 else ())
             parts = {begin: partial(_regress, kernels, dtype, rank, begin) for begin in begins}
             sizes = (300_000 // rank**2 + 1000, 3_000_000 // rank**2 + 20_000)
             checks.append(Check(kernels.name, f"regress, rank {rank}, {dtype}", parts, 40, *sizes))
@@ -45,7 +48,7 @@ def kernel_checks(kernels: Kernels) -> list[Check]:
             checks.append(Check(kernels.name, f"grid, {layout}, {dtype}", parts, 60, 1500, 6000))
         scalars = {"floor_threshold": _floor_threshold, "change": _change}
         parts = {name: partial(method, kernels, dtype) for name, method in scalars.items()}
-        checks.append(Check(kernels.name, f"floor_threshold, change, {dtype}", parts, 60))
+        checks.append(Check(kernels.name, f"grid, scalars, {dtype}", parts, 60))
     return checks
 
 
@@ -73,21 +76,27 @@ def _block_on(block: Block, place: Place) -> Block:
     return Block(place.array(block.indptr), place.array(block.index), place.array(block.value), block.length)
 
 
-def _units(dtype: str, rank: int, count: int) -> _Units:
-    """`count` units, the first of them empty; half of them rich enough to have entries held out."""
+def _units(dtype: str, rank: int, count: int, two: bool = False) -> _Units:
+    """`count` units, the first of them empty, most of them rich enough to have entries held out.
+
+    With `two`, half of the entries have another truth: which of the two is found shows where the regression began.
+    """
     rng = np.random.default_rng([6, rank])
-    length = 16 * rank + 24
+    length, drawn = 16 * rank + 24, min(count, _DRAWN)
+    shape = (drawn, length)
     basis = np.linalg.qr(rng.standard_normal((length, rank)))[0] * np.sqrt(length)
     usable = (rng.random(length) > 0.1).astype(float)
-    counts = rng.integers(length // 2, length + 1, count)
-    counts[0] = 0
-    lot = rng.random((count, length))
-    seen = np.argsort(lot, axis=1).argsort(axis=1) < counts[:, None]
-    truth = rng.standard_normal((count, rank)) / np.sqrt(rank)
-    Y = truth @ basis.T + _NOISE * rng.standard_normal((count, length))
-    wrong = rng.random((count, length)) < min(0.2, 1 / rank)
-    Y = Y + wrong * rng.choice([-1.0, 1.0], (count, length)) * rng.uniform(3, 9, (count, length))
-    indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    seen = rng.random(shape) < rng.uniform(0.5, 1.0, (drawn, 1))
+    seen[0, :] = False
+    truth = rng.standard_normal((drawn, rank)) / np.sqrt(rank)
+    Y = truth @ basis.T + _NOISE * rng.standard_normal(shape)
+    wrong = rng.random(shape) < min(0.2, 1 / rank)
+    Y = Y + wrong * rng.choice([-1.0, 1.0], shape) * rng.uniform(3, 9, shape)
+    if two:
+        Y = np.where(rng.random(shape) < 0.5, 1.0, 5.0) * basis.T + _NOISE * rng.standard_normal(shape)
+    again = np.arange(count) % drawn  # more units are the same ones, under other names
+    seen, Y, truth = seen[again], Y[again], truth[again]
+    indptr = np.concatenate([[0], np.cumsum(seen.sum(axis=1))]).astype(np.int64)
     index = np.nonzero(seen)[1].astype(np.int32)
     eigenvalues, vectors = np.linalg.eigh((basis * usable[:, None]).T @ basis)
     names = Names(np.arange(count) * 3 + 1, np.arange(length) * 2, rank % 2 == 1, 9, 0.1)
@@ -102,21 +111,25 @@ def _units(dtype: str, rank: int, count: int) -> _Units:
 
 
 def _regress(kernels: Kernels, dtype: str, rank: int, begin: str, place: Place, size: int) -> Trial:
-    units = _units(dtype, rank, size)
+    units = _units(dtype, rank, size, two=begin.endswith("of two"))
     chosen = np.arange(size, dtype=np.int64)
-    start = units.truth + np.asarray(0.05, dtype) * np.roll(units.truth, 1, axis=0)
-    begin, _, alone = begin.partition(", ")
-    number = {"part": 2, "subsets": 60}.get(begin, 0)
-    look = Look(Schedule(_ZETA0, _FLOOR, 0.7), 0.5 * _FLOOR, begin, number, start if begin == "given" else None)
-    if alone:  # all beginnings lead to the same end: what they are shows only without the way there
-        look = replace(look, max_steps=0)
+    start = units.truth + np.asarray(0.001 if begin == "measure" else 0.05, dtype) * np.roll(units.truth, 1, axis=0)
+    look = Look(Schedule(_ZETA0, _FLOOR, 0.7), 0.5 * _FLOOR, begin.partition(" ")[0])
+    if begin in ("given", "measure"):
+        look = replace(look, begin="given", start=start, max_steps=look.max_steps if begin == "given" else 0)
+    if begin in ("part", "subsets"):
+        look = replace(look, number=2 if begin == "part" else 60)
+    if begin == "subsets of two":
+        look = replace(look, number=1)
     block, names = units.on(place)
     arrays = [place.array(x) for x in (units.basis, units.usable, units.white)]
     look_there = look if look.start is None else replace(look, start=place.array(look.start))
 
     def difference(got: tuple[Any, Any]) -> float:
         a, table = XP.regress(units.block, chosen, units.basis, units.usable, units.white, units.names, look)
-        return largest_difference((got[0], *got[1].T), (a, *table.T))
+        # What an inverse says of fewer inliers than unknowns, or hardly more, is rounding.
+        sure = (table[:, 1:2] >= 3 * rank) | ~np.isin(np.arange(N_NUMBERS), _OF_INVERSE)
+        return largest_difference((got[0], *(to_numpy(got[1]) * sure).T), (a, *(table * sure).T))
 
     return Trial(
         lambda: kernels.regress(block, chosen, *arrays, names, look_there),
@@ -179,7 +192,7 @@ class _Core:
 
 def _core(dtype: str, rate: float, size: int) -> _Core:
     rng = np.random.default_rng([8, int(100 * rate)])
-    m, n, rank, k = size, size + 7, 4, 7
+    m, n, k = size, size + 7, 7
     W, V = (np.linalg.qr(rng.standard_normal((length, k)))[0] for length in (m, n))
     s = np.asarray([4.0, 3, 2, 1, 0, 0, 0]) * np.sqrt(size)
     seen = rng.random((m, n)) < rate
@@ -276,4 +289,4 @@ def _change(kernels: Kernels, dtype: str, place: Place, size: int) -> Trial:
     def difference(got: Any) -> float:
         return largest_difference(got, core.grid(XP).change(*arrays))
 
-    return Trial(lambda: grid.change(*there), difference, 100 * _SUMS[dtype], float(left.size + Q.size))
+    return Trial(lambda: grid.change(*there), difference, 10 * _SUMS[dtype], float(left.size + Q.size))

@@ -14,7 +14,7 @@ from .probes import Device, Machine
 from .selftest import Outcome, Place
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
-_NAME, _CHECK = 18, 30  # widths of columns
+_NAME, _CHECK, _DIFFERENCE, _SPEED = 18, 40, 32, 14  # widths of columns
 NEXT_DEMO = "rcurc-gpu demo"
 
 
@@ -74,22 +74,20 @@ def findings_words(found: Sequence[Finding]) -> str:
 
 def outcome_words(outcome: Outcome) -> str:
     """One line of the self-test."""
-    line = f"  {_mark(OK if outcome.passed else FAIL)} {outcome.name:<{_CHECK}}"
+    name = f"{outcome.group}: {outcome.name}"
+    line = f"  {_mark(OK if outcome.passed else FAIL)} {name:<{_CHECK}}"
     if not outcome.passed:
         return f"{line} {outcome.reason}"
-    if outcome.difference is not None:
-        allowed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact"
-        line += f" difference {outcome.difference:7.1e} ({allowed})".ljust(34)
-    if outcome.throughput is not None:
-        line += f" {_speed(outcome.throughput, outcome.unit)}"
-    return f"{line:<{_SPEED}} {outcome.seconds:6.2f} s"
+    allowed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact"
+    difference = f"difference {outcome.difference:7.1e} ({allowed})"
+    return f"{line} {difference:<{_DIFFERENCE}} {_speed(outcome):<{_SPEED}} {outcome.seconds:6.2f} s"
 
 
-def _speed(throughput: float, unit: str) -> str:
-    if unit == "B":
-        return f"{throughput / 1e9:8.3g} GB/s     "
-    exponent = min(max(int(math.log10(max(throughput, 1)) // 3), 0), 3)
-    return f"{throughput / 1000**exponent:8.3g} {('', 'k', 'M', 'G')[exponent]}obs/s".ljust(18)
+def _speed(outcome: Outcome) -> str:
+    if outcome.throughput is None:
+        return ""
+    exponent = min(max(int(math.log10(max(outcome.throughput, 1.0)) // 3), 0), 3)
+    return f"{outcome.throughput / 1000**exponent:6.3g} {('', 'k', 'M', 'G')[exponent]}{outcome.unit}/s"
 
 
 def _mark(level: str) -> str:

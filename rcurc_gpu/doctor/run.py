@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from . import checks, report
+from ..fused import choose
+from . import report
+from .checks import plain_checks, solve_checks
 from .findings import device_number, findings, gpu_is_usable
+from .kernel_checks import kernel_checks
 from .probes import Machine, examine
 from .selftest import Check, Outcome, Place, run_checks
 
@@ -48,8 +51,10 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
 
 
 def all_checks(place: Place) -> list[Check]:
-    """Everything there is to check on a place."""
-    return [*checks.plain_checks(), *checks.solve_checks()]
+    """Everything there is to check on a place; the plain code on NumPy is what is compared with."""
+    kernels = choose("auto", place.array(np.zeros(1)))
+    fused = kernel_checks(kernels) if place.on_gpu or kernels.name != "xp" else []
+    return [*plain_checks(), *fused, *solve_checks()]
 
 
 def choose_place(machine: Machine, device: str) -> Place | None:
