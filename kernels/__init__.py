@@ -1,0 +1,1 @@
+"""CUDA C++ sources of the fused kernels, installed as ``rcurc_gpu.kernels``."""

@@ -1,0 +1,275 @@
+// The core's iteration on the observations of the intersection: an m x n matrix by rows, as U = left Q^T (grid.Grid).
+//
+// A warp takes a row (or a column, by a second list of the entries). Each lane has an entry; for products with X the lanes
+// then share its columns, so that rows of X are read in one piece. Where indptr is null the rows are dense, and entries of
+// weight 0 are not there. Sums over everything are finished by the last block, in a fixed order.
+//
+// REAL and WIDTH, the columns of left and Q, are given with -D.
+#include "entry.cuh"
+#include "reduce.cuh"
+#include "rows.cuh"
+
+constexpr int WARPS = 4;
+constexpr int SELECT_THREADS = 512;
+
+// Split the residual at zeta: outliers to S, weighted inliers to G, Z = (U + G) Q. sums: the squared norm of the residual
+// without the former outliers, and the number of outliers. former may be S itself, or null.
+extern "C" __global__ void __launch_bounds__(128, 1)
+    threshold(int64 m, int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const REAL* __restrict__ value,
+              const REAL* __restrict__ weight, const REAL* __restrict__ left, const REAL* __restrict__ Q,
+              const REAL* __restrict__ zeta_at, const REAL* former, REAL* S, REAL* __restrict__ G, REAL* __restrict__ Z,
+              double* partial, unsigned* arrived, REAL* __restrict__ sums) {
+    __shared__ Stage stages[WARPS];
+    const int lane = threadIdx.x % 32;
+    Stage& stage = stages[threadIdx.x / 32];
+    const REAL zeta = *zeta_at;
+    double totals[2] = {0, 0};
+    for (int64 row = int64(blockIdx.x) * WARPS + threadIdx.x / 32; row < m; row += int64(gridDim.x) * WARPS) {
+        const int64 first = indptr ? indptr[row] : row * n;
+        const int64 count = indptr ? indptr[row + 1] - first : n;
+        __syncwarp();
+        for (int q = lane; q < WIDTH; q += 32) {
+            stage.row[q] = left[row * WIDTH + q];
+        }
+        __syncwarp();
+        RowSum product(lane);
+        REAL square = 0;
+        int outliers = 0;
+#pragma unroll 1
+        for (int64 t = lane; t - lane < count; t += 32) {
+            const int64 at = first + t;
+            REAL g = 0, s = 0;
+            int place = 0;
+            if (t < count) {
+                const REAL eta = weight[at];
+                if (eta > 0) {
+                    place = indptr ? index[at] : int(t);
+                    const REAL E = residual<WIDTH>(value[at], Q + int64(place) * WIDTH, stage.row);
+                    const REAL rest = former ? E - former[at] : E;
+                    square += rest * rest;
+                    if (stands_out(E, zeta)) {
+                        s = E;
+                        outliers++;
+                    } else {
+                        g = eta * E;
+                    }
+                }
+                S[at] = s;
+                G[at] = g;
+            }
+            product.add(stage, g, place, Q);
+        }
+        product.write(Z + row * WIDTH, left + row * WIDTH);
+        totals[0] += double(square);
+        totals[1] += double(outliers);
+    }
+    if (grid_sum(totals, partial, arrived)) {
+        sums[0] = REAL(totals[0]);
+        sums[1] = REAL(totals[1]);
+    }
+}
+
+// Inlying residuals without weights, where they are, and how many of each row.
+extern "C" __global__ void __launch_bounds__(128, 1)
+    inlying(int64 m, int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const REAL* __restrict__ value,
+            const REAL* __restrict__ weight, const REAL* __restrict__ left, const REAL* __restrict__ Q, REAL zeta,
+            REAL* __restrict__ kept, unsigned char* __restrict__ inside, int64* __restrict__ of_row) {
+    __shared__ Stage stages[WARPS];
+    const int lane = threadIdx.x % 32;
+    Stage& stage = stages[threadIdx.x / 32];
+    for (int64 row = int64(blockIdx.x) * WARPS + threadIdx.x / 32; row < m; row += int64(gridDim.x) * WARPS) {
+        const int64 first = indptr ? indptr[row] : row * n;
+        const int64 count = indptr ? indptr[row + 1] - first : n;
+        __syncwarp();
+        for (int q = lane; q < WIDTH; q += 32) {
+            stage.row[q] = left[row * WIDTH + q];
+        }
+        __syncwarp();
+        int found = 0;
+#pragma unroll 1
+        for (int64 t = lane; t < count; t += 32) {
+            const int64 at = first + t;
+            REAL E = 0;
+            bool in = false;
+            if (weight[at] > 0) {
+                const int64 place = indptr ? index[at] : t;
+                E = residual<WIDTH>(value[at], Q + place * WIDTH, stage.row);
+                in = inlies(E, zeta);
+            }
+            kept[at] = in ? E : REAL(0);
+            inside[at] = in;
+            found += in;
+        }
+        __syncwarp();
+        found = warp_sum(found);
+        if (lane == 0) {
+            of_row[row] = found;
+        }
+    }
+}
+
+// How many entries of each column are inside; source says where a column's entries are among those by rows.
+extern "C" __global__ void __launch_bounds__(128, 1)
+    count_columns(int64 n, const int64* __restrict__ indptr, const int64* __restrict__ source,
+                  const unsigned char* __restrict__ inside, int64* __restrict__ of_column) {
+    const int lane = threadIdx.x % 32;
+    for (int64 column = int64(blockIdx.x) * WARPS + threadIdx.x / 32; column < n; column += int64(gridDim.x) * WARPS) {
+        int found = 0;
+        for (int64 at = indptr[column] + lane; at < indptr[column + 1]; at += 32) {
+            found += inside[source[at]];
+        }
+        __syncwarp();
+        found = warp_sum(found);
+        if (lane == 0) {
+            of_column[column] = found;
+        }
+    }
+}
+
+// out = base + G X for G by rows, or, with the entries by columns and their source, base + G^T X. base may be null.
+extern "C" __global__ void __launch_bounds__(128, 1)
+    multiply(int64 m, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ source,
+             const REAL* __restrict__ G, const REAL* __restrict__ X, const REAL* __restrict__ base, REAL* __restrict__ out) {
+    __shared__ Stage stages[WARPS];
+    const int lane = threadIdx.x % 32;
+    Stage& stage = stages[threadIdx.x / 32];
+    for (int64 row = int64(blockIdx.x) * WARPS + threadIdx.x / 32; row < m; row += int64(gridDim.x) * WARPS) {
+        RowSum product(lane);
+        const int64 end = indptr[row + 1];
+#pragma unroll 1
+        for (int64 at = indptr[row] + lane; at - lane < end; at += 32) {
+            const bool there = at < end;
+            const REAL g = there ? G[source ? source[at] : at] : REAL(0);
+            product.add(stage, g, there ? index[at] : 0, X);
+        }
+        product.write(out + row * WIDTH, base ? base + row * WIDTH : nullptr);
+    }
+}
+
+typedef unsigned int Bits4;
+typedef unsigned long long Bits8;
+template <int SIZE>
+struct BitsOf {
+    typedef Bits4 type;
+};
+template <>
+struct BitsOf<8> {
+    typedef Bits8 type;
+};
+typedef BitsOf<sizeof(REAL)>::type Bits;
+
+__device__ __forceinline__ Bits4 as_bits(float x) {
+    return __float_as_uint(x);
+}
+__device__ __forceinline__ Bits8 as_bits(double x) {
+    return Bits8(__double_as_longlong(x));
+}
+__device__ __forceinline__ float as_real(Bits4 x) {
+    return __uint_as_float(x);
+}
+__device__ __forceinline__ double as_real(Bits8 x) {
+    return __longlong_as_double((long long)x);
+}
+
+// The k-th smallest, from 0, of n numbers that are not negative: their bits are in the same order. Eight bits at a time, the
+// numbers that agree with those found so far are counted by their next ones. By one block.
+__device__ __forceinline__ REAL select(const REAL* size, int64 n, int64 k) {
+    __shared__ int found[256];
+    __shared__ int digit;
+    __shared__ int64 rest;
+    Bits prefix = 0;
+    for (int shift = 8 * sizeof(REAL) - 8; shift >= 0; shift -= 8) {
+        __syncthreads();
+        for (int d = threadIdx.x; d < 256; d += blockDim.x) {
+            found[d] = 0;
+        }
+        __syncthreads();
+        for (int64 t = threadIdx.x; t < n; t += blockDim.x) {
+            const Bits bits = as_bits(__ldcg(size + t));
+            if (((bits ^ prefix) >> shift) < 256) {
+                atomicAdd(found + (bits >> shift & 255), 1);
+            }
+        }
+        __syncthreads();
+        if (threadIdx.x < 32) {
+            // Each lane has eight digits: which lane, then which of its digits, the k-th falls to.
+            const int lane = threadIdx.x;
+            int mine = 0;
+            for (int d = 0; d < 8; d++) {
+                mine += found[lane * 8 + d];
+            }
+            int64 before = mine;
+            for (int step = 1; step < 32; step *= 2) {
+                const int64 other = __shfl_up_sync(EVERY_LANE, before, step);
+                before += lane >= step ? other : 0;
+            }
+            before -= mine;
+            if (before <= k && k < before + mine) {
+                int d = lane * 8;
+                while (k >= before + found[d]) {
+                    before += found[d++];
+                }
+                digit = d;
+                rest = k - before;
+            }
+        }
+        __syncthreads();
+        prefix |= Bits(digit) << shift;
+        k = rest;
+    }
+    return as_real(prefix);
+}
+
+// The larger of zeta and floor times the median size of the residuals at some entries (i, j, y), n > 0.
+extern "C" __global__ void __launch_bounds__(SELECT_THREADS, 1)
+    floor_threshold(int64 n, const int64* __restrict__ i, const int64* __restrict__ j, const REAL* __restrict__ y,
+                    const REAL* __restrict__ left, const REAL* __restrict__ Q, REAL zeta, REAL floor_, REAL* size,
+                    unsigned* arrived, REAL* __restrict__ result) {
+    for (int64 t = int64(blockIdx.x) * blockDim.x + threadIdx.x; t < n; t += int64(gridDim.x) * blockDim.x) {
+        size[t] = fabs(residual<WIDTH>(y[t], Q + j[t] * WIDTH, left + i[t] * WIDTH));
+    }
+    if (last_block(arrived)) {
+        const REAL lowest = floor_ * select(size, n, (n - 1) / 2);
+        if (threadIdx.x == 0) {
+            *result = lowest <= zeta ? zeta : lowest;  // NaN stays
+        }
+    }
+}
+
+// ||left Q^T - old_left old_Q^T|| / ||left||, with turn = old_Q^T Q; see grid.Grid.change.
+extern "C" __global__ void __launch_bounds__(128, 1)
+    change(int64 m, int64 n, const REAL* __restrict__ left, const REAL* __restrict__ Q, const REAL* __restrict__ old_left,
+           const REAL* __restrict__ old_Q, const REAL* __restrict__ old_s, const REAL* __restrict__ turn, double* partial,
+           unsigned* arrived, REAL* __restrict__ result) {
+    __shared__ REAL shared_turn[WIDTH * WIDTH];
+    for (int e = threadIdx.x; e < WIDTH * WIDTH; e += blockDim.x) {
+        shared_turn[e] = turn[e];
+    }
+    __syncthreads();
+    double totals[2] = {0, 0};
+    const int64 cells = (m + n) * WIDTH;
+    for (int64 cell = int64(blockIdx.x) * blockDim.x + threadIdx.x; cell < cells; cell += int64(gridDim.x) * blockDim.x) {
+        const int64 row = cell / WIDTH;
+        const int column = int(cell - row * WIDTH);
+        REAL moved;
+        if (row < m) {
+            moved = left[cell];
+            totals[1] += double(moved) * double(moved);
+#pragma unroll 4
+            for (int p = 0; p < WIDTH; p++) {
+                moved = fma(-old_left[row * WIDTH + p], shared_turn[p * WIDTH + column], moved);
+            }
+        } else {
+            moved = old_Q[cell - m * WIDTH];
+#pragma unroll 4
+            for (int p = 0; p < WIDTH; p++) {
+                moved = fma(-Q[(row - m) * WIDTH + p], shared_turn[column * WIDTH + p], moved);
+            }
+            moved *= old_s[column];
+        }
+        totals[0] += double(moved) * double(moved);
+    }
+    if (grid_sum(totals, partial, arrived)) {
+        *result = REAL(sqrt(totals[0]) / sqrt(totals[1]));
+    }
+}

@@ -1,0 +1,319 @@
+// One look at some units: a robust regression of each unit's observations on the rows of a basis (look.regress).
+//
+// A warp takes a unit; a unit with more than LONG entries is taken by the whole block. Then the block's warps sum their Gram
+// matrices, and the first of them solves. The phases of a look share one loop, so that there is one place that builds a Gram
+// matrix, one that solves and one that computes residuals: less code, fewer registers.
+//
+// REAL and RANK are given with -D.
+#include "entry.cuh"
+#include "reduce.cuh"
+#include "normal.cuh"
+#include "entries.cuh"
+
+constexpr int WARPS = RANK > 16 ? 2 : 4;
+constexpr int LONG = 1024;
+constexpr REAL PART = REAL(0.6);  // share of the entries that a first threshold lets in
+constexpr REAL TIGHT = 4;         // standard deviations below which the threshold may jump
+constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
+
+enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
+enum Phase { PLACE, FIT_PART, FIT_SUBSET, STEP, MEASURE };
+
+// The threads that share a unit: a warp, or all warps of the block.
+struct Team {
+    int warp, warps, lane;
+    double* slots;
+
+    __device__ __forceinline__ void sync() const {
+        if (warps == 1) {
+            __syncwarp();
+        } else {
+            __syncthreads();
+        }
+    }
+
+    // All threads of the team get the sum, or the largest.
+    template <bool LARGEST, class V>
+    __device__ __forceinline__ V reduce(V value) const {
+        value = LARGEST ? warp_max(value) : warp_sum(value);
+        if (warps > 1) {
+            __syncthreads();
+            if (lane == 0) {
+                slots[warp] = double(value);
+            }
+            __syncthreads();
+            value = V(slots[0]);
+            for (int w = 1; w < warps; w++) {
+                const V other = V(slots[w]);
+                value = !LARGEST ? value + other : other > value ? other : value;
+            }
+        }
+        return value;
+    }
+
+    template <class V>
+    __device__ __forceinline__ V sum(V value) const {
+        return reduce<false>(value);
+    }
+};
+
+// About the smallest number that a share of the residuals do not exceed; see regress.middle_residual.
+__device__ __forceinline__ REAL middle_residual(const Entries& entries, const Team& team, const REAL* a, REAL largest, int n_fit) {
+    REAL low = 0, high = largest;
+#pragma unroll 1
+    for (int k = 0; k < 30; k++) {
+        const REAL middle = REAL(0.5) * (low + high);
+        int n = 0;
+#pragma unroll 1
+        for (int i = 0; i < entries.tiles; i++) {
+            const int code = entries.code(i);
+            n += code >= 0 && fabs(entries.kept_residual(i, code, a)) <= middle;
+        }
+        if (REAL(team.sum(n)) >= PART * REAL(n_fit)) {
+            high = middle;
+        } else {
+            low = middle;
+        }
+    }
+    return high;
+}
+
+extern "C" __global__ void __launch_bounds__(128, 1)
+    regress(const int64* __restrict__ units, int64 n_units, int per_block, const int64* __restrict__ indptr,
+            const int* __restrict__ index, const REAL* __restrict__ value, const REAL* __restrict__ basis,
+            const REAL* __restrict__ usable, const REAL* __restrict__ white, const int64* __restrict__ unit_names,
+            const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, int begin, REAL zeta0,
+            REAL floor_, REAL gamma, REAL telling_size, int number, int max_steps, const REAL* __restrict__ start,
+            uint64 draw_key, uint64 part_below, int staged_tiles, REAL* __restrict__ coefficients, REAL* __restrict__ table) {
+    __shared__ REAL matrices[WARPS * TILE];
+    __shared__ REAL vectors[WARPS * 3 * RANK];
+    __shared__ double slots[WARPS];
+    extern __shared__ double stage[];
+
+    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const int staged_entries = staged_tiles * 32;
+    REAL* const stage_values = reinterpret_cast<REAL*>(stage) + warp * 2 * staged_entries;
+    int* const stage_codes =
+        reinterpret_cast<int*>(reinterpret_cast<REAL*>(stage) + WARPS * 2 * staged_entries) + warp * staged_entries;
+
+    for (int64 group = blockIdx.x; group * per_block < n_units; group += gridDim.x) {
+        // First each warp by itself, if its unit is short; then all together, unit by unit, those that are long.
+#pragma unroll 1
+        for (int round = 0; round <= per_block; round++) {
+            __syncthreads();
+            const bool together = round > 0;
+            const int64 k = group * per_block + (together ? round - 1 : warp);
+            if (k >= n_units || (!together && warp >= per_block)) {
+                continue;
+            }
+            const int64 unit = units[k];
+            const int64 first = indptr[unit], count = indptr[unit + 1] - first;
+            if (together != (count > LONG)) {
+                continue;
+            }
+            const Team team = {together ? warp : 0, together ? WARPS : 1, lane, slots};
+            REAL* const matrix = matrices + warp * TILE;
+            REAL* const a = vectors + (together ? 0 : warp) * 3 * RANK;
+            REAL* const old = a + RANK;
+            REAL* const best = old + RANK;
+            const int all_tiles = int((count + 31) / 32);
+            const int tiles = (all_tiles - team.warp + team.warps - 1) / team.warps;
+            const bool holds = held_below > 0 && count >= 8 * RANK;
+            const Entries entries = {index + first, value + first, basis, usable, {held_key, held_below, index_names, transposed != 0},
+                                     holds, unit_names[unit], count, team.warp, team.warps, lane, tiles, min(tiles, staged_tiles),
+                                     stage_codes, stage_values, stage_values + staged_entries};
+
+            const int n_fit = team.sum(entries.load());
+            if (team.warp == 0 && lane < RANK) {
+                a[lane] = begin == GIVEN ? start[k * RANK + lane] : REAL(0);
+                best[lane] = 0;
+            }
+            team.sync();
+
+            const Phase ready = max_steps > 0 ? STEP : MEASURE;
+            Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
+            REAL zeta = begin == SUBSETS ? 10 * floor_ : zeta0, old_zeta = 0, spread = 0, square = 0;
+            uint64 last = 0;  // of the staged tiles, 64 at the most, whether this lane's entry was an inlier
+            int step = 0, subset = 0, most = 0, n_in = 0, telling = 0;
+
+#pragma unroll 1
+            for (;;) {
+                const REAL limit = phase == MEASURE ? floor_ : zeta;
+                bool solves = phase != PLACE, changed = false;
+                if (phase == STEP || phase == MEASURE) {
+                    int n = 0;
+                    uint64 now = 0;
+                    square = 0;
+#pragma unroll 1
+                    for (int i = 0; i < tiles; i++) {
+                        const int code = entries.code(i);
+                        if (code < 0) {
+                            continue;
+                        }
+                        const REAL r = entries.kept_residual(i, code, a);
+                        const bool keep = inlies(r, limit);
+                        if (phase == MEASURE) {
+                            square += keep ? r * r : REAL(0);
+                            telling += keep && fabs(entries.y(i)) > telling_size;
+                        } else {
+                            const bool was = i < entries.staged ? (last >> i & 1) != 0
+                                                                : step > 0 && inlies(entries.residual_of(i, code, old), old_zeta);
+                            changed |= keep != was;
+                        }
+                        n += keep;
+                        if (i < entries.staged) {
+                            now |= uint64(keep) << i;
+                        }
+                    }
+                    last = now;
+                    n_in = team.sum(n);
+                    changed = team.sum(int(changed)) > 0;
+                    solves = phase == MEASURE || changed || step == 0;  // the same inliers have the same solution
+                }
+
+                if (solves) {
+                    Gram gram(lane);
+                    if (phase == FIT_SUBSET) {
+                        if (team.warp == 0) {
+                            const uint64 bits = bits_at(entries.name, int64(subset) * RANK + lane, draw_key);
+                            const int64 t = int64(floor(uniform(bits) * double(count)));
+                            const int code = lane < RANK ? entries.fetch(t) : -1;
+                            gram.add(matrix, lane, code >= 0, entries.row(code), code >= 0 ? entries.value[t] : REAL(0));
+                        }
+                    } else {
+#pragma unroll 1
+                        for (int i = 0; i < tiles; i++) {
+                            const int code = entries.code(i);
+                            bool taken = code >= 0;
+                            if (taken && phase == FIT_PART) {
+                                taken = bits_at(entries.name, entries.place(i), draw_key) < part_below;
+                            } else if (taken) {
+                                taken = i < entries.staged ? (last >> i & 1) != 0 : inlies(entries.residual_of(i, code, a), limit);
+                            }
+                            gram.add(matrix, lane, taken, entries.row(code), entries.y(i));
+                        }
+                    }
+                    gram.finish(matrix);
+                    team.sync();
+                    if (team.warps > 1 && team.warp == 0) {
+                        for (int e = lane; e < AUGMENTED * STRIDE; e += 32) {
+                            REAL total = matrix[e];
+                            for (int w = 1; w < WARPS; w++) {
+                                total += matrices[w * TILE + e];
+                            }
+                            matrix[e] = total;
+                        }
+                        __syncwarp();
+                    }
+                    if (phase == MEASURE) {
+                        break;
+                    }
+                    if (team.warp == 0) {
+                        if (lane < RANK) {
+                            old[lane] = a[lane];
+                        }
+                        const REAL ridge = ridge_of(trace(matrix));
+                        factorise(matrix, AUGMENTED, ridge, lane);
+                        substitute(matrix, ridge, a, lane);
+                    }
+                    old_zeta = zeta;
+                    team.sync();
+                }
+
+                REAL largest = 0;
+                int agree = 0;
+                square = 0;
+                if (solves || phase == PLACE) {
+#pragma unroll 1
+                    for (int i = 0; i < tiles; i++) {
+                        const int code = entries.code(i);
+                        if (code < 0) {
+                            continue;
+                        }
+                        const REAL r = entries.residual_of(i, code, a);
+                        if (i < entries.staged) {
+                            entries.residuals[i * 32 + lane] = r;
+                        }
+                        if (phase == STEP) {
+                            const bool keep =
+                                i < entries.staged ? (last >> i & 1) != 0 : inlies(entries.residual_of(i, code, old), old_zeta);
+                            square += keep ? r * r : REAL(0);
+                        } else {
+                            agree += inlies(r, 3 * floor_);
+                            largest = max(largest, fabs(r));
+                        }
+                    }
+                }
+
+                if (phase == STEP) {
+                    if (solves) {
+                        spread = sqrt(team.sum(square) / REAL(max(n_in - RANK, 1)));
+                    }
+                    const bool trust = n_in >= 2 * RANK && 2 * int64(n_in) >= n_fit;
+                    const bool done = zeta <= floor_ && !changed;
+                    const REAL lower = gamma * zeta;
+                    zeta = max(trust ? min(lower, TIGHT * spread) : lower, floor_);
+                    step++;
+                    phase = done || step == max_steps ? MEASURE : STEP;
+                } else if (phase == FIT_SUBSET) {
+                    agree = team.sum(agree);
+                    subset++;
+                    if (team.warp == 0 && lane < RANK) {
+                        best[lane] = agree > most ? a[lane] : best[lane];
+                        if (subset == number) {
+                            a[lane] = best[lane];
+                        }
+                    }
+                    most = max(most, agree);
+                    phase = subset == number ? PLACE : FIT_SUBSET;
+                    team.sync();
+                } else {
+                    if (phase == FIT_PART) {
+                        zeta = max(middle_residual(entries, team, a, team.reduce<true>(largest), n_fit), floor_);
+                    }
+                    phase = ready;
+                }
+            }
+
+            int n_held = 0, n_agreeing = 0;
+            if (holds) {
+#pragma unroll 1
+                for (int i = 0; i < tiles; i++) {
+                    const int64 t = entries.place(i);
+                    const int at = t < count ? entries.index[t] : 0;
+                    if (t < count && entries.held.at(entries.name, at)) {
+                        n_held++;
+                        n_agreeing += inlies(entries.residual_of(i, at, a), floor_);
+                    }
+                }
+            }
+            n_held = team.sum(n_held);
+            n_agreeing = team.sum(n_agreeing);
+            telling = team.sum(telling);
+            square = team.sum(square);
+            if (team.warp == 0) {
+                whiten(matrix, white, lane);
+                REAL size = trace(matrix);
+                const REAL ridge = ridge_of(size);
+                size += RANK * ridge;
+                factorise(matrix, RANK, ridge, lane);
+                const REAL inverse = inverse_trace(matrix, ridge, lane);
+                spread = sqrt(square / REAL(max(n_in - RANK, 1)));
+                if (lane < RANK) {
+                    coefficients[k * RANK + lane] = a[lane];
+                }
+                if (lane == 0) {
+                    REAL* const out = table + k * 8;
+                    out[0] = REAL(n_fit);
+                    out[1] = REAL(n_in);
+                    out[2] = spread;
+                    out[3] = size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
+                    out[4] = spread * sqrt(inverse);
+                    out[5] = REAL(telling);
+                    out[6] = REAL(n_held);
+                    out[7] = REAL(n_agreeing);
+                }
+            }
+        }
+    }
+}
