@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from .. import operators
 from ..errors import ConvergenceWarning
 from ..hashing import uniform_at
-from ..operators import hard_threshold, truncated_svd, union_sum
+from ..operators import truncated_svd
 from ..solver import rcurc
 from ..synthetic import synthetic
 from .selftest import Check, Place, Trial, largest_difference
@@ -19,17 +20,21 @@ _DTYPES = ("float32", "float64")
 _MASK = (1 << 64) - 1
 
 
-def plain_checks() -> list[Check]:
-    """What there is to check without fused kernels."""
+def operator_checks(group: str, operators: Any) -> list[Check]:
+    """The paper's entrywise operators, of a module that has them."""
     checks = []
     for dtype in _DTYPES:
-        checks += [
-            Check("operators", f"hard_threshold, {dtype}", partial(_hard_threshold, dtype), 3000, 4_000_000, 32_000_000),
-            Check("operators", f"union_sum, {dtype}", partial(_union_sum, dtype), 40, 1500, 4000),
-            Check("operators", f"truncated_svd, {dtype}", partial(_truncated_svd, dtype), 40, 600, 4000),
-        ]
-    checks.append(Check("operators", "uniform_at", _uniform_at, 500, 1_000_000, 10_000_000))
+        threshold, union = (partial(make, operators, dtype) for make in (_hard_threshold, _union_sum))
+        checks.append(Check(group, f"hard_threshold, {dtype}", threshold, 3000, 4_000_000, 32_000_000))
+        checks.append(Check(group, f"union_sum, {dtype}", union, 40, 1500, 4000))
     return checks
+
+
+def plain_checks() -> list[Check]:
+    """What there is to check without fused kernels."""
+    svd = [Check("plain", f"truncated_svd, {dtype}", partial(_truncated_svd, dtype), 40, 600, 4000) for dtype in _DTYPES]
+    uniform = Check("plain", "uniform_at", _uniform_at, 500, 1_000_000, 10_000_000)
+    return [*operator_checks("plain", operators), *svd, uniform]
 
 
 def solve_checks() -> list[Check]:
@@ -40,15 +45,17 @@ def solve_checks() -> list[Check]:
     ]
 
 
-def _hard_threshold(dtype: str, place: Place, size: int) -> Trial:
+def _hard_threshold(operators: Any, dtype: str, place: Place, size: int) -> Trial:
     M = np.random.default_rng(1).uniform(-2, 2, size).astype(dtype)
     here = place.array(M)
     want = np.zeros_like(M)
     want[np.abs(M) >= np.asarray(0.8, dtype)] = M[np.abs(M) >= np.asarray(0.8, dtype)]
-    return Trial(lambda: hard_threshold(here, 0.8), lambda got: largest_difference(got, want), 0.0, 2.0 * M.nbytes, "B")
+    return Trial(
+        lambda: operators.hard_threshold(here, 0.8), lambda got: largest_difference(got, want), 0.0, 2.0 * M.nbytes, "B"
+    )
 
 
-def _union_sum(dtype: str, place: Place, size: int) -> Trial:
+def _union_sum(operators: Any, dtype: str, place: Place, size: int) -> Trial:
     rng = np.random.default_rng(2)
     R, C, X = (rng.random((size, size), dtype=np.dtype(dtype).type) for _ in range(3))
     seen_R, seen_C = (rng.random((size, size)) < 0.4 for _ in range(2))
@@ -59,7 +66,7 @@ def _union_sum(dtype: str, place: Place, size: int) -> Trial:
     want = np.where(total > 0, (weight_R * R + weight_C * C) / np.where(total > 0, total, 1), X)
     moved = 4.0 * R.nbytes + 2.0 * seen_R.nbytes
     return Trial(
-        lambda: union_sum(step_rows=0.7, step_cols=1.4, **here),
+        lambda: operators.union_sum(step_rows=0.7, step_cols=1.4, **here),
         lambda got: largest_difference(got, want),
         8 * float(np.finfo(dtype).eps),
         moved,

@@ -79,7 +79,7 @@ def outcome_words(outcome: Outcome) -> str:
     if not outcome.passed:
         return f"{line} {outcome.reason}"
     allowed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact"
-    difference = f"difference {outcome.difference:7.1e} ({allowed})"
+    difference = "" if outcome.difference is None else f"difference {outcome.difference:7.1e} ({allowed})"
     return f"{line} {difference:<{_DIFFERENCE}} {_speed(outcome):<{_SPEED}} {outcome.seconds:6.2f} s"
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..fused import choose
+from ..fused import XP, Kernels, choose
 from . import report
-from .checks import plain_checks, solve_checks
+from .checks import operator_checks, plain_checks, solve_checks
+from .compiling import device_compile_checks, nvrtc_compile_checks
 from .findings import device_number, findings, gpu_is_usable
 from .kernel_checks import kernel_checks
-from .probes import Machine, examine
-from .selftest import Check, Outcome, Place, run_checks
+from .probes import Cupy, Machine, examine
+from .selftest import Check, Outcome, Place, Trial, run_checks
 
 
 def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool = False) -> dict[str, Any]:
@@ -40,7 +42,7 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     if place is not None:
         say(f"Self-test on {place.name}, against NumPy: largest difference, throughput, time")
         with _current(place), _bar(visible) as bar:
-            for outcome in _watched(place, all_checks(place), quick, bar):
+            for outcome in _watched(place, all_checks(place, machine.cupy), quick, bar):
                 outcomes.append(outcome)
                 bar.clear()
                 say(report.outcome_words(outcome))
@@ -50,11 +52,27 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     return result
 
 
-def all_checks(place: Place) -> list[Check]:
+def all_checks(place: Place, cupy: Cupy | None = None) -> list[Check]:
     """Everything there is to check on a place; the plain code on NumPy is what is compared with."""
-    kernels = choose("auto", place.array(np.zeros(1)))
-    fused = kernel_checks(kernels) if place.on_gpu or kernels.name != "xp" else []
-    return [*plain_checks(), *fused, *solve_checks()]
+    if place.on_gpu:
+        return [*device_compile_checks(), *plain_checks(), *_cuda_checks(), *solve_checks()]
+    kernels = choose("auto", np.zeros(1))
+    compiled = kernel_checks(kernels) if kernels.name != "xp" else []
+    return [*nvrtc_compile_checks(cupy), *plain_checks(), *compiled, *solve_checks()]
+
+
+def _cuda_checks() -> list[Check]:
+    """The CUDA kernels themselves, whatever the solver chooses to use."""
+    try:
+        from ..fused import cuda
+    except Exception as error:
+        return [Check("cuda", "load the kernels", partial(_cannot_load, error), 0)]
+    kernels = Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, XP.plan)
+    return [*operator_checks("cuda", cuda), *kernel_checks(kernels)]
+
+
+def _cannot_load(error: Exception, place: Place, size: int) -> Trial:
+    raise error
 
 
 def choose_place(machine: Machine, device: str) -> Place | None:

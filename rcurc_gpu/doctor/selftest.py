@@ -19,6 +19,7 @@ from .probes import one_line
 _PATIENCE = 30.0  # seconds after which a kernel is thought to hang
 _ENOUGH = 0.25  # seconds of timing
 _REPEATS = 5
+_REASONS = 3  # that are told of a failed check
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +61,8 @@ class Trial:
     ----------
     run : callable
         Does it on the device; what it returns goes to `difference`.
-    difference : callable
-        How far that is from the truth, relative to its size.
+    difference : callable, optional
+        How far that is from the truth, relative to its size; None if it only has to run.
     tolerance : float
         The largest difference that is rounding.
     work : float
@@ -71,9 +72,9 @@ class Trial:
     """
 
     run: Callable[[], Any]
-    difference: Callable[[Any], float]
-    tolerance: float
-    work: float
+    difference: Callable[[Any], float] | None = None
+    tolerance: float = 0.0
+    work: float = 0.0
     unit: str = "obs"
 
 
@@ -138,35 +139,38 @@ def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
         return Outcome(check.group, check.name, passed, seconds=time.perf_counter() - begin, **more)
 
     parts = check.parts if isinstance(check.parts, Mapping) else {"": check.parts}
-    worst, tolerance, wrong = 0.0, 0.0, []
+    worst: dict[str, float] = {}
+    wrong: list[str] = []
     for name, make in parts.items():
         label = f"{name}: " if name else ""
         try:
             trial = make(place, check.small)
             got = trial.run()
             place.wait()
+            if trial.difference is None:
+                continue
             difference = float(trial.difference(got))
         except Exception as error:
             wrong.append(label + one_line(error))
             if not _alive(place):
                 break
             continue
-        tolerance = max(tolerance, trial.tolerance)
-        worst = difference if not difference <= worst else worst  # NaN wins, here and below
+        if not difference <= worst.get("difference", 0.0) or not worst:  # NaN wins
+            worst = {"difference": difference, "tolerance": trial.tolerance}
         if not difference <= trial.tolerance:
             wrong.append(f"{label}differs by {difference:.2g}, more than {trial.tolerance:.2g}")
-    found = {"difference": worst, "tolerance": tolerance}
     if wrong:
-        return ended(False, **found, reason="; ".join(wrong))
+        more = f"; and {len(wrong) - _REASONS} more" if len(wrong) > _REASONS else ""
+        return ended(False, **worst, reason="; ".join(wrong[:_REASONS]) + more)
     size = check.larger if place.on_gpu else check.large
     if quick or size == 0:
-        return ended(True, **found)
+        return ended(True, **worst)
     try:
         trial = next(iter(parts.values()))(place, size)
         throughput = trial.work / _best_time(place, trial.run)
     except Exception as error:
-        return ended(False, **found, reason=f"right, but fails with more data: {one_line(error)}")
-    return ended(True, **found, throughput=throughput, unit=trial.unit)
+        return ended(False, **worst, reason=f"right, but fails with more data: {one_line(error)}")
+    return ended(True, **worst, throughput=throughput, unit=trial.unit)
 
 
 def _best_time(place: Place, run: Callable[[], Any]) -> float:
