@@ -48,30 +48,31 @@ def solve_checks() -> list[Check]:
 def _hard_threshold(operators: Any, dtype: str, place: Place, size: int) -> Trial:
     M = np.random.default_rng(1).uniform(-2, 2, size).astype(dtype)
     here = place.array(M)
-    want = np.zeros_like(M)
-    want[np.abs(M) >= np.asarray(0.8, dtype)] = M[np.abs(M) >= np.asarray(0.8, dtype)]
-    return Trial(
-        lambda: operators.hard_threshold(here, 0.8), lambda got: largest_difference(got, want), 0.0, 2.0 * M.nbytes, "B"
-    )
+
+    def difference(got: Any) -> float:
+        want = np.zeros_like(M)
+        large = np.abs(M) >= np.asarray(0.8, dtype)
+        want[large] = M[large]
+        return largest_difference(got, want)
+
+    return Trial(lambda: operators.hard_threshold(here, 0.8), difference, 0.0, 2.0 * M.nbytes, "B")
 
 
 def _union_sum(operators: Any, dtype: str, place: Place, size: int) -> Trial:
     rng = np.random.default_rng(2)
     R, C, X = (rng.random((size, size), dtype=np.dtype(dtype).type) for _ in range(3))
-    seen_R, seen_C = (rng.random((size, size)) < 0.4 for _ in range(2))
+    seen_R, seen_C = (rng.random((size, size), dtype=np.float32) < 0.4 for _ in range(2))
     arguments = {"R_inter": R, "C_inter": C, "seen_R": seen_R, "seen_C": seen_C, "X": X}
     here = {name: place.array(x) for name, x in arguments.items()}
-    weight_R, weight_C = seen_R / 0.7, seen_C / 1.4  # means weighted by one over the step
-    total = weight_R + weight_C
-    want = np.where(total > 0, (weight_R * R + weight_C * C) / np.where(total > 0, total, 1), X)
-    moved = 4.0 * R.nbytes + 2.0 * seen_R.nbytes
-    return Trial(
-        lambda: operators.union_sum(step_rows=0.7, step_cols=1.4, **here),
-        lambda got: largest_difference(got, want),
-        8 * float(np.finfo(dtype).eps),
-        moved,
-        "B",
-    )
+
+    def difference(got: Any) -> float:
+        weight_R, weight_C = seen_R / 0.7, seen_C / 1.4  # means weighted by one over the step
+        total = weight_R + weight_C
+        want = np.where(total > 0, (weight_R * R + weight_C * C) / np.where(total > 0, total, 1), X)
+        return largest_difference(got, want)
+
+    tolerance, moved = 8 * float(np.finfo(dtype).eps), 4.0 * R.nbytes + 2.0 * seen_R.nbytes
+    return Trial(lambda: operators.union_sum(step_rows=0.7, step_cols=1.4, **here), difference, tolerance, moved, "B")
 
 
 def _truncated_svd(dtype: str, place: Place, size: int) -> Trial:

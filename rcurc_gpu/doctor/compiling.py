@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,7 +29,7 @@ def nvrtc_compile_checks(cupy: Cupy | None) -> list[Check]:
     return _checks(partial(compile_with_nvrtc, known[0]), f" for sm_{known[0]}", _ONE_SIZE) if known else []
 
 
-def _checks(compile_one: Compile, where: str, sizes: dict[str | None, tuple[int, ...]]) -> list[Check]:
+def _checks(compile_one: Compile, where: str, sizes: Mapping[str | None, tuple[int, ...]]) -> list[Check]:
     checks = []
     for name, (macro, _) in KERNELS.items():
         parts = {

@@ -59,7 +59,8 @@ def _driver_words(machine: Machine) -> str:
     version = machine.driver.version or (machine.cupy.driver if machine.cupy else None)
     if version is None:
         return number or "none"
-    return ", ".join(filter(None, [number, "CUDA {}.{}".format(*version), machine.driver.problem]))
+    problem = machine.driver.problem if machine.driver.code else ""
+    return ", ".join(filter(None, [number, "CUDA {}.{}".format(*version), problem]))
 
 
 def findings_words(found: Sequence[Finding]) -> str:
@@ -80,7 +81,9 @@ def outcome_words(outcome: Outcome) -> str:
         return f"{line} {outcome.reason}"
     allowed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact"
     difference = "" if outcome.difference is None else f"difference {outcome.difference:7.1e} ({allowed})"
-    return f"{line} {difference:<{_DIFFERENCE}} {_speed(outcome):<{_SPEED}} {outcome.seconds:6.2f} s"
+    return (
+        f"{line} {difference:<{_DIFFERENCE}} {_speed(outcome):<{_SPEED}} {outcome.seconds:6.2f} s {outcome.reason}".rstrip()
+    )
 
 
 def _speed(outcome: Outcome) -> str:
@@ -114,6 +117,7 @@ def make_report(
         "device": place.name if place else None,
         "quick": quick,
         "checks": [asdict(o) for o in outcomes],
+        "device_lost": any(o.skipped for o in outcomes),
         "passed": passed,
         "verdict": _verdict(machine, found, place, outcomes),
         "next": _next_steps(machine, found, place, failed),
@@ -123,7 +127,7 @@ def make_report(
 def _verdict(machine: Machine, found: Sequence[Finding], place: Place | None, outcomes: Sequence[Outcome]) -> str:
     if place is None:
         return "the device that was asked for cannot be used."
-    where = f"cuda ({_name(machine, place)})" if place.on_gpu else "the CPU"
+    where = f"{place.name} ({_name(machine, place)})" if place.on_gpu else "the CPU"
     failed = sum(not o.passed for o in outcomes)
     if failed:
         return f"{failed} of {len(outcomes)} checks failed on {where}: do not trust its results."

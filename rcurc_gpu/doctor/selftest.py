@@ -104,7 +104,8 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a check ended. Numbers are None where it did not come to that; `reason` says why it failed, in one line."""
+    """How a check ended. Numbers are None where it did not come to that; `reason` says in one line why it failed,
+    or was not timed."""
 
     group: str
     name: str
@@ -169,6 +170,8 @@ def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
         trial = next(iter(parts.values()))(place, size)
         throughput = trial.work / _best_time(place, trial.run)
     except Exception as error:
+        if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
+            return ended(True, **worst, reason="not timed: not enough memory")
         return ended(False, **worst, reason=f"right, but fails with more data: {one_line(error)}")
     return ended(True, **worst, throughput=throughput, unit=trial.unit)
 
