@@ -126,10 +126,12 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     }
 }
 
-// out = base + G X for G by rows, or, with the entries by columns and their source, base + G^T X. base may be null.
+// out = base + G X for G by rows, or, with the entries by columns and their source, base + G^T X. base may be null. X may be in
+// any order: factors of cuSOLVER come by columns.
 extern "C" __global__ void __launch_bounds__(128, 1)
     multiply(int64 m, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ source,
-             const REAL* __restrict__ G, const REAL* __restrict__ X, const REAL* __restrict__ base, REAL* __restrict__ out) {
+             const REAL* __restrict__ G, const REAL* __restrict__ X, int64 row_step, int64 column_step,
+             const REAL* __restrict__ base, REAL* __restrict__ out) {
     __shared__ Stage stages[WARPS];
     const int lane = threadIdx.x % 32;
     Stage& stage = stages[threadIdx.x / 32];
@@ -140,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
         for (int64 at = indptr[row] + lane; at - lane < end; at += 32) {
             const bool there = at < end;
             const REAL g = there ? G[source ? source[at] : at] : REAL(0);
-            product.add(stage, g, there ? index[at] : 0, X);
+            product.add(stage, g, there ? index[at] : 0, X, row_step, column_step);
         }
         product.write(out + row * WIDTH, base ? base + row * WIDTH : nullptr);
     }
@@ -271,5 +273,17 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     }
     if (grid_sum(totals, partial, arrived)) {
         *result = REAL(sqrt(totals[0]) / sqrt(totals[1]));
+    }
+}
+
+// Some numbers as one array.
+extern "C" __global__ void __launch_bounds__(32, 1)
+    pack(const REAL* a, const REAL* b, const REAL* c, const REAL* d, const REAL* e, REAL* __restrict__ out) {
+    const REAL* const from[5] = {a, b, c, d, e};
+#pragma unroll
+    for (int k = 0; k < 5; k++) {
+        if (threadIdx.x == k && from[k]) {
+            out[k] = *from[k];
+        }
     }
 }

@@ -27,8 +27,10 @@ struct RowSum {
         }
     }
 
-    // One entry from each lane; those of weight 0 are left out.
-    __device__ __forceinline__ void add(Stage& stage, REAL weight, int place, const REAL* __restrict__ X) {
+    // One entry from each lane; those of weight 0 are left out. The steps are from one row of X to the next, and from one column
+    // to the next.
+    __device__ __forceinline__ void add(Stage& stage, REAL weight, int place, const REAL* __restrict__ X, int64 row_step = WIDTH,
+                                        int64 column_step = 1) {
         const unsigned mask = __ballot_sync(EVERY_LANE, weight != 0);
         if (mask == 0) {
             return;
@@ -45,11 +47,11 @@ struct RowSum {
 #pragma unroll 4
             for (int e = group; e < n; e += GROUPS) {
                 const REAL factor = stage.weight[e];
-                const REAL* row = X + int64(stage.place[e]) * WIDTH;
+                const REAL* row = X + stage.place[e] * row_step;
 #pragma unroll
                 for (int p = 0; p < PER_LANE; p++) {
                     if (p * 32 + column < WIDTH) {
-                        sum[p] += factor * row[p * 32 + column];
+                        sum[p] += factor * row[(p * 32 + column) * column_step];
                     }
                 }
             }

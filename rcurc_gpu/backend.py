@@ -6,6 +6,7 @@ array-API namespace run the same lines.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,18 @@ __all__ = [
     "Array",
     "array_namespace",
     "asarray_on",
+    "bring",
     "default_chunk_bytes",
     "device_name",
     "device_of",
+    "device_scope",
+    "free_memory",
     "gather",
     "is_array",
     "namespace_for_device",
+    "place_for",
     "quantile_abs",
+    "same_place",
     "scatter",
     "sparse_module",
     "take_rows",
@@ -72,34 +78,75 @@ def device_name(x: Array) -> str:
     return str(device_of(x))
 
 
+def same_place(x: Array, y: Array) -> bool:
+    """Whether two arrays are of one namespace and on one device."""
+    return array_namespace(x) is array_namespace(y) and device_of(x) == device_of(y)
+
+
+def bring(x: Array, like: Array) -> Array:
+    """`x` in the namespace and on the device of `like`; through the host, if it is not there already."""
+    return x if same_place(x, like) else asarray_on(to_numpy(x), like)
+
+
 def namespace_for_device(device: str) -> tuple[Any, str]:
-    """The array namespace that serves ``device``: ``"auto"``, ``"cpu"`` or ``"cuda"``.
+    """The array namespace that serves ``device``: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
 
     Returns
     -------
     xp : module
         NumPy, or CuPy when a CUDA device is there and wanted.
     name : str
-        ``"cpu"`` or ``"cuda"``.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     """
-    if device not in ("auto", "cpu", "cuda"):
-        raise ValueError(f"device must be 'auto', 'cpu' or 'cuda', got {device!r}")
+    kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
+    if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdecimal())) or device[-1:] == ":":
+        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:1' (and so on), got {device!r}")
     if device == "cpu":
         return np, "cpu"
     try:
         import cupy  # type: ignore[import-not-found]
 
         if cupy.is_available():
-            return cupy, "cuda"
+            count = cupy.cuda.runtime.getDeviceCount()
+            if number and int(number) >= count:
+                raise ValueError(f"device={device!r} was asked for, but there are only {count} CUDA devices, from cuda:0 on")
+            return cupy, "cuda" if device == "auto" else device
         problem = "CuPy is installed but finds no CUDA device"
     except ImportError:
         problem = "CuPy is not installed"
-    if device == "cuda":
+    if kind == "cuda":
         raise RuntimeError(
-            f"device='cuda' was asked for, but {problem}; install the extra 'cuda12x' or 'cuda13x' on a machine with an "
-            "NVIDIA driver, or use device='cpu'"
+            f"device={device!r} was asked for, but {problem}; install the extra 'cuda12x' or 'cuda13x' on a machine with an "
+            "NVIDIA driver, or use device='cpu'. 'rcurc-gpu doctor' says what is missing"
         )
     return np, "cpu"
+
+
+def place_for(device: str, like: Array) -> Array:
+    """An empty array of the dtype of `like` where ``device`` says; ``"auto"`` is where `like` is."""
+    if device == "auto":
+        return like[:0]
+    xp, name = namespace_for_device(device)
+    if device_name(like) == (f"{name}:0" if name == "cuda" else name):
+        return like[:0]
+    dtype = str(like.dtype).rpartition(".")[2]  # array_api_strict.float64, too
+    if xp is np:
+        return np.empty(0, dtype=dtype)
+    with xp.cuda.Device(int(name.partition(":")[2] or 0)):
+        return xp.empty(0, dtype=dtype)
+
+
+def device_scope(like: Array) -> AbstractContextManager[Any]:
+    """A context in which CuPy's new arrays and kernels go to the device of `like`; nothing for others."""
+    return like.device if is_cupy_array(like) else nullcontext()
+
+
+def free_memory(like: Array) -> None:
+    """Give the device memory that CuPy keeps for later back."""
+    if is_cupy_array(like):
+        import cupy
+
+        cupy.get_default_memory_pool().free_all_blocks()
 
 
 def sparse_module(x: Array) -> Any:

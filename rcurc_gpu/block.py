@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from .backend import Array, array_namespace, asarray_on, device_of, gather, to_numpy
+from .backend import Array, array_namespace, asarray_on, bring, device_of, gather, to_numpy
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,12 +70,20 @@ class Block:
     def take_units(self, units: np.ndarray) -> Block:
         """The block of some units only, in the order given."""
         xp = array_namespace(self.value)
+        if len(units) and units[-1] - units[0] == len(units) - 1 and bool(np.all(np.diff(units) == 1)):  # no copy
+            low, high = int(self.host_indptr[units[0]]), int(self.host_indptr[units[-1] + 1])
+            indptr = self.indptr[int(units[0]) : int(units[-1]) + 2] - low
+            return Block(indptr, self.index[low:high], self.value[low:high], self.length)
         counts = self.counts[units]
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         shift = asarray_on(self.host_indptr[:-1][units] - indptr[:-1], self.value)
         total = xp.arange(int(indptr[-1]), dtype=xp.int64, device=device_of(self.value))
         position = total + xp.repeat(shift, asarray_on(counts, self.value))
         return Block(asarray_on(indptr, self.value), gather(self.index, position), gather(self.value, position), self.length)
+
+    def to(self, like: Array) -> Block:
+        """The same block where `like` is."""
+        return Block(bring(self.indptr, like), bring(self.index, like), bring(self.value, like), self.length)
 
     def transpose(self) -> Block:
         """The same entries with units and positions exchanged."""

@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, device_of, gather, quantile_abs, to_numpy
+from .backend import Array, array_namespace, asarray_on, bring, device_of, gather, quantile_abs, to_numpy
+from .block import Block
 from .fused import Kernels
 from .grid import Grid, residuals
 from .look import is_held_out
@@ -91,6 +92,8 @@ class CoreData:
 
     Attributes
     ----------
+    block : Block
+        Its observations, by rows.
     grid : Grid
     rate : float
         Share of the intersection that takes part in the fit.
@@ -102,6 +105,7 @@ class CoreData:
         Places and values of some entries of the fit that are not 0, and of the entries held out of it.
     """
 
+    block: Block
     grid: Grid
     rate: float
     total: float
@@ -156,10 +160,10 @@ def prepare(
     seed: int,
     chunk_bytes: int | None,
     kernels: Kernels,
+    like: Array,
 ) -> tuple[CoreData, float, float]:
-    """Lay out the intersection; steps that are None become 1 / p_u, p_u the observed share of the intersection."""
-    inter = samples.intersection
-    block = inter.block
+    """Lay out the intersection where `like` is; steps that are None become 1 / p_u, p_u its observed share."""
+    block, seen_by = samples.intersection.block.to(like), bring(samples.intersection.seen_by, like)
     xp = array_namespace(block.value)
     unit = block.unit_of_entry()
     rows, cols = asarray_on(samples.rows, block.value), asarray_on(samples.cols, block.value)
@@ -172,7 +176,7 @@ def prepare(
     step_rows = 1 / rate if step_rows is None else step_rows
     step_cols = 1 / rate if step_cols is None else step_cols
     fit = xp.astype(~held, block.value.dtype)
-    weight = step_weights(inter.seen_by, step_rows, step_cols, block.value.dtype) * fit
+    weight = step_weights(seen_by, step_rows, step_cols, block.value.dtype) * fit
     rng = np.random.default_rng([seed, 1])
     # An entry that is exactly 0 in a matrix of many zeros fits anything: medians are taken from the others.
     telling = xp.nonzero(~held & (block.value != 0))[0]
@@ -186,7 +190,7 @@ def prepare(
 
     grid = kernels.make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
-    data = CoreData(grid, rate, total, count, places(telling), places(held_places))
+    data = CoreData(block, grid, rate, total, count, places(telling), places(held_places))
     return data, step_rows, step_cols
 
 

@@ -8,7 +8,17 @@ from functools import cached_property
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows, to_numpy
+from .backend import (
+    Array,
+    array_namespace,
+    asarray_on,
+    bring,
+    default_chunk_bytes,
+    device_of,
+    same_place,
+    take_rows,
+    to_numpy,
+)
 from .block import Block, ChunkPlan
 from .diagnostics import (
     DIAGNOSTIC_NAMES,
@@ -21,6 +31,7 @@ from .diagnostics import (
 from .fused import Kernels
 from .look import N_NUMBERS, Look, Names, again, names_on
 from .regress import Schedule
+from .stream import through
 
 FLOOR_SIGMAS = 4.0  # threshold of a regression, in standard deviations of the noise
 _RESTARTS = 6
@@ -44,6 +55,7 @@ class Task:
     Attributes
     ----------
     block : Block
+        Anywhere; results come back to where it is.
     basis : float array (length, r)
         Orthonormal up to what was left out; rows that are not to be used have `usable` 0.
     usable : float array (length,)
@@ -84,8 +96,16 @@ class Task:
 
     @cached_property
     def names(self) -> Names:
-        """Names of the entries, on the device."""
-        return names_on(self.basis, self.unit_names, self.index_names, self.transposed, self.seed, self.holdout)
+        """Names of the entries, on the device; of those that are streamed, each chunk brings its own."""
+        unit_names = self.unit_names if same_place(self.block.value, self.basis) else self.unit_names[:0]
+        return names_on(self.basis, unit_names, self.index_names, self.transposed, self.seed, self.holdout)
+
+    def resident(self, units: np.ndarray) -> tuple[Block, np.ndarray, Names]:
+        """Some units as a block on the device, their numbers in it, and names."""
+        if same_place(self.block.value, self.basis):
+            return self.block, units, self.names
+        names = replace(self.names, unit=asarray_on(self.unit_names[units], self.basis))
+        return self.block.take_units(units).to(self.basis), np.arange(len(units)), names
 
     @property
     def look(self) -> Look:
@@ -95,9 +115,7 @@ class Task:
 
     def plan(self, units: np.ndarray) -> ChunkPlan:
         """Chunks for `units`."""
-        return self.kernels.plan(
-            self.block, units, self.basis.shape[1], self.chunk_bytes or default_chunk_bytes(self.block.value)
-        )
+        return self.kernels.plan(self.block, units, self.basis.shape[1], self.chunk_bytes or default_chunk_bytes(self.basis))
 
 
 def extend(
@@ -169,25 +187,30 @@ def _subsets_needed(typical: float, rank: int) -> int:
 
 def _look(task: Task, units: np.ndarray, look: Look, report: Callable[[int], None] | None) -> Extension:
     """Look at some units; `look.start` has a row for every unit of the block."""
-    xp = array_namespace(task.basis)
     r = task.basis.shape[1]
     if len(units) == 0:
-        return Extension(task.basis[:0, :], diagnose(np.zeros((0, N_NUMBERS)), r), 0, 0)
+        return Extension(bring(task.basis[:0, :], task.block.value), diagnose(np.zeros((0, N_NUMBERS)), r), 0, 0)
     plan = task.plan(units)
+
+    def work(block: Block, local: np.ndarray, chosen: np.ndarray, unit_names: Array | None) -> tuple[Array, Array]:
+        start = None
+        if look.start is not None:
+            start = bring(take_rows(look.start, asarray_on(chosen, look.start)), task.basis)
+        names = task.names if unit_names is None else replace(task.names, unit=unit_names)
+        here = replace(look, start=start)
+        return task.kernels.regress(block, local, task.basis, task.usable, task.whitener, names, here)
+
     coefficients, numbers = [], []
-    for chosen in plan:
-        start = None if look.start is None else take_rows(look.start, asarray_on(chosen, look.start))
-        a, table = task.kernels.regress(
-            task.block, chosen, task.basis, task.usable, task.whitener, task.names, replace(look, start=start)
-        )
+    for chosen, (a, table) in through(task.block, list(plan), task.unit_names, task.basis, work):
         coefficients.append(a)
         numbers.append(table)
         if report is not None:
             report(len(chosen))
+    xp = array_namespace(coefficients[0])
     back = plan.restore()
     table = to_numpy(xp.concat(numbers)).astype(np.float64)[back]
     n_held, n_agreeing = table[:, 6:].sum(axis=0).tolist()
-    a = xp.take(xp.concat(coefficients), asarray_on(back, task.basis), axis=0)
+    a = xp.take(xp.concat(coefficients), asarray_on(back, coefficients[0]), axis=0)
     return Extension(a, diagnose(table, r), int(n_held), int(n_agreeing))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, device_of, quantile_abs, to_numpy
+from .backend import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
 from .core import (
     Core,
     CoreData,
@@ -58,6 +58,7 @@ class _Runner:
 
     def __init__(self, side: Side, units: np.ndarray) -> None:
         self.side, self.units = side, units
+        self.part: Any = side.task.resident(units)
         basis = side.task.basis
         self.a: Array = array_namespace(basis).zeros(
             (len(units), basis.shape[1]), dtype=basis.dtype, device=device_of(basis)
@@ -87,10 +88,8 @@ class _Runner:
         return np.concatenate(sums)
 
     def _advance(self, bases: Array, turns: Array, zetas: Array) -> tuple[Array, Array]:
-        task = self.side.task
-        return task.kernels.advance(
-            task.block, self.units, task.usable, task.names, bases, turns, zetas, self.side.step_size, self.a
-        )
+        (block, units, names), task = self.part, self.side.task
+        return task.kernels.advance(block, units, task.usable, names, bases, turns, zetas, self.side.step_size, self.a)
 
 
 def solve_paper(
@@ -197,6 +196,7 @@ def _follow(
             runner = _Runner(side, units)
             size = size + runner.size()
             sums = sums + runner.advance(trail)
+            runner.part = None  # free all but the result
             group.append(runner)
             if report is not None:
                 report(len(units))
@@ -207,7 +207,8 @@ def _follow(
 
 def _gather_coefficients(side: Side, runners: list[_Runner]) -> Array:
     if not runners:
-        return side.task.basis[:0, :]
+        return bring(side.task.basis[:0, :], side.task.block.value)
     xp = array_namespace(runners[0].a)
     order = np.argsort(np.concatenate([runner.units for runner in runners]), kind="stable")
-    return xp.take(xp.concat([runner.a for runner in runners]), asarray_on(order, runners[0].a), axis=0)
+    a = xp.take(xp.concat([runner.a for runner in runners]), asarray_on(order, runners[0].a), axis=0)
+    return bring(a, side.task.block.value)

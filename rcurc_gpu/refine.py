@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on
+from .backend import Array, array_namespace, asarray_on, bring
 from .block import Block
 from .cur import join_units
 from .diagnostics import OK, UnitDiagnostics
@@ -42,6 +42,7 @@ def sweep(
     seed: int,
     chunk_bytes: int | None,
     kernels: Kernels,
+    like: Array,
 ) -> Factors:
     """One alternating sweep at a fixed threshold.
 
@@ -51,6 +52,8 @@ def sweep(
         R by its rows and C by its columns.
     schedule : Schedule
         With zeta0 = floor: the solution is near, only the threshold's inliers are solved for again.
+    like : array
+        Where to compute.
     """
     rows, cols = samples.rows, samples.cols
     n1, n2 = samples.shape
@@ -68,11 +71,11 @@ def sweep(
         start: Array,
         transposed: bool,
     ) -> Extension:
-        usable = asarray_on((status == OK).astype(np.float64), basis, basis.dtype)
+        basis = bring(_without_nan(basis), like)
         task = Task(
             block,
-            _without_nan(basis),
-            usable,
+            basis,
+            asarray_on((status == OK).astype(np.float64), basis, basis.dtype),
             *names,
             transposed,
             holdout,

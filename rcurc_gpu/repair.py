@@ -72,7 +72,7 @@ def check_core(
         task = Task(block, basis, usable, *names, transposed, holdout, seed, schedule, chunk_bytes, kernels)
         return extend(task, units, typical)
 
-    block = samples.intersection.block
+    block = data.block
     if len(bad_rows):
         again = regress(block, core.V, cols, bad_rows, False)
         left, rows = _exchange(core.W * core.s, rows, again, bad_rows)

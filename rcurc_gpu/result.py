@@ -78,7 +78,11 @@ class Result:
         Relative error to expect from the noise.
     rank_curve : RankCurve or None
         Held-out error by rank, for ``rank="auto"``.
-    method, device : str
+    method : str
+    device : str
+        Where it was computed.
+    kernels : str
+        What computed it: "xp" (plain array code), "numba" or "cuda".
     seconds : float
     samples : CrossSamples
         What was solved.
@@ -97,6 +101,7 @@ class Result:
     rank_curve: RankCurve | None
     method: str
     device: str
+    kernels: str
     seconds: float
     samples: CrossSamples = field(repr=False)
     schedule: Schedule = field(repr=False)

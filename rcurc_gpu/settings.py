@@ -31,10 +31,12 @@ class Settings:
     chunk_bytes: int | None
     seed: int
     callback: Callable[[IterationState], Any] | None
+    kernels: str
 
 
 def check_settings(
     samples: CrossSamples,
+    *,
     method: str,
     zeta0: float | None,
     gamma: float | None,
@@ -49,6 +51,7 @@ def check_settings(
     chunk_bytes: int | None,
     seed: Any,
     callback: Any,
+    kernels: str,
 ) -> Settings:
     """The arguments of `rcurc`, or an error that names the one that is wrong."""
 
@@ -76,6 +79,7 @@ def check_settings(
         chunk_bytes=None if chunk_bytes is None else check_count("chunk_bytes", chunk_bytes),
         seed=seed_to_int(seed),
         callback=callback,
+        kernels=check_choice("kernels", kernels, ("auto", "xp", "fused")),
     )
 
 

@@ -11,8 +11,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_cupy_array
 
-from .backend import Array, array_namespace, device_of, quantile_abs
+from .backend import (
+    Array,
+    array_namespace,
+    bring,
+    device_name,
+    device_of,
+    device_scope,
+    place_for,
+    quantile_abs,
+    same_place,
+)
 from .core import Core, CoreOptions, IterationState, prepare, solve_core
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
@@ -57,6 +68,8 @@ def rcurc(
     sweeps: int | None = None,
     undetermined: str = "nan",
     seed: Any = 0,
+    device: str = "auto",
+    kernels: str = "auto",
     chunk_bytes: int | None = None,
     callback: Callable[[IterationState], Any] | None = None,
     progress: bool = False,
@@ -66,7 +79,7 @@ def rcurc(
     Parameters
     ----------
     samples : CrossSamples
-        What was observed. Its arrays (NumPy, CuPy, ...) decide where the work is done and what comes out.
+        What was observed. What comes out is of the same kind as its arrays (NumPy, CuPy, ...).
     rank : int or "auto"
         Rank of the matrix. "auto" chooses it by the error on held-out entries of the core.
     method : {"fast", "paper"}
@@ -95,6 +108,12 @@ def rcurc(
         What to put where a column or row could not be determined: NaN, or the doubtful numbers.
     seed : int, None or numpy.random.Generator
         Fixes the result on one device.
+    device : {"auto", "cpu", "cuda", "cuda:1", ...}
+        Where to compute; "auto" is where the samples are. Samples on the host go through a CUDA device in chunks, so they
+        may be larger than its memory.
+    kernels : {"auto", "xp", "fused"}
+        What computes: plain array code, or compiled kernels (CUDA through CuPy, or Numba on a CPU). "auto" takes compiled
+        ones where there are some. They differ in rounding only.
     chunk_bytes : int, optional
         Working memory of one chunk of columns or rows; by default 8 MiB on a CPU (its cache), 256 MiB on a GPU.
     callback : callable, optional
@@ -118,29 +137,34 @@ def rcurc(
         raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; {hint}")
     settings = check_settings(
         samples,
-        method,
-        zeta0,
-        gamma,
-        step_rows,
-        step_cols,
-        tol,
-        max_iter,
-        holdout,
-        accuracy,
-        sweeps,
-        undetermined,
-        chunk_bytes,
-        seed,
-        callback,
+        method=method,
+        zeta0=zeta0,
+        gamma=gamma,
+        step_rows=step_rows,
+        step_cols=step_cols,
+        tol=tol,
+        max_iter=max_iter,
+        holdout=holdout,
+        accuracy=accuracy,
+        sweeps=sweeps,
+        undetermined=undetermined,
+        chunk_bytes=chunk_bytes,
+        seed=seed,
+        callback=callback,
+        kernels=kernels,
     )
     rank = check_rank(samples, rank)
-    with Progress(progress, settings.callback) as show:
-        unit = _unit(samples)
+    like = place_for(device, samples.r_block.value)
+    # Observations stream to a CUDA device; to any other place they are copied.
+    here = samples if is_cupy_array(like) or same_place(like, samples.r_block.value) else samples.to_namespace(np)
+    with Progress(progress, settings.callback) as show, device_scope(like):
+        unit = _unit(here)
         if unit == 1:
-            result = _Solve(samples, settings, show).run(rank)
+            result = _Solve(here, settings, show, like).run(rank)
         else:  # squares of such numbers would overflow or vanish
             scaled = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
-            result = _in_units(_Solve(samples.scaled(1 / unit), scaled, show).run(rank), unit, samples)
+            result = _in_units(_Solve(here.scaled(1 / unit), scaled, show, like).run(rank), unit)
+    result = _at_home(result, samples)
     if not result.converged:
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     log.info("%r", result)
@@ -164,15 +188,15 @@ class _Attempt:
 class _Solve:
     """One solve: its data, settings and clock."""
 
-    def __init__(self, samples: CrossSamples, settings: Settings, show: Progress) -> None:
-        self.samples, self.settings, self.show = samples, settings, show
+    def __init__(self, samples: CrossSamples, settings: Settings, show: Progress, like: Array) -> None:
+        self.samples, self.settings, self.show, self.like = samples, settings, show, like
         self.started = time.perf_counter()
         s = settings
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
             steps = (s.step_rows or 0.75 / samples.rate_rows, s.step_cols or 0.75 / samples.rate_cols)
-        self.kernels = choose("auto", samples.r_block.value)
-        self.data, *self.steps = prepare(samples, *steps, s.holdout, s.seed, s.chunk_bytes, self.kernels)
+        self.kernels = choose(s.kernels, like)
+        self.data, *self.steps = prepare(samples, *steps, s.holdout, s.seed, s.chunk_bytes, self.kernels, like)
         y = self.data.sample[2]
         xp = array_namespace(y)
         nonzero = y[y != 0]
@@ -321,11 +345,11 @@ class _Solve:
 
     def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
         """X = left right^T with left[I] = W and right[J] = V diag(s)."""
-        core, samples = checked.core, self.samples
+        samples = self.samples
         n1, n2 = samples.shape
-        safe = _invert(core.s)
-        left = join_units(core.W, rows.coefficients * safe, samples.rows, n1)
-        right = join_units(core.V * core.s, columns.coefficients, samples.cols, n2)
+        W, s, V = (bring(x, samples.r_block.value) for x in (checked.core.W, checked.core.s, checked.core.V))
+        left = join_units(W, rows.coefficients * _invert(s), samples.rows, n1)
+        right = join_units(V * s, columns.coefficients, samples.cols, n2)
         return Factors(
             left,
             right,
@@ -344,7 +368,15 @@ class _Solve:
         self.show.stage("sweeps", sweeps)
         for _ in range(sweeps):
             factors = sweep(
-                self.samples, factors, flipped, attempt.checked.schedule, s.holdout, s.seed, s.chunk_bytes, self.kernels
+                self.samples,
+                factors,
+                flipped,
+                attempt.checked.schedule,
+                s.holdout,
+                s.seed,
+                s.chunk_bytes,
+                self.kernels,
+                self.like,
             )
             self.show.advance(1)
         return factors
@@ -382,7 +414,8 @@ class _Solve:
             expected_error=expected,
             rank_curve=curve,
             method=s.method,
-            device=self.samples.device,
+            device=device_name(self.like),
+            kernels=self.kernels.name,
             seconds=self.clock(),
             samples=self.samples,
             schedule=checked.schedule,
@@ -432,7 +465,15 @@ def _unit(samples: CrossSamples) -> float:
     return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** round(math.log2(size))
 
 
-def _in_units(result: Result, unit: float, samples: CrossSamples) -> Result:
+def _at_home(result: Result, samples: CrossSamples) -> Result:
+    """The result with arrays of the kind of `samples`."""
+    cur, like = result.cur, samples.r_block.value
+    if not same_place(cur.left, like):
+        cur = CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols)
+    return replace(result, cur=cur, samples=samples)
+
+
+def _in_units(result: Result, unit: float) -> Result:
     """The result of samples that were divided by `unit`, in their own units."""
     cur = result.cur
     return replace(
@@ -444,7 +485,6 @@ def _in_units(result: Result, unit: float, samples: CrossSamples) -> Result:
         noise=result.noise * unit,
         threshold=result.threshold * unit,
         schedule=replace(result.schedule, zeta0=result.schedule.zeta0 * unit, floor=result.schedule.floor * unit),
-        samples=samples,
     )
 
 

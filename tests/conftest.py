@@ -121,4 +121,4 @@ def _uses_device(item: pytest.Item) -> bool:
     if DEVICE == "emulator" and item.get_closest_marker("gpu"):
         return False
     fixtures = {"xp", "elsewhere"} & set(getattr(item, "fixturenames", ()))
-    return bool(fixtures) or item.path.name == "test_cupy.py" or "hostgpu" in item.path.parts
+    return bool(fixtures) or item.path.name in ("test_cupy.py", "test_cuda_kernels.py") or "hostgpu" in item.path.parts

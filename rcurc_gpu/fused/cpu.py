@@ -25,7 +25,6 @@ def regress(
 ) -> tuple[Array, Array]:
     """`look.regress`."""
     u, r = len(units), basis.shape[1]
-    kernel = cpu_kernels.regress_kernel(r)
     streams = (HOLDOUT_STREAM, PART_STREAM + (look.number if look.begin == "part" else 0), SUBSET_STREAM)
     keys = np.asarray([stream_key(names.seed, stream) for stream in streams], dtype=np.uint64)
     units = _fixed(units)
@@ -38,7 +37,7 @@ def regress(
 
     def work(k: int) -> None:
         part = slice(edges[k], edges[k + 1])
-        kernel(
+        cpu_kernels.regress(
             *entries,
             units[part],
             *there,
@@ -73,7 +72,6 @@ def advance(
     a: Array,
 ) -> tuple[Array, Array]:
     """`follow.advance`."""
-    kernel = cpu_kernels.advance_kernel(bases.shape[2])
     key = np.uint64(stream_key(names.seed, HOLDOUT_STREAM))
     units, a = _fixed(units), np.array(a, order="C")
     edges = pieces(block.counts[units], _PIECE)
@@ -84,7 +82,7 @@ def advance(
 
     def work(k: int) -> None:
         part = slice(edges[k], edges[k + 1])
-        kernel(*entries, units[part], *there, *iterates, a[part], sums[k])
+        cpu_kernels.advance(*entries, units[part], *there, *iterates, a[part], sums[k])
 
     run(work, len(edges) - 1)
     return a, sums.sum(axis=0).astype(bases.dtype)

@@ -12,7 +12,8 @@ from ..grid import Entries, Grid
 from . import cpu_kernels
 from .threads import run
 
-_PIECE = 1 << 17  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
+_FULL = 0.25  # share of the intersection above which zeros are cheaper than indices
+_PIECE = 1 << 15  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
 
 
 @dataclass(eq=False)
@@ -49,43 +50,38 @@ class CompiledGrid(Grid):
             pieces(np.diff(indptr), _PIECE),
         )
 
-    @property
-    def _n_pieces(self) -> int:
-        return len(self.edges) - 1
-
     def threshold(
         self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
     ) -> tuple[list[Array], list[Array], Array, Array, Array]:
-        k = Q.shape[1]
-        left, Q = np.ascontiguousarray(left), np.ascontiguousarray(Q)
+        left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
         outliers = np.zeros_like(self.value) if S is None else S[0]
-        G, Z = np.empty_like(self.value), np.empty((self.shape[0], k), dtype=left.dtype)
-        sums = np.zeros((self._n_pieces, 2))
-        kernel = cpu_kernels.threshold_kernel(k)
+        G, Z = np.empty_like(self.value), np.empty((self.shape[0], QT.shape[0]), dtype=left.dtype)
+        sums = np.zeros((len(self.edges) - 1, 2))
+        used = int(np.flatnonzero(np.any(left, axis=0)).max(initial=-1)) + 1
+        there = (self.indptr, self.index, self.value, self.weights)
 
         def work(p: int) -> None:
-            first, last = self.edges[p], self.edges[p + 1]
-            kernel(
-                self.indptr, self.index, self.value, self.weights, first, last, left, Q, float(zeta), outliers, G, Z, sums[p]
-            )
+            rows = (self.edges[p], self.edges[p + 1])
+            cpu_kernels.threshold(*there, *rows, left, QT, used, left.dtype.type(zeta), outliers, G, Z, sums[p])
 
-        run(work, self._n_pieces)
+        run(work, len(sums))
         square, count = sums.sum(axis=0).astype(left.dtype)
         return [G], [outliers], Z, square, count
 
     def mul(self, G: list[Array], X: Array) -> Array:
-        X = np.ascontiguousarray(X)
-        Z = np.empty((self.shape[0], X.shape[1]), dtype=X.dtype)
-        kernel = cpu_kernels.mul_kernel(X.shape[1])
-        run(lambda p: kernel(self.indptr, self.index, self.edges[p], self.edges[p + 1], G[0], X, Z), self._n_pieces)
+        XT = np.ascontiguousarray(X.T)
+        Z = np.empty((self.shape[0], XT.shape[0]), dtype=X.dtype)
+        edges = self.edges
+        run(lambda p: cpu_kernels.mul(self.indptr, self.index, edges[p], edges[p + 1], G[0], XT, Z), len(edges) - 1)
         return Z
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         P = np.ascontiguousarray(P)
-        out = np.zeros((self._n_pieces, self.shape[1], P.shape[1]), dtype=P.dtype)
-        kernel = cpu_kernels.rmul_kernel(P.shape[1])
-        run(lambda p: kernel(self.indptr, self.index, self.edges[p], self.edges[p + 1], G[0], P, out[p]), self._n_pieces)
-        total = out[0] if self._n_pieces == 1 else out.sum(axis=0)
+        edges = self.edges
+        out = np.zeros((len(edges) - 1, P.shape[1], self.shape[1]), dtype=P.dtype)
+        kernel = cpu_kernels.rmul_full if len(self.value) > _FULL * self.shape[0] * self.shape[1] else cpu_kernels.rmul
+        run(lambda p: kernel(self.indptr, self.index, edges[p], edges[p + 1], G[0], P, out[p]), len(edges) - 1)
+        total = out.sum(axis=0).T
         return total if base is None else base + total
 
     def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:

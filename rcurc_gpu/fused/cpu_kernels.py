@@ -1,16 +1,15 @@
 """The kernels that Numba compiles for the CPU.
 
-Each factory makes a kernel for one rank (or width): with the rank a constant the compiler unrolls what it runs over, which
-is worth a factor of three. Kernels are plain loops over a range of units or rows, without Python's lock; `cpu` hands the
-ranges to threads. That compiles four times faster than Numba's own parallel loops and needs no threading layer.
+Inner loops run along the entries of a unit, over arrays with one row for each unknown: vectors then do not depend on the
+rank, and a rank known to the compiler gains 0 to 12 % (bench/cpu_tools.py), not worth 6 s of compiling for each rank.
+Kernels are plain loops over a range of units or rows, without Python's lock; `threads` hands the ranges to all cores. That
+compiles faster than Numba's own parallel loops and needs no threading layer.
 """
 
-# Numba reads types from arguments and the constants of a factory from its closure; annotations would not help it.
+# Numba reads types from arguments; annotations would not help it.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
-
-from functools import cache
 
 import numpy as np
 from numba import njit
@@ -21,6 +20,7 @@ from ..regress import TIGHT
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 _OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+_LANES = 16  # entries are padded to a multiple of this
 ZERO, GIVEN, PART_OF, SUBSETS, STEPS, MEASURE = range(6)  # where a look begins; and what a solve is for
 
 _MIX_1, _MIX_2 = np.uint64(MIX_1), np.uint64(MIX_2)
@@ -39,245 +39,275 @@ def _uniform(i, j, key):
     return np.float64(z >> _11) * 2.0**-53
 
 
-@cache
-def regress_kernel(R: int):
-    """The kernel of `look.regress` for rank `R`."""
-
-    @njit(**_OPTIONS)
-    def regress(
-        indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
-        begin, number, start, zeta0, floor, gamma, max_steps, telling, a_out, table
-    ):  # fmt: skip
-        longest = 0
-        for k in range(units.shape[0]):
-            longest = max(longest, indptr[units[k] + 1] - indptr[units[k]])
-        eps = np.finfo(value.dtype).eps
-        D = np.empty((R, longest), value.dtype)  # one row for each unknown: inner loops run along the entries
-        y = np.empty(longest, value.dtype)
-        res = np.empty(longest, value.dtype)
-        fit = np.empty(longest, value.dtype)
-        w = np.empty(longest, value.dtype)  # the weights of the Gram matrix
-        flip = np.empty(longest, np.int64)
-        G = np.empty((R, R))
-        L = np.empty((R, R))
-        M = np.empty((R, R))
-        b = np.empty(R)
-        a = np.empty(R)
-        best = np.empty(R)
-        for k in range(units.shape[0]):
-            unit = units[k]
-            low = indptr[unit]
-            m = indptr[unit + 1] - low
-            name = unit_names[unit]
-            # ---- load
-            count = 0.0
-            n_held = 0
-            hold = share > 0 and m >= LEAST_HELD * R
-            for t in range(m):
-                i = index[low + t]
-                y[t] = value[low + t]
-                res[t] = value[low + t]
-                w[t] = 0
-                fit[t] = usable[i]
-                if hold:
-                    u = _uniform(index_names[i], name, keys[0]) if transposed else _uniform(name, index_names[i], keys[0])
-                    if u < share:
-                        fit[t] = -1 - fit[t]  # held out: below 0
-                        n_held += 1
-                for q in range(R):
-                    D[q, t] = basis[i, q]
-            for t in range(m):
-                count += max(fit[t], 0)
-            # ---- where to begin
-            zeta = zeta0
-            phase = STEPS
+@njit(**_OPTIONS)
+def regress(
+    indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
+    begin, number, start, zeta0, floor, gamma, max_steps, telling, a_out, table
+):  # fmt: skip
+    """`look.regress` for some units."""
+    R = basis.shape[1]
+    longest = _LANES
+    for k in range(units.shape[0]):
+        longest = max(longest, indptr[units[k] + 1] - indptr[units[k]] + _LANES)
+    eps = np.finfo(value.dtype).eps
+    D = np.empty((R, longest), value.dtype)  # one row for each unknown: inner loops run along the entries
+    y = np.empty(longest, value.dtype)
+    res = np.empty(longest, value.dtype)
+    fit = np.empty(longest, value.dtype)
+    w = np.empty(longest, value.dtype)  # the weights of the Gram matrix
+    wy = np.empty(longest, value.dtype)
+    flip = np.empty(longest, np.int64)
+    G = np.empty((R, R))
+    L = np.empty((R, R))
+    M = np.empty((R, R))
+    b = np.empty(R)
+    a = np.empty(R)
+    best = np.empty(R)
+    for k in range(units.shape[0]):
+        unit = units[k]
+        low = indptr[unit]
+        m = indptr[unit + 1] - low
+        name = unit_names[unit]
+        # ---- load
+        count = 0.0
+        n_held = 0
+        hold = share > 0 and m >= LEAST_HELD * R
+        for t in range(m):
+            i = index[low + t]
+            y[t] = value[low + t]
+            res[t] = value[low + t]
+            w[t] = 0
+            fit[t] = usable[i]
+            if hold:
+                u = _uniform(index_names[i], name, keys[0]) if transposed else _uniform(name, index_names[i], keys[0])
+                if u < share:
+                    fit[t] = -1 - fit[t]  # held out: below 0
+                    n_held += 1
             for q in range(R):
-                a[q] = 0.0
-                best[q] = 0.0
-                b[q] = 0.0
-            for p in range(R):
-                for q in range(R):
-                    G[p, q] = 0.0
-            if begin == GIVEN:
-                for q in range(R):
-                    a[q] = start[k, q]
-                _residual(D, y, a, res, m, R)
-            elif begin == PART_OF or begin == SUBSETS:
-                phase = begin
-            if max_steps == 0:
-                phase = MEASURE
-            step = 0  # of the phase
-            most = 0.0
-            changed = True
-            while True:
-                # ---- weights of this solve
-                n_flips = 0
-                if phase == STEPS or phase == MEASURE:
-                    limit = zeta if phase == STEPS else floor
-                    for t in range(m):
-                        keep = fit[t] if abs(res[t]) < limit and fit[t] > 0 else fit[t] * 0
+                D[q, t] = basis[i, q]
+            count += max(fit[t], 0)
+        n_entries = m
+        while m % _LANES:  # zeros, so that vector loops leave no rest
+            y[m] = 0
+            res[m] = 0
+            w[m] = 0
+            fit[m] = 0
+            for q in range(R):
+                D[q, m] = 0
+            m += 1
+        # ---- where to begin
+        zeta = zeta0
+        phase = STEPS
+        for q in range(R):
+            a[q] = 0.0
+            best[q] = 0.0
+            b[q] = 0.0
+        for p in range(R):
+            for q in range(R):
+                G[p, q] = 0.0
+        if begin == GIVEN:
+            for q in range(R):
+                a[q] = start[k, q]
+            _residual(D, y, a, res, m, R)
+        elif begin == PART_OF or begin == SUBSETS:
+            phase = begin
+        if max_steps == 0:
+            phase = MEASURE
+        step = 0  # of the phase
+        most = 0.0
+        changed = True
+        while True:
+            # ---- weights of this solve
+            n_flips = 0
+            if phase == STEPS or phase == MEASURE:
+                limit = zeta if phase == STEPS else floor
+                for t in range(m):
+                    keep = fit[t] if abs(res[t]) < limit and fit[t] > 0 else fit[t] * 0
+                    flip[n_flips] = t
+                    n_flips += keep != w[t]
+            elif phase == PART_OF:
+                for t in range(m):
+                    if fit[t] > 0 and _uniform(name, t, keys[1]) < PART:
                         flip[n_flips] = t
-                        n_flips += keep != w[t]
-                elif phase == PART_OF:
-                    for t in range(m):
-                        if fit[t] > 0 and _uniform(name, t, keys[1]) < PART:
-                            flip[n_flips] = t
-                            n_flips += 1
-                else:
-                    for p in range(R):
-                        b[p] = 0.0
-                        for q in range(R):
-                            G[p, q] = 0.0
-                    for draw in range(R if m > 0 else 0):
-                        t = int(_uniform(name, step * R + draw, keys[2]) * m)
-                        if fit[t] > 0:
-                            for p in range(R):
-                                b[p] += y[t] * D[p, t]
-                                for q in range(p + 1):
-                                    G[p, q] += np.float64(D[p, t]) * D[q, t]
-                # ---- normal equations: the Gram matrix of what changed sides, or of everything if that is less
-                if phase != SUBSETS:
-                    changed = n_flips > 0
-                    for f in range(n_flips):
-                        w[flip[f]] = fit[flip[f]] - w[flip[f]]
-                    if 2 * n_flips > m:
+                        n_flips += 1
+            else:
+                for p in range(R):
+                    b[p] = 0.0
+                    for q in range(R):
+                        G[p, q] = 0.0
+                for draw in range(R if n_entries > 0 else 0):
+                    t = int(_uniform(name, step * R + draw, keys[2]) * n_entries)
+                    if fit[t] > 0:
                         for p in range(R):
+                            b[p] += y[t] * D[p, t]
                             for q in range(p + 1):
-                                total = 0.0
-                                for t in range(m):
-                                    total += w[t] * D[p, t] * D[q, t]
-                                G[p, q] = total
-                    else:
-                        for f in range(n_flips):
-                            t = flip[f]
-                            sign = 2.0 * w[t] - 1.0
-                            for p in range(R):
-                                v = sign * D[p, t]
-                                for q in range(p + 1):
-                                    G[p, q] += v * D[q, t]
-                if phase == MEASURE:
-                    break
-                if changed or step == 0 or phase == SUBSETS:
-                    if phase != SUBSETS:
-                        for p in range(R):
+                                G[p, q] += np.float64(D[p, t]) * D[q, t]
+            # ---- normal equations: the Gram matrix of what changed sides, or of everything if that is less
+            if phase != SUBSETS:
+                changed = n_flips > 0
+                for f in range(n_flips):
+                    w[flip[f]] = fit[flip[f]] - w[flip[f]]
+                if 2 * n_flips > m:
+                    for p in range(R):
+                        for q in range(p + 1):
                             total = 0.0
                             for t in range(m):
-                                total += w[t] * y[t] * D[p, t]
-                            b[p] = total
-                    _cholesky(G, L, eps, R)
-                    for p in range(R):
-                        total = b[p]
-                        for q in range(p):
-                            total -= L[p, q] * a[q]
-                        a[p] = total / L[p, p]
-                    for p in range(R - 1, -1, -1):
-                        total = a[p]
-                        for q in range(p + 1, R):
-                            total -= L[q, p] * a[q]
-                        a[p] = total / L[p, p]
-                    _residual(D, y, a, res, m, R)
-                # ---- what next
-                step += 1
-                if phase == STEPS:
-                    n_in = 0.0
-                    square = 0.0
+                                total += w[t] * D[p, t] * D[q, t]
+                            G[p, q] = total
+                else:
+                    for f in range(n_flips):
+                        t = flip[f]
+                        sign = 2.0 * w[t] - 1.0
+                        for p in range(R):
+                            v = sign * D[p, t]
+                            for q in range(p + 1):
+                                G[p, q] += v * D[q, t]
+            if phase == MEASURE:
+                break
+            if changed or step == 0 or phase == SUBSETS:
+                if phase != SUBSETS:
                     for t in range(m):
-                        n_in += w[t]
-                        square += w[t] * res[t] * res[t]
-                    spread = np.sqrt(square / max(n_in - R, 1.0))
-                    done = zeta <= floor and not changed
-                    lower = gamma * zeta
-                    if n_in >= 2 * R and n_in >= 0.5 * count:
-                        lower = min(lower, TIGHT * spread)
-                    zeta = max(lower, floor)
-                    if done or step == max_steps:
-                        phase = MEASURE
-                elif phase == PART_OF:
-                    zeta = max(_middle(res, fit, m, PART * count), floor)
+                        wy[t] = w[t] * y[t]
+                    _products(D, wy, b, m, R)
+                _cholesky(G, L, eps, R)
+                for p in range(R):
+                    total = b[p]
+                    for q in range(p):
+                        total -= L[p, q] * a[q]
+                    a[p] = total / L[p, p]
+                for p in range(R - 1, -1, -1):
+                    total = a[p]
+                    for q in range(p + 1, R):
+                        total -= L[q, p] * a[q]
+                    a[p] = total / L[p, p]
+                _residual(D, y, a, res, m, R)
+            # ---- what next
+            step += 1
+            if phase == STEPS:
+                n_in = 0.0
+                square = 0.0
+                for t in range(m):
+                    n_in += w[t]
+                    square += w[t] * res[t] * res[t]
+                spread = np.sqrt(square / max(n_in - R, 1.0))
+                done = zeta <= floor and not changed
+                lower = gamma * zeta
+                if n_in >= 2 * R and n_in >= 0.5 * count:
+                    lower = min(lower, TIGHT * spread)
+                zeta = max(lower, floor)
+                if done or step == max_steps:
+                    phase = MEASURE
+            elif phase == PART_OF:
+                zeta = max(_middle(res, fit, m, PART * count), floor)
+                phase = STEPS
+                step = 0
+                for t in range(m):
+                    w[t] = 0
+                for p in range(R):
+                    for q in range(R):
+                        G[p, q] = 0.0
+            else:
+                agree = 0.0
+                for t in range(m):
+                    if abs(res[t]) < 3 * floor and fit[t] > 0:
+                        agree += 1.0
+                if agree > most:
+                    most = agree
+                    for q in range(R):
+                        best[q] = a[q]
+                if step >= number:
+                    for q in range(R):
+                        a[q] = best[q]
+                    _residual(D, y, a, res, m, R)
+                    zeta = 10 * floor
                     phase = STEPS
                     step = 0
-                    for t in range(m):
-                        w[t] = 0
                     for p in range(R):
                         for q in range(R):
                             G[p, q] = 0.0
-                else:
-                    agree = 0.0
-                    for t in range(m):
-                        if abs(res[t]) < 3 * floor and fit[t] > 0:
-                            agree += 1.0
-                    if agree > most:
-                        most = agree
-                        for q in range(R):
-                            best[q] = a[q]
-                    if step >= number:
-                        for q in range(R):
-                            a[q] = best[q]
-                        _residual(D, y, a, res, m, R)
-                        zeta = 10 * floor
-                        phase = STEPS
-                        step = 0
-                        for p in range(R):
-                            for q in range(R):
-                                G[p, q] = 0.0
-            # ---- measure
-            n_in = 0.0
-            square = 0.0
-            n_telling = 0
-            n_agree = 0
-            for t in range(m):
-                n_in += w[t]
-                square += w[t] * res[t] * res[t]
-                n_telling += w[t] > 0 and abs(y[t]) > telling
-                n_agree += fit[t] < 0 and abs(res[t]) < floor
-            spread = np.sqrt(square / max(n_in - R, 1.0))
-            for p in range(R):
-                for q in range(p + 1, R):
-                    G[p, q] = G[q, p]
-            for p in range(R):  # M = white G white^T, through L
-                for q in range(R):
-                    total = 0.0
-                    for s in range(R):
-                        total += white[p, s] * G[s, q]
-                    L[p, q] = total
-            for p in range(R):
-                for q in range(R):
-                    total = 0.0
-                    for s in range(R):
-                        total += L[p, s] * white[q, s]
-                    M[p, q] = total
-            size = _cholesky(M, L, eps, R)
-            trace = 0.0
-            for p in range(R):  # columns of the inverse of L
-                for q in range(p, R):
-                    total = 1.0 if q == p else 0.0
-                    for s in range(p, q):
-                        total -= L[q, s] * b[s]
-                    b[q] = total / L[q, q]
-                    trace += b[q] * b[q]
+        # ---- measure
+        n_in = 0.0
+        square = 0.0
+        n_telling = 0
+        n_agree = 0
+        for t in range(m):
+            n_in += w[t]
+            square += w[t] * res[t] * res[t]
+            n_telling += w[t] > 0 and abs(y[t]) > telling
+            n_agree += fit[t] < 0 and abs(res[t]) < floor
+        spread = np.sqrt(square / max(n_in - R, 1.0))
+        for p in range(R):
+            for q in range(p + 1, R):
+                G[p, q] = G[q, p]
+        for p in range(R):  # M = white G white^T, through L
             for q in range(R):
-                a_out[k, q] = a[q]
-            table[k, 0] = count
-            table[k, 1] = n_in
-            table[k, 2] = spread
-            table[k, 3] = 1.0 if size * trace >= R / np.sqrt(eps) else 0.0
-            table[k, 4] = spread * np.sqrt(trace)
-            table[k, 5] = n_telling
-            table[k, 6] = n_held
-            table[k, 7] = n_agree
-
-    return regress
+                total = 0.0
+                for s in range(R):
+                    total += white[p, s] * G[s, q]
+                L[p, q] = total
+        for p in range(R):
+            for q in range(R):
+                total = 0.0
+                for s in range(R):
+                    total += L[p, s] * white[q, s]
+                M[p, q] = total
+        size = _cholesky(M, L, eps, R)
+        trace = 0.0
+        for p in range(R):  # columns of the inverse of L
+            for q in range(p, R):
+                total = 1.0 if q == p else 0.0
+                for s in range(p, q):
+                    total -= L[q, s] * b[s]
+                b[q] = total / L[q, q]
+                trace += b[q] * b[q]
+        for q in range(R):
+            a_out[k, q] = a[q]
+        table[k, 0] = count
+        table[k, 1] = n_in
+        table[k, 2] = spread
+        table[k, 3] = 1.0 if size * trace >= R / np.sqrt(eps) else 0.0
+        table[k, 4] = spread * np.sqrt(trace)
+        table[k, 5] = n_telling
+        table[k, 6] = n_held
+        table[k, 7] = n_agree
 
 
 @njit(inline="always")
 def _residual(D, y, a, res, m, R):
-    """res = y - D a"""
+    """res = y - D a; four columns at a time, or memory is what it waits for"""
     for t in range(m):
         res[t] = y[t]
-    for q in range(R):
-        coefficient = res.dtype.type(a[q])
+    for block in range(R // 4):
+        q = 4 * block
+        D0, D1, D2, D3 = D[q], D[q + 1], D[q + 2], D[q + 3]
+        a0, a1 = res.dtype.type(a[q]), res.dtype.type(a[q + 1])
+        a2, a3 = res.dtype.type(a[q + 2]), res.dtype.type(a[q + 3])
         for t in range(m):
-            res[t] -= coefficient * D[q, t]
+            res[t] -= a0 * D0[t] + a1 * D1[t] + a2 * D2[t] + a3 * D3[t]
+    for q in range(R - R % 4, R):
+        D0, a0 = D[q], res.dtype.type(a[q])
+        for t in range(m):
+            res[t] -= a0 * D0[t]
+
+
+@njit(inline="always")
+def _products(D, x, b, m, R):
+    """b = D^T x"""
+    for block in range(R // 4):
+        q = 4 * block
+        D0, D1, D2, D3 = D[q], D[q + 1], D[q + 2], D[q + 3]
+        b0 = b1 = b2 = b3 = 0.0
+        for t in range(m):
+            b0 += x[t] * D0[t]
+            b1 += x[t] * D1[t]
+            b2 += x[t] * D2[t]
+            b3 += x[t] * D3[t]
+        b[q], b[q + 1], b[q + 2], b[q + 3] = b0, b1, b2, b3
+    for q in range(R - R % 4, R):
+        D0, b0 = D[q], 0.0
+        for t in range(m):
+            b0 += x[t] * D0[t]
+        b[q] = b0
 
 
 @njit(inline="always")
@@ -320,143 +350,158 @@ def _middle(res, fit, m, wanted):
     return high
 
 
-@cache
-def advance_kernel(R: int):
-    """The kernel of `follow.advance` for rank `R`."""
-
-    @njit(**_OPTIONS)
-    def advance(
-        indptr, index, value, units, usable, unit_names, index_names, transposed, key, share,
-        bases, turns, zetas, step_size, a_out, sums
-    ):  # fmt: skip
-        longest = 0
-        for k in range(units.shape[0]):
-            longest = max(longest, indptr[units[k] + 1] - indptr[units[k]])
-        y = np.empty(longest, value.dtype)
-        E = np.empty(longest, value.dtype)  # the residual before the step, then its inlying part
-        out = np.empty(longest, value.dtype)  # its outlying part
-        fit = np.empty(longest, value.dtype)
-        D = np.empty((R, longest), value.dtype)
-        a = np.empty(R)
-        turned = np.empty(R)
-        for k in range(units.shape[0]):
-            unit = units[k]
-            low = indptr[unit]
-            m = indptr[unit + 1] - low
-            name = unit_names[unit]
-            hold = share > 0 and m >= LEAST_HELD * R
+@njit(**_OPTIONS)
+def advance(
+    indptr, index, value, units, usable, unit_names, index_names, transposed, key, share,
+    bases, turns, zetas, step_size, a_out, sums
+):  # fmt: skip
+    """`follow.advance` for some units."""
+    R = bases.shape[2]
+    longest = _LANES
+    for k in range(units.shape[0]):
+        longest = max(longest, indptr[units[k] + 1] - indptr[units[k]] + _LANES)
+    y = np.empty(longest, value.dtype)
+    E = np.empty(longest, value.dtype)  # the residual before the step, then its inlying part
+    out = np.empty(longest, value.dtype)  # its outlying part
+    fit = np.empty(longest, value.dtype)
+    D = np.empty((R, longest), value.dtype)
+    a = np.empty(R)
+    turned = np.empty(R)
+    for k in range(units.shape[0]):
+        unit = units[k]
+        low = indptr[unit]
+        m = indptr[unit + 1] - low
+        name = unit_names[unit]
+        hold = share > 0 and m >= LEAST_HELD * R
+        for t in range(m):
+            i = index[low + t]
+            y[t] = value[low + t]
+            fit[t] = usable[i]
+            if hold:
+                u = _uniform(index_names[i], name, key) if transposed else _uniform(name, index_names[i], key)
+                if u < share:
+                    fit[t] = 0
+        for q in range(R):
+            a[q] = a_out[k, q]
+            for t in range(m):
+                D[q, t] = bases[0, index[low + t], q]
+        _residual(D, y, a, E, m, R)
+        for t in range(m):
+            E[t] *= fit[t]
+        for step in range(turns.shape[0]):
+            zeta = value.dtype.type(zetas[step])
+            n_out = 0.0
+            for t in range(m):
+                inlying = abs(E[t]) < zeta
+                out[t] = E[t] * 0 if inlying else E[t]
+                n_out += fit[t] * (0 if inlying else 1)
+                E[t] -= out[t]
             for t in range(m):
                 i = index[low + t]
-                y[t] = value[low + t]
-                fit[t] = usable[i]
-                if hold:
-                    u = _uniform(index_names[i], name, key) if transposed else _uniform(name, index_names[i], key)
-                    if u < share:
-                        fit[t] = 0
+                for q in range(R):
+                    D[q, t] = bases[step + 1, i, q]
+            _products(D, E, turned, m, R)
             for q in range(R):
-                a[q] = a_out[k, q]
-                for t in range(m):
-                    D[q, t] = bases[0, index[low + t], q]
+                turned[q] *= step_size
+                for s in range(R):
+                    turned[q] += a[s] * turns[step, s, q]
+            for q in range(R):
+                a[q] = turned[q]
             _residual(D, y, a, E, m, R)
+            square = 0.0
             for t in range(m):
                 E[t] *= fit[t]
-            for step in range(turns.shape[0]):
-                zeta = value.dtype.type(zetas[step])
-                n_out = 0.0
-                for t in range(m):
-                    inlying = abs(E[t]) < zeta
-                    out[t] = E[t] * 0 if inlying else E[t]
-                    n_out += fit[t] * (0 if inlying else 1)
-                    E[t] -= out[t]
-                for t in range(m):
-                    i = index[low + t]
-                    for q in range(R):
-                        D[q, t] = bases[step + 1, i, q]
-                for q in range(R):
-                    total = 0.0
-                    for t in range(m):
-                        total += E[t] * D[q, t]
-                    turned[q] = step_size * total
-                    for s in range(R):
-                        turned[q] += a[s] * turns[step, s, q]
-                for q in range(R):
-                    a[q] = turned[q]
-                _residual(D, y, a, E, m, R)
-                square = 0.0
-                for t in range(m):
-                    E[t] *= fit[t]
-                    rest = E[t] - out[t]
-                    square += rest * rest
-                sums[step, 0] += square
-                sums[step, 1] += n_out
-            for q in range(R):
-                a_out[k, q] = a[q]
-
-    return advance
-
-
-@cache
-def threshold_kernel(K: int):
-    """The kernel of `Grid.threshold` for `K` columns: rows ``first`` to ``last``."""
-
-    @njit(**_OPTIONS)
-    def threshold(indptr, index, value, weight, first, last, left, Q, zeta, S, G, Z, sums):
-        square = 0.0
-        n_out = 0
-        for i in range(first, last):
-            z = np.zeros(K)
-            for t in range(indptr[i], indptr[i + 1]):
-                j = index[t]
-                x = 0.0
-                for q in range(K):
-                    x += left[i, q] * Q[j, q]
-                e = value[t] - x
-                rest = e - S[t]
+                rest = E[t] - out[t]
                 square += rest * rest
-                out = abs(e) >= zeta
-                n_out += out
-                S[t] = e if out else 0.0
-                g = 0.0 if out else weight[t] * e
-                G[t] = g
-                for q in range(K):
-                    z[q] += g * Q[j, q]
-            for q in range(K):
-                Z[i, q] = left[i, q] + z[q]
-        sums[0] = square
-        sums[1] = n_out
-
-    return threshold
+            sums[step, 0] += square
+            sums[step, 1] += n_out
+        for q in range(R):
+            a_out[k, q] = a[q]
 
 
-@cache
-def mul_kernel(K: int):
-    """The kernel of `Grid.mul` for `K` columns."""
+@njit(**_OPTIONS)
+def threshold(indptr, index, value, weight, first, last, left, QT, used, zeta, S, G, Z, sums):
+    """`Grid.threshold` for rows `first` to `last`; only the leading `used` columns of `left` are not 0."""
+    K, n = QT.shape
+    D = np.empty((K, n), value.dtype)
+    e = np.empty(n, value.dtype)
+    row = np.empty(K)
+    square = 0.0
+    n_out = 0.0
+    for i in range(first, last):
+        low = indptr[i]
+        m = indptr[i + 1] - low
+        v, w, s, g = value[low : low + m], weight[low : low + m], S[low : low + m], G[low : low + m]
+        _gather(index[low : low + m], QT, D, m, K)
+        _residual(D, v, left[i], e, m, used)
+        for t in range(m):
+            rest = e[t] - s[t]
+            square += rest * rest
+            out = abs(e[t]) >= zeta
+            s[t] = e[t] if out else e[t] * 0
+            n_out += 1.0 if out else 0.0
+            g[t] = w[t] * (e[t] - s[t])
+        _products(D, g, row, m, K)
+        for q in range(K):
+            Z[i, q] = left[i, q] + row[q]
+    sums[0] = square
+    sums[1] = n_out
 
-    @njit(**_OPTIONS)
-    def mul(indptr, index, first, last, G, X, Z):
-        for i in range(first, last):
-            z = np.zeros(K)
-            for t in range(indptr[i], indptr[i + 1]):
-                for q in range(K):
-                    z[q] += G[t] * X[index[t], q]
-            for q in range(K):
-                Z[i, q] = z[q]
 
-    return mul
+@njit(**_OPTIONS)
+def mul(indptr, index, first, last, G, XT, Z):
+    """`Grid.mul` for rows `first` to `last`."""
+    K, n = XT.shape
+    D = np.empty((K, n), G.dtype)
+    row = np.empty(K)
+    for i in range(first, last):
+        low = indptr[i]
+        m = indptr[i + 1] - low
+        _gather(index[low : low + m], XT, D, m, K)
+        _products(D, G[low : low + m], row, m, K)
+        for q in range(K):
+            Z[i, q] = row[q]
 
 
-@cache
-def rmul_kernel(K: int):
-    """The kernel of `Grid.rmul` for `K` columns; each piece adds to an output of its own."""
+@njit(inline="always")
+def _gather(index, QT, D, m, K):
+    """D[q, t] = QT[q, index[t]]"""
+    for q in range(K):
+        source, target = QT[q], D[q]
+        for t in range(m):
+            target[t] = source[np.uint32(index[t])]  # unsigned: no check for a negative one
 
-    @njit(**_OPTIONS)
-    def rmul(indptr, index, first, last, G, P, out):
-        for i in range(first, last):
-            for t in range(indptr[i], indptr[i + 1]):
-                for q in range(K):
-                    out[index[t], q] += G[t] * P[i, q]
 
-    return rmul
+@njit(**_OPTIONS)
+def rmul(indptr, index, first, last, G, P, out):
+    """`Grid.rmul` (transposed) for rows `first` to `last`, added to `out` (K, n)."""
+    K = out.shape[0]
+    for i in range(first, last):
+        low = indptr[i]
+        m = indptr[i + 1] - low
+        g, where = G[low : low + m], index[low : low + m]
+        for q in range(K):
+            target, p = out[q], P[i, q]
+            for t in range(m):
+                target[np.uint32(where[t])] += p * g[t]
+
+
+@njit(**_OPTIONS)
+def rmul_full(indptr, index, first, last, G, P, out):
+    """`rmul` for rows of which a good share is observed: vectors, four rows at a time, zeros included."""
+    K, n = out.shape
+    rows = np.zeros((4, n), G.dtype)
+    for i in range(first, last, 4):
+        rows[:] = 0
+        for k in range(min(4, last - i)):
+            for t in range(indptr[i + k], indptr[i + k + 1]):
+                rows[k, np.uint32(index[t])] = G[t]
+        row0, row1, row2, row3 = rows[0], rows[1], rows[2], rows[3]
+        for q in range(K):
+            target, p0 = out[q], P[i, q]
+            p1, p2, p3 = P[min(i + 1, last - 1), q], P[min(i + 2, last - 1), q], P[min(i + 3, last - 1), q]
+            for j in range(n):
+                target[j] += p0 * row0[j] + p1 * row1[j] + p2 * row2[j] + p3 * row3[j]
 
 
 @njit(**_OPTIONS)

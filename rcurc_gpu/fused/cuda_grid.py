@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -137,6 +138,15 @@ class _KernelGrid(Grid):
             launch(self._kernel("change", width), blocks, threads, (np.int64(m), np.int64(n), *arrays, *work))
         return result
 
+    def stack(self, numbers: Sequence[Array]) -> Array:
+        """0-d arrays, five at the most, as one array; CuPy's own takes a launch for each."""
+        dtype = self.value.dtype
+        with self.value.device:
+            out = cupy.empty(len(numbers), dtype)
+            given = [cupy.asarray(x, dtype=dtype) for x in numbers]
+            launch(self._kernel("pack", 1), 1, 32, (*given, *[pointer(None)] * (5 - len(given)), out))
+        return out
+
 
 @dataclass(eq=False)
 class CudaGrid(_KernelGrid):
@@ -182,10 +192,11 @@ class CudaGrid(_KernelGrid):
     def _multiply(self, G: Array, X: Array, base: Array | None, rows: int, places: tuple[Any, Any, Any]) -> Array:
         dtype = self.value.dtype
         with self.value.device:
-            X = dense(X, dtype)
+            X = X.astype(dtype, copy=False)
+            steps = tuple(np.int64(step // dtype.itemsize) for step in X.strides)
             out = cupy.empty((rows, X.shape[1]), dtype)
             base = None if base is None else dense(base, dtype)
-            arguments = (np.int64(rows), *places, G, X, pointer(base), out)
+            arguments = (np.int64(rows), *places, G, X, *steps, pointer(base), out)
             launch(self._kernel("multiply", X.shape[1]), _rows_to_blocks(rows), 32 * _WARPS, arguments)
         return out
 

@@ -26,16 +26,17 @@ def _launch(name: str, out: Array, arguments: tuple[Any, ...]) -> None:
 
 def hard_threshold(M: Array, zeta: Array | float) -> Array:
     """`operators.hard_threshold`."""
-    is_array = isinstance(zeta, cupy.ndarray)
-    if not _served(M, *([zeta] if is_array else [])):
+    numbers: Any = zeta if isinstance(zeta, cupy.ndarray) else None
+    if not _served(*([M] if numbers is None else [M, numbers])):
         return operators.hard_threshold(M, zeta)
     with M.device:
-        shape = cupy.broadcast_shapes(M.shape, zeta.shape) if is_array else M.shape
-        each = dense(cupy.broadcast_to(zeta, shape)) if is_array else None
-        out = cupy.empty(shape, M.dtype)
-        number = M.dtype.type(0 if is_array else zeta)
+        if numbers is not None:
+            shape = cupy.broadcast_shapes(M.shape, numbers.shape)
+            M, numbers = dense(cupy.broadcast_to(M, shape)), dense(cupy.broadcast_to(numbers, shape))
+        out = cupy.empty(M.shape, M.dtype)
         if out.size:
-            _launch("threshold_each", out, (dense(cupy.broadcast_to(M, shape)), pointer(each), number))
+            number = M.dtype.type(zeta if numbers is None else 0)
+            _launch("threshold_each", out, (dense(M), pointer(numbers), number))
     return out
 
 
@@ -58,5 +59,7 @@ def union_sum(
         etas = (real(step_rows), real(step_cols), real(step_rows + step_cols))
         seen = (dense(seen_R, np.bool_), dense(seen_C, np.bool_))
         if out.size:
-            _launch("union_each", out, (dense(R_inter), dense(C_inter), *seen, *etas, pointer(None if X is None else dense(X))))
+            _launch(
+                "union_each", out, (dense(R_inter), dense(C_inter), *seen, *etas, pointer(None if X is None else dense(X)))
+            )
     return out

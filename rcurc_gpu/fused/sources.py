@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 MOST_RANK = 32  # a lane of a warp for each unknown
-MOST_WIDTH = 64  # columns of the core's factors
+MOST_WIDTH = 40  # columns of the core's factors at that rank
 
 # Each file, the macro that its size is given with (None: it has none), and its kernels.
 KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "regress.cu": ("RANK", ("regress",)),
     "paper.cu": ("RANK", ("advance",)),
-    "core.cu": ("WIDTH", ("threshold", "inlying", "count_columns", "multiply", "floor_threshold", "change")),
+    "core.cu": ("WIDTH", ("threshold", "inlying", "count_columns", "multiply", "floor_threshold", "change", "pack")),
     "elementwise.cu": (None, ("threshold_each", "union_each")),
 }
 

@@ -34,7 +34,7 @@ def run(work: Callable[[int], Any], n: int) -> None:
     try:
         take()
     finally:
-        for k in pieces:  # after an error or Ctrl-C: leave nothing for the others to begin
+        for _ in pieces:  # after an error or Ctrl-C: leave nothing for the others to begin
             pass
         for other in others:
             other.result()
