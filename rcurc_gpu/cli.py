@@ -152,7 +152,7 @@ class _DeviceName(click.ParamType[str]):
 
 @main.command(context_settings={"show_default": True})
 @click.option("--device", type=_DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="What to test.")
-@click.option("--quick", is_flag=True, show_default=False, help="Small problems only: says what is right, not how fast.")
+@click.option("--quick", is_flag=True, show_default=False, help="One rank and small problems: right, not how fast.")
 @click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
 def doctor(device: str, quick: bool, as_json: bool) -> None:
     """Look at the installation, test every kernel, and say what to do.

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from ..fused.sources import KERNELS, options, source
+from .kernel_checks import QUICK_RANKS, RANKS
 from .probes import Cupy
 from .selftest import Check, Place, Trial
 
-_SIZES = {"RANK": (1, 5, 16, 32), "WIDTH": (7,), None: (0,)}  # what the other checks use, so that nothing is compiled twice
-_ONE_SIZE = {"RANK": (5,), "WIDTH": (7,), None: (0,)}
+_WIDTH = 7  # as in the other checks, so that nothing is compiled twice
 _DTYPES = ("float32", "float64")
 _USUAL = (80, 75, 90)  # architectures to try without a device: the first that NVRTC knows
 
 Compile = Callable[[str, str, int], Any]  # a file, a dtype and a size
 
 
-def device_compile_checks() -> list[Check]:
+def device_compile_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
     """Compile every file for CuPy's current device, and load its kernels."""
-    return _checks(_compile_here, "", _SIZES)
+    return _checks(_compile_here, "", ranks)
 
 
 def nvrtc_compile_checks(cupy: Cupy | None) -> list[Check]:
     """Compile every file for an architecture that is not here; nothing if there is no compiler."""
     known = [number for number in _USUAL if cupy is not None and number in cupy.architectures]
-    return _checks(partial(compile_with_nvrtc, known[0]), f" for sm_{known[0]}", _ONE_SIZE) if known else []
+    return _checks(partial(compile_with_nvrtc, known[0]), f" for sm_{known[0]}", QUICK_RANKS) if known else []
 
 
-def _checks(compile_one: Compile, where: str, sizes: Mapping[str | None, tuple[int, ...]]) -> list[Check]:
+def _checks(compile_one: Compile, where: str, ranks: tuple[int, ...]) -> list[Check]:
+    sizes: dict[str | None, tuple[int, ...]] = {"RANK": ranks, "WIDTH": (_WIDTH,), None: (0,)}
     checks = []
     for name, (macro, _) in KERNELS.items():
         parts = {

@@ -20,6 +20,7 @@ from ..regress import Schedule
 from .selftest import Check, Place, Trial, largest_difference
 
 RANKS = (1, 5, 16, 32)
+QUICK_RANKS = (5,)
 DTYPES = ("float32", "float64")
 BEGINS = ("zero", "given", "part", "subsets", "measure")
 _OF_TWO = {"float32": ("subsets of two",), "float64": ("part of two", "subsets of two")}  # see `_units`
@@ -27,20 +28,21 @@ _NOISE, _FLOOR, _ZETA0 = 1e-3, 2e-2, 12.0
 _TOLERANCE = {"float32": 3e-3, "float64": 1e-10}  # of regressions; float32 leaves four digits of the spread
 _SUMS = {"float32": 1e-4, "float64": 1e-12}  # of sums over products
 _OF_INVERSE = (3, 4)  # columns of the table of a look: ill-conditioned, standard error
+_TIMED = 5  # rank at which the recursion is timed
 _DRAWN = 2000  # different units
 _PANEL = 1 << 14  # bytes: several panels, and the sparse layout where little is seen
 
 
-def kernel_checks(kernels: Kernels) -> list[Check]:
-    """All that `kernels` can do."""
+def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Check]:
+    """All that `kernels` can do; each rank is compiled by itself, which takes its time."""
     checks = []
     for dtype in DTYPES:
-        for rank in RANKS:
+        for rank in ranks:
             begins = BEGINS + (_OF_TWO[dtype] if rank == 1 else ())
             parts = {begin: partial(_regress, kernels, dtype, rank, begin) for begin in begins}
             sizes = (50_000 // rank + 500, 400_000 // rank + 4000)
             checks.append(Check(kernels.name, f"regress, rank {rank}, {dtype}", parts, 40, *sizes))
-        parts = {f"rank {rank}": partial(_advance, kernels, dtype, rank) for rank in (5, 1, 16, 32)}
+        parts = {f"rank {rank}": partial(_advance, kernels, dtype, rank) for rank in sorted(ranks, key=_TIMED.__ne__)}
         checks.append(Check(kernels.name, f"advance, {dtype}", parts, 40, 10_000, 100_000))
         for rate, layout in ((0.7, "dense"), (0.08, "sparse")):
             methods = {"threshold": _threshold, "inlying": _inlying}

@@ -14,7 +14,7 @@ from . import report
 from .checks import operator_checks, plain_checks, solve_checks
 from .compiling import device_compile_checks, nvrtc_compile_checks
 from .findings import device_number, findings, gpu_is_usable
-from .kernel_checks import kernel_checks
+from .kernel_checks import QUICK_RANKS, RANKS, kernel_checks
 from .probes import Cupy, Machine, examine
 from .selftest import Check, Outcome, Place, Trial, run_checks
 
@@ -27,7 +27,7 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     device : str
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     quick : bool
-        Leave out the larger problems, which are there for the throughput.
+        Leave out all ranks but one, and the larger problems, which are there for the throughput.
     say : callable
         Gets the report in words, part by part.
     visible : bool
@@ -42,7 +42,7 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     if place is not None:
         say(f"Self-test on {place.name}, against NumPy: largest difference, throughput, time")
         with _current(place), _bar(visible) as bar:
-            for outcome in _watched(place, all_checks(place, machine.cupy), quick, bar):
+            for outcome in _watched(place, all_checks(place, machine.cupy, quick), quick, bar):
                 outcomes.append(outcome)
                 bar.clear()
                 say(report.outcome_words(outcome))
@@ -52,23 +52,24 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     return result
 
 
-def all_checks(place: Place, cupy: Cupy | None = None) -> list[Check]:
+def all_checks(place: Place, cupy: Cupy | None = None, quick: bool = False) -> list[Check]:
     """Everything there is to check on a place; the plain code on NumPy is what is compared with."""
+    ranks = QUICK_RANKS if quick else RANKS
     if place.on_gpu:
-        return [*device_compile_checks(), *plain_checks(), *_cuda_checks(), *solve_checks()]
+        return [*device_compile_checks(ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks()]
     kernels = choose("auto", np.zeros(1))
-    compiled = kernel_checks(kernels) if kernels.name != "xp" else []
+    compiled = kernel_checks(kernels, ranks) if kernels.name != "xp" else []
     return [*nvrtc_compile_checks(cupy), *plain_checks(), *compiled, *solve_checks()]
 
 
-def _cuda_checks() -> list[Check]:
+def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
     """The CUDA kernels themselves, whatever the solver chooses to use."""
     try:
         from ..fused import cuda
     except Exception as error:
         return [Check("cuda", "load the kernels", partial(_cannot_load, error), 0)]
     kernels = Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, XP.plan)
-    return [*operator_checks("cuda", cuda), *kernel_checks(kernels)]
+    return [*operator_checks("cuda", cuda), *kernel_checks(kernels, ranks)]
 
 
 def _cannot_load(error: Exception, place: Place, size: int) -> Trial:

@@ -141,6 +141,7 @@ def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
 
     parts = check.parts if isinstance(check.parts, Mapping) else {"": check.parts}
     worst: dict[str, float] = {}
+    closest = -1.0  # to the tolerance, or beyond it
     wrong: list[str] = []
     for name, make in parts.items():
         label = f"{name}: " if name else ""
@@ -156,7 +157,9 @@ def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
             if not _alive(place):
                 break
             continue
-        if not difference <= worst.get("difference", 0.0) or not worst:  # NaN wins
+        share = difference / (trial.tolerance or math.ulp(0.0))
+        if not share <= closest:  # the first NaN stays
+            closest = share if share == share else math.inf
             worst = {"difference": difference, "tolerance": trial.tolerance}
         if not difference <= trial.tolerance:
             wrong.append(f"{label}differs by {difference:.2g}, more than {trial.tolerance:.2g}")
@@ -206,14 +209,12 @@ def _alive(place: Place) -> bool:
 def largest_difference(got: Any, want: Any) -> float:
     """The largest difference between arrays, in units of the largest entry of the truth; over several, the worst."""
     got, want = ((x,) if not isinstance(x, (tuple, list)) else x for x in (got, want))
-    worst = 0.0
+    differences = [0.0]
     for g, w in zip(got, want, strict=True):
         g, w = to_numpy(g) if not np.isscalar(g) else np.asarray(g), np.asarray(w)
         if g.shape != w.shape:
             raise AssertionError(f"shape {g.shape} instead of {w.shape}")
-        if w.size == 0:
-            continue
-        size = float(np.max(np.abs(w))) or 1.0
-        difference = float(np.max(np.abs(g.astype(np.float64) - w.astype(np.float64)))) / size
-        worst = difference if not difference <= worst else worst  # NaN wins
-    return worst
+        if w.size > 0:
+            size = float(np.max(np.abs(w))) or 1.0
+            differences.append(float(np.max(np.abs(g.astype(np.float64) - w.astype(np.float64)))) / size)
+    return float(np.max(differences))  # NaN, if there is one
