@@ -502,7 +502,7 @@ def test_differences_are_relative_and_nan_is_the_largest():
 
 
 def test_the_plain_code_is_right():
-    outcomes = list(run_checks(CPU, plain_checks() + solve_checks(), quick=True))
+    outcomes = list(run_checks(CPU, plain_checks() + solve_checks(CPU), quick=True))
     assert [o.reason for o in outcomes if not o.passed] == []
     assert len(outcomes) == 9
 

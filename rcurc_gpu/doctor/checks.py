@@ -37,12 +37,16 @@ def plain_checks() -> list[Check]:
     return [*operator_checks("plain", operators), *svd, uniform]
 
 
-def solve_checks() -> list[Check]:
-    """Whole solves, against the truth of a synthetic problem."""
-    return [
-        Check("solve", "rcurc, method fast", partial(_solve, "fast", 1e-8), 120, 2000, 4000),
-        Check("solve", "rcurc, method paper", partial(_solve, "paper", 1e-4), 120, 1000, 2000),
-    ]
+def solve_checks(place: Place) -> list[Check]:
+    """Whole solves, against the truth of a synthetic problem: compiled, plain, and streamed to a device."""
+    ways: dict[str, dict[str, Any]] = {"auto": {}, "plain": {"kernels": "xp"}}
+    if place.on_gpu:
+        ways["from the host"] = {"device": place.name}
+    checks = []
+    for method, tolerance, large, larger in (("fast", 1e-8, 2000, 4000), ("paper", 1e-4, 1000, 2000)):
+        parts = {name: partial(_solve, method, tolerance, way) for name, way in ways.items()}
+        checks.append(Check("solve", f"rcurc, method {method}", parts, 120, large, larger))
+    return checks
 
 
 def _hard_threshold(operators: Any, dtype: str, place: Place, size: int) -> Trial:
@@ -120,18 +124,19 @@ def _uniform(i: int, j: int, seed: int, stream: int) -> float:
     return float((z ^ z >> 31) >> 11) * 2.0**-53
 
 
-def _solve(method: str, tolerance: float, place: Place, size: int) -> Trial:
+def _solve(method: str, tolerance: float, way: dict[str, Any], place: Place, size: int) -> Trial:
     """The largest problem is chosen so that it takes a second or two without compiled kernels."""
     share = 0.5 if size < 500 else 0.3
     rate = 0.6 if size < 500 else 0.3
     chosen = round(share * size)
     problem = synthetic((size, size), 2, alpha=0.1, n_rows=chosen, n_cols=chosen, rate=rate, seed=5)
-    samples = problem.samples.to_namespace(place.xp) if place.on_gpu else problem.samples
+    there = place.on_gpu and "device" not in way
+    samples = problem.samples.to_namespace(place.xp) if there else problem.samples
 
     def run() -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return rcurc(samples, 2, method=method, seed=5, progress=False)
+            return rcurc(samples, 2, method=method, seed=5, progress=False, **way)
 
     def difference(result: Any) -> float:
         return float(problem.relative_error(result.cur))

@@ -72,7 +72,7 @@ def _numba(machine: Machine, needed: bool) -> Iterator[Finding]:
     elif needed:
         yield Finding(
             WARN,
-            "Numba is not installed: the CPU runs plain NumPy, which is slower",
+            "Numba is not installed: the CPU runs plain NumPy, about ten times slower",
             "pip install numba   (the extra 'fast')",
         )
 

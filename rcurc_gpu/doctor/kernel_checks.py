@@ -41,7 +41,7 @@ def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Chec
             begins = BEGINS + (_OF_TWO[dtype] if rank == 1 else ())
             parts = {begin: partial(_regress, kernels, dtype, rank, begin) for begin in begins}
             sizes = (50_000 // rank + 500, 400_000 // rank + 4000)
-            checks.append(Check(kernels.name, f"regress, rank {rank}, {dtype}", parts, 40, *sizes))
+            checks.append(Check(kernels.name, f"regress, rank {rank}, {dtype}", parts, 40 if rank <= 5 else 16, *sizes))
         parts = {f"rank {rank}": partial(_advance, kernels, dtype, rank) for rank in sorted(ranks, key=_TIMED.__ne__)}
         checks.append(Check(kernels.name, f"advance, {dtype}", parts, 40, 10_000, 100_000))
         for rate, layout in ((0.7, "dense"), (0.08, "sparse")):

@@ -56,10 +56,10 @@ def all_checks(place: Place, cupy: Cupy | None = None, quick: bool = False) -> l
     """Everything there is to check on a place; the plain code on NumPy is what is compared with."""
     ranks = QUICK_RANKS if quick else RANKS
     if place.on_gpu:
-        return [*device_compile_checks(ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks()]
+        return [*device_compile_checks(ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks(place)]
     kernels = choose("auto", np.zeros(1))
     compiled = kernel_checks(kernels, ranks) if kernels.name != "xp" else []
-    return [*nvrtc_compile_checks(cupy), *plain_checks(), *compiled, *solve_checks()]
+    return [*nvrtc_compile_checks(cupy), *plain_checks(), *compiled, *solve_checks(place)]
 
 
 def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
