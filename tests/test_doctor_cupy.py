@@ -36,7 +36,7 @@ def test_the_device_is_found():
 
 
 def test_every_kernel_of_every_file_is_compiled_and_checked():
-    names = [check.name for check in all_checks(GPU)]
+    names = [check.name for check in all_checks(GPU, probes.Machine())]
     for name in KERNELS:
         assert any(name in checked for checked in names)
     assert {check.group for check in cuda_checks()} == {"cuda"}
@@ -49,7 +49,7 @@ def test_the_kernels_are_right(number):
 
 
 def test_the_command_runs_on_the_device(monkeypatch):
-    some = [check for check in all_checks(GPU) if "elementwise" in check.name or check.group == "plain"]
+    some = [check for check in all_checks(GPU, probes.Machine()) if "elementwise" in check.name or check.group == "plain"]
     monkeypatch.setattr("rcurc_gpu.doctor.run.all_checks", lambda *given: some)
     done = CliRunner().invoke(cli.main, ["doctor", "--device", "cuda:0", "--quick", "--json"])
     found = json.loads(done.stdout)

@@ -117,8 +117,12 @@ def load_nothing(error):
     return load
 
 
+def look(load):
+    return probes.look_at_cupy(load, lambda: "")
+
+
 def test_cupy_that_is_not_installed_is_none():
-    assert probes.look_at_cupy(load_nothing(ModuleNotFoundError("No module named 'cupy'", name="cupy"))) is None
+    assert look(load_nothing(ModuleNotFoundError("No module named 'cupy'", name="cupy"))) is None
 
 
 def test_an_import_error_of_cupy_becomes_one_line():
@@ -126,17 +130,29 @@ def test_an_import_error_of_cupy_becomes_one_line():
         "\n================\nFailed to import CuPy.\n\nIf you installed CuPy via wheels, ...\n\nOriginal error:\n"
         "  ImportError: libcublas.so.12: cannot open\n================================\n"
     )
-    found = probes.look_at_cupy(load_nothing(ImportError(said)))
+    found = look(load_nothing(ImportError(said)))
     assert found == Cupy(error="ImportError: libcublas.so.12: cannot open")
-    assert probes.look_at_cupy(load_nothing(OSError("broken"))).error == "OSError: broken"
-    assert (
-        "cuda.pathfinder"
-        in probes.look_at_cupy(load_nothing(ModuleNotFoundError("No module named 'cuda.pathfinder'"))).error
-    )
+    assert look(load_nothing(OSError("broken"))).error == "OSError: broken"
+    assert "cuda.pathfinder" in look(load_nothing(ModuleNotFoundError("No module named 'cuda.pathfinder'"))).error
+
+
+@pytest.mark.parametrize(("code", "crashes"), [(0, False), (1, False), (-11, True), (3221225477, True)])
+def test_a_cupy_that_crashes_is_not_imported(monkeypatch, code, crashes):
+    monkeypatch.setattr(probes.importlib.util, "find_spec", lambda name: object())
+    said = probes.crash_of_cupy(lambda *arguments, **options: SimpleNamespace(returncode=code))
+    assert bool(said) == crashes
+    if crashes:
+        found = probes.look_at_cupy(load_nothing(AssertionError("was imported")), lambda: said)
+        assert found == Cupy(error=f"Python crashes when it uses CuPy (exit code {code})")
+
+
+def test_no_cupy_cannot_crash(monkeypatch):
+    monkeypatch.setattr(probes.importlib.util, "find_spec", lambda name: None)
+    assert probes.crash_of_cupy(load_nothing(AssertionError("was run"))) == ""
 
 
 def test_half_a_cupy_is_survived():
-    found = probes.look_at_cupy(lambda name: SimpleNamespace(__name__=name))
+    found = look(lambda name: SimpleNamespace(__name__=name))
     assert "AttributeError" in found.error
 
 

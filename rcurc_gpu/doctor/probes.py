@@ -8,11 +8,13 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import re
 import shutil
 import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -297,8 +299,25 @@ def in_container(marks: tuple[str, ...] = ("/.dockerenv", "/run/.containerenv"))
 # ---------------------------------------------------------------- CuPy
 
 
-def look_at_cupy(load: Callable[[str], Any] = importlib.import_module) -> Cupy | None:
+def crash_of_cupy(run: Callable[..., Any] = subprocess.run) -> str:
+    """How another process ends that only imports CuPy and asks for devices; empty if not by a crash."""
+    if importlib.util.find_spec("cupy") is None:
+        return ""
+    command = [sys.executable, "-c", "import cupy; cupy.cuda.runtime.getDeviceCount()"]
+    try:
+        code = run(command, capture_output=True, timeout=60, check=False).returncode
+    except Exception as error:
+        return one_line(error)
+    # 1 is an exception, which can be looked at here; Windows has crashes at numbers beyond 255.
+    return f"Python crashes when it uses CuPy (exit code {code})" if code < 0 or code > 255 else ""
+
+
+def look_at_cupy(
+    load: Callable[[str], Any] = importlib.import_module, crash: Callable[[], str] = crash_of_cupy
+) -> Cupy | None:
     """Import CuPy and ask it; None if it is not installed."""
+    if crashed := crash():
+        return Cupy(error=crashed)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

@@ -15,7 +15,7 @@ from .checks import operator_checks, plain_checks, solve_checks
 from .compiling import device_compile_checks, nvrtc_compile_checks
 from .findings import device_number, findings, gpu_is_usable
 from .kernel_checks import QUICK_RANKS, RANKS, kernel_checks
-from .probes import Cupy, Machine, examine
+from .probes import Machine, examine
 from .selftest import Check, Outcome, Place, Trial, run_checks
 
 
@@ -42,7 +42,7 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     if place is not None:
         say(f"Self-test on {place.name}, against NumPy: largest difference, throughput, time")
         with _current(place), _bar(visible) as bar:
-            for outcome in _watched(place, all_checks(place, machine.cupy, quick), quick, bar):
+            for outcome in _watched(place, all_checks(place, machine, quick), quick, bar):
                 outcomes.append(outcome)
                 bar.clear()
                 say(report.outcome_words(outcome))
@@ -52,14 +52,16 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     return result
 
 
-def all_checks(place: Place, cupy: Cupy | None = None, quick: bool = False) -> list[Check]:
+def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Check]:
     """Everything there is to check on a place; the plain code on NumPy is what is compared with."""
     ranks = QUICK_RANKS if quick else RANKS
     if place.on_gpu:
         return [*device_compile_checks(ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks(place)]
     kernels = choose("auto", np.zeros(1))
     compiled = kernel_checks(kernels, ranks) if kernels.name != "xp" else []
-    return [*nvrtc_compile_checks(cupy), *plain_checks(), *compiled, *solve_checks(place)]
+    # NVRTC looks at the driver, too, and may crash with one that does not work.
+    cuda = nvrtc_compile_checks(machine.cupy) if machine.driver.version is None else []
+    return [*cuda, *plain_checks(), *compiled, *solve_checks(place)]
 
 
 def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
