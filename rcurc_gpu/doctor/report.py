@@ -14,7 +14,7 @@ from .probes import Device, Machine
 from .selftest import Outcome, Place
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
-_NAME, _CHECK, _DIFFERENCE, _SPEED = 18, 40, 32, 14  # widths of columns
+_NAME, _CHECK, _DIFFERENCE, _SPEED = 18, 42, 32, 14  # widths of columns
 NEXT_DEMO = "rcurc-gpu demo"
 
 
