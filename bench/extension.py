@@ -71,9 +71,7 @@ def main(repeats: int) -> None:
         for name, found in runs.items():
             wall, cpu = (median(x) for x in zip(*found, strict=True))
             line += f"  {tasks[name][0].kernels.name} {wall:6.1f} ({cpu:6.1f})"
-        ratios = [
-            median(slow[k] / fast[k] for fast, slow in zip(runs["fused"], runs["xp"], strict=True)) for k in range(2)
-        ]
+        ratios = [median(slow[k] / fast[k] for fast, slow in zip(runs["fused"], runs["xp"], strict=True)) for k in range(2)]
         click.echo(f"{line}  ratio {ratios[0]:.1f} ({ratios[1]:.1f})")
 
 

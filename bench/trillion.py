@@ -69,14 +69,16 @@ def main(size: int, rows: int, rate: float, kernels: str, seed: int) -> None:
     samples = problem.samples
     n_obs = samples.r_block.n_obs + samples.c_block.n_obs
     click.echo(f"{size:,} x {size:,} = {size**2:.0e} entries, rank {RANK}, {ALPHA:.0%} outliers, c = {C:g}")
-    click.echo(f"{rows:,} rows and columns, {rate:.0%} of them observed: {n_obs:,} observations, {samples.nbytes / GB:.2f} GB")
+    click.echo(
+        f"{rows:,} rows and columns, {rate:.0%} of them observed: {n_obs:,} observations, {samples.nbytes / GB:.2f} GB"
+    )
     click.echo(f"generation      {generation.seconds:8.1f} s  ({generation.cpu:.1f} s of CPU)")
     with Watch() as solving:
         result = rg.rcurc(samples, RANK, kernels=kernels)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     click.echo(
-        f"rcurc           {solving.seconds:8.1f} s  ({solving.cpu:.1f} s of CPU), {solving.seconds / n_obs * 1e9:.0f} ns per "
-        f"observation, kernels {result.kernels}, {result.n_iter} core iterations"
+        f"rcurc           {solving.seconds:8.1f} s  ({solving.cpu:.1f} s of CPU), {solving.seconds / n_obs * 1e9:.0f} ns "
+        f"per observation, kernels {result.kernels}, {result.n_iter} core iterations"
     )
     click.echo(f"memory          {peak / GB:8.2f} GB at most; the solve added {solving.rise / GB:.2f} GB")
     error = problem.relative_error(result.cur, undetermined="skip")
