@@ -117,8 +117,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _uses_device(item)]
 
 
+_CUPY_FILES = ("test_cupy.py", "test_cuda_kernels.py", "test_cuda_sanitized.py")
+
+
 def _uses_device(item: pytest.Item) -> bool:
     if DEVICE == "emulator" and item.get_closest_marker("gpu"):
         return False
     fixtures = {"xp", "elsewhere"} & set(getattr(item, "fixturenames", ()))
-    return bool(fixtures) or item.path.name in ("test_cupy.py", "test_cuda_kernels.py") or "hostgpu" in item.path.parts
+    return bool(fixtures) or item.path.name in _CUPY_FILES or "hostgpu" in item.path.parts
