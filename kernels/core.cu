@@ -276,14 +276,35 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     }
 }
 
-// Some numbers as one array.
-extern "C" __global__ void __launch_bounds__(32, 1)
-    pack(const REAL* a, const REAL* b, const REAL* c, const REAL* d, const REAL* e, REAL* __restrict__ out) {
+// The numbers of an iteration and its singular values, after those of the iterations before it.
+extern "C" __global__ void __launch_bounds__(64, 1)
+    record(const REAL* __restrict__ before, int n_before, const REAL* a, const REAL* b, const REAL* c, const REAL* d, const REAL* e,
+           const REAL* __restrict__ s, REAL* __restrict__ out) {
+    for (int k = threadIdx.x; k < n_before; k += blockDim.x) {
+        out[k] = before[k];
+    }
     const REAL* const from[5] = {a, b, c, d, e};
 #pragma unroll
     for (int k = 0; k < 5; k++) {
-        if (threadIdx.x == k && from[k]) {
-            out[k] = *from[k];
+        if (threadIdx.x == k) {
+            out[n_before + k] = *from[k];
         }
+    }
+    for (int q = threadIdx.x; q < WIDTH; q += blockDim.x) {
+        out[n_before + 5 + q] = s[q];
+    }
+}
+
+// left = P diag(s), where singular values from `rank` on are taken for 0.
+extern "C" __global__ void __launch_bounds__(128, 1)
+    scale(int64 rows, int rank, const REAL* __restrict__ P, const REAL* __restrict__ s, REAL* __restrict__ left,
+          REAL* __restrict__ leading) {
+    const int64 first = int64(blockIdx.x) * blockDim.x + threadIdx.x;
+    for (int64 e = first; e < rows * WIDTH; e += int64(gridDim.x) * blockDim.x) {
+        const int q = int(e % WIDTH);
+        left[e] = q < rank ? P[e] * s[q] : REAL(0);
+    }
+    if (first < WIDTH) {
+        leading[first] = first < rank ? s[first] : REAL(0);
     }
 }

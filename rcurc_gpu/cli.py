@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import math
+import os
 import re
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -48,8 +50,9 @@ def main() -> None:
     """Recover a huge low-rank matrix from few, partly wrong entries.
 
     \b
-    Example:
+    Examples:
       rcurc-gpu demo
+      rcurc-gpu doctor
     """  # noqa: D301  # click's mark of lines to keep is a real backspace
 
 
@@ -134,6 +137,52 @@ def demo(**values: Any) -> None:
     if options.as_json:
         click.echo(json.dumps(_jsonable(report), indent=2, allow_nan=False))
     raise SystemExit(_CONFIRMED if report["converged"] else _NOT_CONFIRMED)
+
+
+class _DeviceName(click.ParamType[str]):
+    """``auto``, ``cpu``, ``cuda`` or a numbered device such as ``cuda:1``."""
+
+    name = "device"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)):
+            self.fail(f"{value!r} is not auto, cpu, cuda or a numbered device such as cuda:1.", param, ctx)
+        return str(value)
+
+
+@main.command(context_settings={"show_default": True})
+@click.option("--device", type=_DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="What to test.")
+@click.option("--quick", is_flag=True, show_default=False, help="One rank and small problems: right, not how fast.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def doctor(device: str, quick: bool, as_json: bool) -> None:
+    """Look at the installation, test every kernel, and say what to do.
+
+    Lists what is installed and which devices there are, says what is missing and how to get it, and runs each kernel and
+    whole solves on the device against NumPy. Takes less than a minute.
+
+    \b
+    Examples:
+      rcurc-gpu doctor
+      rcurc-gpu doctor --device cuda:1 --json > doctor.json
+
+    \b
+    Exit status: 0 if nothing failed, 1 if something did (the report says
+    what), 2 if an option is wrong, 130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    from .doctor.run import diagnose
+
+    try:
+        say: Callable[[str], None] = _nothing if as_json else click.echo
+        report = diagnose(device, quick, say, visible=not as_json and sys.stderr.isatty())
+    except KeyboardInterrupt:
+        click.echo("\nStopped.", err=True)
+        raise SystemExit(_STOPPED) from None
+    if as_json:
+        click.echo(json.dumps(_jsonable(report), indent=2, allow_nan=False))
+    if report["device_lost"]:  # a kernel may run forever, and an orderly end would wait for it
+        sys.stdout.flush()
+        os._exit(_NOT_CONFIRMED)
+    raise SystemExit(_CONFIRMED if report["passed"] else _NOT_CONFIRMED)
 
 
 def _run(options: DemoOptions, saved: list[Path]) -> dict[str, Any]:
@@ -257,6 +306,8 @@ def _jsonable(x: Any) -> Any:
     """`x` with null for NaN and infinity, which JSON does not have."""
     if isinstance(x, dict):
         return {name: _jsonable(value) for name, value in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [_jsonable(value) for value in x]
     if isinstance(x, float):
         return float(x) if math.isfinite(x) else None
     return x

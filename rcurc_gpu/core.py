@@ -24,7 +24,7 @@ from .samples import CrossSamples
 
 log = logging.getLogger("rcurc_gpu")
 
-_CHECK_EVERY = 5  # iterations between two looks at the device
+CHECK_EVERY = 5  # iterations between two looks at the device
 _SAMPLE = 16384  # entries from which medians are taken
 Factors = tuple[Array, Array, Array]  # W, s, V
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -94,6 +94,8 @@ class CoreData:
     ----------
     block : Block
         Its observations, by rows.
+    weight : float array (n_obs,)
+        The step size of each of them, 0 for those held out of the fit.
     grid : Grid
     rate : float
         Share of the intersection that takes part in the fit.
@@ -106,6 +108,7 @@ class CoreData:
     """
 
     block: Block
+    weight: Array
     grid: Grid
     rate: float
     total: float
@@ -190,7 +193,7 @@ def prepare(
 
     grid = kernels.make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
-    data = CoreData(block, grid, rate, total, count, places(telling), places(held_places))
+    data = CoreData(block, weight, grid, rate, total, count, places(telling), places(held_places))
     return data, step_rows, step_cols
 
 
@@ -202,9 +205,9 @@ class CoreStep:
     ----------
     k : int
     factors, previous : (W, s, V) of U_k and U_{k-1}
-    numbers : float array (5,)
-        ``||P_Omega(S_k + U_k - Y)||^2``, the numerator of e_k; the number of outliers in S_k; zeta_k; the relative change
-        from U_{k-1}; the next threshold.
+    numbers : float array
+        Of this iteration and those before it in its group of five: ``||P_Omega(S_k + U_k - Y)||^2``, the numerator of e_k;
+        the number of outliers in S_k; zeta_k; the relative change from U_{k-1}; the next threshold; singular values.
     threshold : 0-d array
         zeta_k.
     """
@@ -229,7 +232,7 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
     Q = xp.linalg.qr(random_start(n, width, like, seed)).Q
     left = xp.zeros((m, width), dtype=like.dtype, device=device_of(like))
     s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))
-    leading = asarray_on(np.arange(width) < rank, like, like.dtype)
+    numbers = None
     factors = (left[:, :rank], s[:rank], Q[:, :rank])
     zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0, options.floor)
     G, S, Z, _, n_out = grid.threshold(left, Q, zeta, None)
@@ -245,13 +248,14 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
             tol=options.svd_tol,
             product=Z,
         )
-        s = s * leading
-        left = P * s
+        left, s = grid.scale(P, s, rank)
         factors = (P[:, :rank], s[:rank], Q[:, :rank])
         change = grid.change(left, Q, old_left, old_Q, old_s)
         next_zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0 * options.gamma**k, options.floor)
         G, S, Z, square, next_out = grid.threshold(left, Q, next_zeta, S)
-        yield CoreStep(k, factors, previous, xp.stack([square, n_out, zeta, change, next_zeta]), zeta)
+        before = None if k % CHECK_EVERY == 1 else numbers
+        numbers = grid.record(before, [square, n_out, zeta, change, next_zeta], s)
+        yield CoreStep(k, factors, previous, numbers, zeta)
         zeta, n_out = next_zeta, next_out
 
 
@@ -281,7 +285,7 @@ def solve_core(
     stopped = False
     for step in iterate_core(data, rank, options, seed):
         pending.append(step)
-        if step.k % _CHECK_EVERY and step.k != options.max_iter and callback is None:
+        if step.k % CHECK_EVERY and step.k != options.max_iter and callback is None:
             continue
         states, s, zeta = read_back(pending, data, history[-1].seconds if history else 0.0, clock())
         history += states
@@ -298,20 +302,25 @@ def solve_core(
 def read_back(
     steps: list[CoreStep], data: CoreData, before: float, now: float
 ) -> tuple[list[IterationState], np.ndarray, float]:
-    """Numbers of some iterations as history, the last singular values and the next threshold, in one transfer.
+    """Numbers of some iterations as history, the last singular values and the next threshold.
 
     The clock was `before` the first and is `now`.
     """
-    xp = array_namespace(steps[0].numbers)
-    table = to_numpy(xp.concat([*(step.numbers for step in steps), steps[-1].factors[1]])).astype(np.float64)
-    rows, s = table[: 5 * len(steps)].reshape(len(steps), 5).tolist(), table[5 * len(steps) :]
+    rows, s = numbers_of(steps)
     total = data.total if data.total > 0 else 1.0
     seconds = np.linspace(before, now, len(steps) + 1)[1:].tolist()
     states = [
         IterationState(step.k, square / total, zeta, n_out / data.count, change, at)
-        for step, (square, n_out, zeta, change, _), at in zip(steps, rows, seconds, strict=True)
+        for step, (square, n_out, zeta, change, _), at in zip(steps, rows.tolist(), seconds, strict=True)
     ]
-    return states, s, rows[-1][4]
+    return states, s, float(rows[-1, 4])
+
+
+def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
+    """The five numbers of some steps that end a group (K, 5), and the last singular values, in one transfer."""
+    width = int(steps[-1].numbers.shape[0]) // ((steps[-1].k - 1) % CHECK_EVERY + 1)
+    table = to_numpy(steps[-1].numbers).astype(np.float64).reshape(-1, width)[-len(steps) :]
+    return table[:, :5], table[-1, 5:]
 
 
 def _stands_still(state: IterationState, s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:

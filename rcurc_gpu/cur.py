@@ -104,6 +104,8 @@ class LowRankMatrix:
             raise ValueError(f"out must have shape {(n1, n2)}, got {tuple(out.shape)}")
         step = max(default_chunk_bytes(self.left) // (8 * n2), 1)
         here = is_array(out) and not isinstance(out, np.ndarray)  # else the host: NumPy, a memmap, HDF5, Zarr
+        if here:
+            check_same_place("out", out, "the matrix", self.left)
         for start in range(0, n1, step):
             stop = min(start + step, n1)
             part = self.left[start:stop, :] @ self.right.T

@@ -78,7 +78,7 @@ class Grid(ABC):
 
     @abstractmethod
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
-        """base + G.T @ P"""
+        """base + G.T @ P; may overwrite `base`."""
 
     @abstractmethod
     def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
@@ -103,6 +103,17 @@ class Grid(ABC):
         inside = xp.linalg.vector_norm(left - old_left @ turn)
         outside = xp.linalg.vector_norm((old_Q - Q @ turn.T) * old_s)
         return xp.sqrt(inside * inside + outside * outside) / xp.linalg.vector_norm(left)
+
+    def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
+        """``P * s`` and `s`, where singular values from `rank` on are taken for 0."""
+        s = s * asarray_on(np.arange(s.shape[0]) < rank, s, s.dtype)
+        return P * s, s
+
+    def record(self, before: Array | None, numbers: list[Array], s: Array) -> Array:
+        """Five 0-d arrays and the singular values of an iteration, after those of the iterations before it."""
+        xp = array_namespace(s)
+        row = [xp.stack(numbers), s]
+        return xp.concat(row if before is None else [before, *row])
 
 
 def residuals(left: Array, Q: Array, entries: Entries) -> Array:

@@ -15,6 +15,7 @@ import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
 from .core import (
+    CHECK_EVERY,
     Core,
     CoreData,
     CoreOptions,
@@ -22,13 +23,13 @@ from .core import (
     IterationState,
     dof_share,
     iterate_core,
+    numbers_of,
     robust_sigma,
 )
 from .extend import Task
 from .grid import residuals
 
 _PILOT = 4096  # units that run along with the core, to see when e_k is small enough
-_GROUP = 5  # iterations between two looks at the device
 _TRAIL_BYTES = 64 << 20  # bases handed over at once
 
 
@@ -121,8 +122,8 @@ def solve_paper(
     trail: list[CoreStep] = []
     core_sums = np.zeros((0, 2))
     history: list[IterationState] = []
-    for steps in _groups(iterate_core(data, rank, options, seed), _GROUP if callback is None else 1):
-        numbers = _numbers(steps)
+    for steps in _groups(iterate_core(data, rank, options, seed), CHECK_EVERY if callback is None else 1):
+        numbers, _ = numbers_of(steps)
         before = [[runner.a for runner in group] for group in runners]
         sums = numbers[:, :2] + _advance_all(runners, scale, steps)
         errors = sums[:, 0] / size[0]
@@ -162,12 +163,6 @@ def _groups(steps: Iterable[CoreStep], size: int) -> Iterator[list[CoreStep]]:
     steps = iter(steps)
     while group := list(islice(steps, size)):
         yield group
-
-
-def _numbers(steps: list[CoreStep]) -> np.ndarray:
-    """The numbers of some steps (K, 5), in one transfer."""
-    xp = array_namespace(steps[0].numbers)
-    return to_numpy(xp.stack([step.numbers for step in steps])).astype(np.float64)
 
 
 def _advance_all(runners: list[list[_Runner]], scale: list[float], steps: list[CoreStep]) -> np.ndarray:

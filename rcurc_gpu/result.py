@@ -215,6 +215,7 @@ def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_las
         if mask is not None:
             raise TypeError(f"mask must be None where {name} is a sparse matrix: its stored entries are the observations")
         coo = Y.tocoo()
+        check_same_place(name, coo.data, "the recovered matrix", like)
         unit, index = (coo.col, coo.row) if units_last else (coo.row, coo.col)
         found = Y.shape[0] if units_last else Y.shape[1]
         _check_length(name, found, length, units_last)

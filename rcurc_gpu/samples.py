@@ -29,6 +29,7 @@ from .ingest import (
     block_from_entries,
     check_finite,
     check_observed,
+    check_same_place,
     choose_cross,
     float_values,
     host_array,
@@ -205,6 +206,7 @@ class CrossSamples:
         """Make samples from two sparse matrices, ``R`` (|I|, n2) and ``C`` (n1, |J|), whose stored entries are the
         observations. Where both see an entry of the intersection with different values, `duplicates` decides."""
         r, c = to_coo("R", R), to_coo("C", C)
+        check_same_place("C", c.data, "R", r.data)
         n1, n2 = int(C.shape[0]), int(R.shape[1])
         rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
         if R.shape[0] != len(rows) or C.shape[1] != len(cols):

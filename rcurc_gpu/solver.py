@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,12 +25,12 @@ from .backend import (
     quantile_abs,
     same_place,
 )
-from .core import Core, CoreOptions, IterationState, prepare, solve_core
+from .core import Core, CoreData, CoreOptions, IterationState, prepare, solve_core
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
 from .errors import ConvergenceWarning
 from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
-from .fused import choose
+from .fused import XP, choose
 from .grid import residuals
 from .judge import Evidence, Verdict, examine, judge_core, judge_result
 from .paper import Side, solve_paper
@@ -211,6 +212,15 @@ class _Solve:
     def clock(self) -> float:
         return time.perf_counter() - self.started
 
+    @cached_property
+    def _plain_data(self) -> CoreData:
+        """The intersection for plain code."""
+        return replace(self.data, grid=XP.make_grid(self.data.block, self.data.weight, self.settings.chunk_bytes))
+
+    def _data_at(self, rank: int) -> CoreData:
+        """The intersection as the kernels for `rank` want it."""
+        return self.data if self.kernels.at(rank) is self.kernels else self._plain_data
+
     def run(self, rank: int | str) -> Result:
         """samples -> core -> extension -> CUR."""
         curve = None
@@ -262,13 +272,14 @@ class _Solve:
         s = self.settings
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter)
         self.show.stage(f"core, rank {rank}")
-        core = solve_core(self.data, rank, options, s.seed, self.clock, self.show.iteration)
+        core = solve_core(self._data_at(rank), rank, options, s.seed, self.clock, self.show.iteration)
         return self._judge(core, self._schedule(core.sigma, zeta0), gamma)
 
     def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> _Attempt:
         s = self.settings
-        checked = check_core(self.samples, self.data, core, schedule, s.holdout, s.seed, s.chunk_bytes, self.kernels, mend)
-        evidence = examine(self.data, checked.core, schedule, s.seed)
+        data, kernels = self._data_at(core.rank), self.kernels.at(core.rank)
+        checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
+        evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
         return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma, cut_short), gamma)
 
@@ -295,7 +306,7 @@ class _Solve:
     def _tasks(self, W: Array, V: Array, usable: tuple[Array, Array], schedule: Schedule) -> tuple[Task, Task]:
         """Columns of R on W and rows of C on V; `usable` has weights for the rows of W and of V."""
         s, samples = self.settings, self.samples
-        rest = (s.holdout, s.seed, schedule, s.chunk_bytes, self.kernels)
+        rest = (s.holdout, s.seed, schedule, s.chunk_bytes, self.kernels.at(W.shape[1]))
         cols = Task(samples.r_block, W, usable[0], np.arange(samples.shape[1]), samples.rows, True, *rest)
         rows = Task(samples.c_block, V, usable[1], np.arange(samples.shape[0]), samples.cols, False, *rest)
         return cols, rows
@@ -331,7 +342,7 @@ class _Solve:
         cols, rows = (Side(*parts) for parts in zip(tasks, self._others(), self.steps, (0, 2), strict=True))
         self.show.stage("Algorithm 1")
         core, coefficients = solve_paper(
-            self.data, (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance
+            self._data_at(rank), (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance
         )
         schedule = self._schedule(core.sigma, self.zeta0)
         schedule = replace(schedule, floor=max(schedule.floor, core.threshold))
@@ -375,7 +386,7 @@ class _Solve:
                 s.holdout,
                 s.seed,
                 s.chunk_bytes,
-                self.kernels,
+                self.kernels.at(core.rank),
                 self.like,
             )
             self.show.advance(1)
@@ -415,7 +426,7 @@ class _Solve:
             rank_curve=curve,
             method=s.method,
             device=device_name(self.like),
-            kernels=self.kernels.name,
+            kernels=self.kernels.at(checked.core.rank).name,
             seconds=self.clock(),
             samples=self.samples,
             schedule=checked.schedule,

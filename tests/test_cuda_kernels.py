@@ -342,14 +342,23 @@ def test_change(dtype, m, n, width):
 
 
 @dtypes
-@pytest.mark.parametrize("n", [1, 5])
-def test_numbers_are_stacked_in_one_launch(dtype, n):
+def test_numbers_and_scaled_factors_take_one_launch_each(dtype):
     block, weight, _, _ = intersection(4, 3, 0.9, 2, dtype)
     grid = cuda.make_grid(to_device(block), to_device(weight))
-    numbers = np.arange(3, 3 + n).astype(dtype)
-    found, counted = launches(grid.stack, list(cupy.asarray(numbers)))
-    assert counted in (None, {"pack": 1})
-    np.testing.assert_array_equal(found.get(), numbers)
+    s = np.arange(3).astype(dtype) + 20
+    expected = None
+    for k in range(3):
+        numbers = np.arange(5).astype(dtype) + 10 * k
+        before = None if expected is None else to_device(expected)
+        found, counted = launches(grid.record, before, list(cupy.asarray(numbers)), to_device(s))
+        assert counted in (None, {"record": 1})
+        expected = np.concatenate([numbers if expected is None else np.concatenate([expected, numbers]), s])
+        np.testing.assert_array_equal(found.get(), expected)
+    P = np.random.default_rng(0).standard_normal((301, 3)).astype(dtype)
+    (left, leading), counted = launches(grid.scale, to_device(P), to_device(s), 2)
+    assert counted in (None, {"scale": 1})
+    np.testing.assert_array_equal(leading.get(), s * [1, 1, 0])
+    np.testing.assert_array_equal(left.get(), (P * s * [1, 1, 0]).astype(dtype))
 
 
 def test_sums_do_not_depend_on_the_order_of_blocks():
@@ -427,12 +436,12 @@ def test_advance_of_many_and_of_no_units():
 def test_hard_threshold(dtype, shape):
     M = np.random.default_rng(0).standard_normal(shape).astype(dtype)
     for zeta in (0.5, np.abs(M) * np.asarray(1.0, dtype), np.asarray(0.5, dtype), np.asarray([0.1, 2.0])[:, None, None]):
-        found, counted = launches(cuda.hard_threshold, to_device(M), to_device(zeta))
+        found, counted = launches(operators.hard_threshold, to_device(M), to_device(zeta))
         expected = operators.hard_threshold(M, zeta)
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found.get(), expected)
         assert counted is None or isinstance(zeta, np.ndarray) or counted == ({"threshold_each": 1} if M.size else {})
-    found = cuda.hard_threshold(cupy.asarray(M).T, 0.5)
+    found = operators.hard_threshold(cupy.asarray(M).T, 0.5)
     np.testing.assert_array_equal(found.get(), operators.hard_threshold(M.T, 0.5))
 
 
@@ -443,8 +452,8 @@ def test_union_sum(dtype):
     in_R, in_C = rng.random((2, 31, 27)) < 0.5
     for last in (None, X):
         arguments = (R, C, in_R, in_C, 1.3, 2.1, last)
-        found, counted = launches(cuda.union_sum, *map(to_device, arguments))
+        found, counted = launches(operators.union_sum, *map(to_device, arguments))
         assert counted in (None, {"union_each": 1})
         close(found, operators.union_sum(*arguments), dtype)
     arguments = (R, C[:1], in_R, in_C, 1.3, 2.1)  # what broadcasts is left to the plain code
-    close(cuda.union_sum(*map(to_device, arguments)), operators.union_sum(*arguments), dtype)
+    close(operators.union_sum(*map(to_device, arguments)), operators.union_sum(*arguments), dtype)

@@ -65,7 +65,10 @@ for width in (3, 40):
     sample = (rng.integers(0, m, 1100), rng.integers(0, n, 1100), np.ones(1100))
     zeta = sparse.floor_threshold(left, Q, tuple(map(cupy.asarray, sample)), 0.1, 2.5)
     change = sparse.change(left, Q, Z, Q, left[0])
-    assert np.isfinite(sparse.stack([square, count, zeta, change]).get()).all()
+    scaled, s = sparse.scale(left, left[0], 2)
+    numbers = sparse.record(None, [square, count, zeta, change, zeta], s)
+    assert np.isfinite(sparse.record(numbers, [square, count, zeta, change, zeta], s).get()).all()
+    assert np.isfinite(scaled.get()).all()
 print("finished")
 """
 

@@ -226,25 +226,21 @@ def test_mixing_numpy_and_cupy_is_an_error_that_names_the_argument(dense, proble
 CLEAR = "must be an array of the same library and device as"
 
 
-@pytest.mark.xfail(strict=True, reason="array-api-compat's error comes first: 'Multiple namespaces ...'")
 def test_blocks_of_two_libraries_are_an_error_that_names_the_argument(problem, samples):
     with pytest.raises(TypeError, match=CLEAR):
         rg.CrossSamples.from_blocks(samples.R, problem.samples.C, samples.rows, samples.cols)
 
 
-@pytest.mark.xfail(strict=True, reason="it is copied to the device without a word")
 def test_new_columns_in_a_scipy_matrix_are_refused_by_a_result_on_the_device(result):
     with pytest.raises(TypeError, match=CLEAR):
         result.transform_columns(scipy.sparse.csr_matrix(np.ones((50, 2))))
 
 
-@pytest.mark.xfail(strict=True, reason="CuPy's error comes first: 'Implicit conversion to a NumPy array ...'")
 def test_new_columns_in_a_cupyx_matrix_are_refused_by_a_result_on_the_host(host_result):
     with pytest.raises(TypeError, match=CLEAR):
         host_result.transform_columns(cupyx.scipy.sparse.csr_matrix(cupy.ones((50, 2))))
 
 
-@pytest.mark.xfail(strict=True, reason="CuPy's error comes first: 'non-scalar numpy.ndarray cannot be used for fill'")
 def test_to_dense_of_a_matrix_on_the_host_into_cupy_is_refused(host_result):
     with pytest.raises(TypeError, match=CLEAR):
         host_result.cur.to_dense(out=cupy.empty(host_result.cur.shape))
@@ -305,6 +301,35 @@ def test_observations_stay_on_the_device():
     assert result.converged
     assert counts["d2h_bytes"] <= 72 * sum(samples.shape) + 24 * core + 10_000
     assert counts["d2h_bytes"] <= 0.2 * samples.nbytes
+
+
+# ---------------------------------------------------------------- observations that stay on the host
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 20_000])
+@pytest.mark.parametrize("method", ["fast", "paper"])
+def test_observations_on_the_host_stream_through_the_device(problem, host_result, method, chunk_bytes):
+    result = rg.rcurc(problem.samples, RANK, device="cuda", method=method, chunk_bytes=chunk_bytes)
+    assert result.device == "cuda:0"
+    assert result.samples is problem.samples
+    assert type(result.cur.left) is np.ndarray
+    assert result.converged
+    expected = host_result if method == "fast" else rg.rcurc(problem.samples, RANK, method=method)
+    np.testing.assert_allclose(result.cur.to_dense(), expected.cur.to_dense(), atol=1e-8)
+    np.testing.assert_array_equal(result.columns.n_inliers, expected.columns.n_inliers)
+
+
+def test_with_noise_they_stream_again_for_the_sweep():
+    noisy = rg.synthetic((110, 120), RANK, 0.1, 10, 0.05, n_rows=50, n_cols=45, rate=0.6, seed=7)
+    there, here = (rg.rcurc(noisy.samples, RANK, device=device, accuracy=0.1) for device in ("cuda", "cpu"))
+    np.testing.assert_allclose(there.cur.to_dense(), here.cur.to_dense(), atol=1e-8)
+
+
+def test_observations_on_the_device_may_be_solved_on_the_host(samples, host_result):
+    result = rg.rcurc(samples, RANK, device="cpu")
+    assert result.device == "cpu"
+    assert is_cupy(result.cur.left, result.cur.right)
+    np.testing.assert_array_equal(result.cur.left.get(), host_result.cur.left)
 
 
 @emulated

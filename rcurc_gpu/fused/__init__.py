@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
 
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import is_cupy_array, is_numpy_array
 
-from ..backend import Array
+from ..backend import Array, array_namespace
 from ..block import Block, ChunkPlan, pieces
 from ..follow import advance
 from ..grid import Grid, make_grid
 from ..look import regress
 
-__all__ = ["XP", "Kernels"]
+__all__ = ["XP", "Kernels", "choose"]
+
+log = logging.getLogger("rcurc_gpu")
 
 _PADDED_COPIES = 2  # D and its weighted copy are what takes the memory of the plain code
 
@@ -32,6 +35,8 @@ class Kernels:
         `look.regress`, `follow.advance` and `grid.make_grid`, or what takes their place.
     plan : callable
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
+    most_rank : int, optional
+        The largest rank they serve; plain code serves larger ones.
     """
 
     name: str
@@ -39,6 +44,11 @@ class Kernels:
     advance: Callable[..., tuple[Array, Array]]
     make_grid: Callable[..., Grid]
     plan: Callable[[Block, np.ndarray, int, int], ChunkPlan]
+    most_rank: int | None = None
+
+    def at(self, rank: int) -> Kernels:
+        """What serves `rank`."""
+        return self if self.most_rank is None or rank <= self.most_rank else XP
 
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
@@ -56,12 +66,32 @@ def _contiguous_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: in
     return ChunkPlan(units, pieces(counts, chunk_bytes // per_entry))
 
 
-def choose(kernels: str, like: Any) -> Kernels:
-    """The kernels for arrays like `like`."""
-    if not is_numpy_array(like) or kernels == "xp":
+def choose(kernels: str, like: Array) -> Kernels:
+    """The kernels for arrays like `like`; `kernels` is "auto", "xp" or "fused"."""
+    if kernels == "xp":
         return XP
+    if is_numpy_array(like):
+        return _numba(required=kernels == "fused")
+    if is_cupy_array(like):
+        from . import cuda, sources
+
+        return Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, _contiguous_plan, sources.MOST_RANK)
+    if kernels == "fused":
+        name = array_namespace(like).__name__.removeprefix("array_api_compat.")
+        raise ValueError(f"kernels='fused' was asked for, but there are none for arrays of {name}; use kernels='xp'")
+    return XP
+
+
+@cache  # which also makes the log line come once
+def _numba(required: bool) -> Kernels:
     try:
         from . import cpu, cpu_grid
-    except ImportError:
+    except ImportError as error:
+        if required:
+            raise RuntimeError(
+                "kernels='fused' was asked for, but Numba is not installed; install the extra 'fast' "
+                "(pip install 'rcurc-gpu[fast]'), or use kernels='xp'"
+            ) from error
+        log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     return Kernels("numba", cpu.regress, cpu.advance, cpu_grid.CompiledGrid.of, _contiguous_plan)

@@ -11,6 +11,8 @@ compiles faster than Numba's own parallel loops and needs no threading layer.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
@@ -19,7 +21,7 @@ from ..look import LEAST_HELD, PART
 from ..regress import TIGHT
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
-_OPTIONS = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+_OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 _LANES = 16  # entries are padded to a multiple of this
 ZERO, GIVEN, PART_OF, SUBSETS, STEPS, MEASURE = range(6)  # where a look begins; and what a solve is for
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import cupy  # type: ignore[import-not-found]
 import numpy as np
+from cupy import cublas
 
 from ..backend import Array, scatter
 from ..block import Block
@@ -138,14 +138,24 @@ class _KernelGrid(Grid):
             launch(self._kernel("change", width), blocks, threads, (np.int64(m), np.int64(n), *arrays, *work))
         return result
 
-    def stack(self, numbers: Sequence[Array]) -> Array:
-        """0-d arrays, five at the most, as one array; CuPy's own takes a launch for each."""
-        dtype = self.value.dtype
+    def record(self, before: Array | None, numbers: list[Array], s: Array) -> Array:
+        dtype, width = self.value.dtype, s.shape[0]
+        n_before = 0 if before is None else before.shape[0]
         with self.value.device:
-            out = cupy.empty(len(numbers), dtype)
+            out = cupy.empty(n_before + 5 + width, dtype)
             given = [cupy.asarray(x, dtype=dtype) for x in numbers]
-            launch(self._kernel("pack", 1), 1, 32, (*given, *[pointer(None)] * (5 - len(given)), out))
+            launch(self._kernel("record", width), 1, 64, (pointer(before), np.int32(n_before), *given, s, out))
         return out
+
+    def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
+        width, threads = s.shape[0], 32 * _WARPS
+        with self.value.device:
+            P = dense(P)
+            left, leading = cupy.empty(P.shape, P.dtype), cupy.empty(s.shape, s.dtype)
+            blocks = min(-(-left.size // threads), _MOST_BLOCKS)
+            arguments = (np.int64(P.shape[0]), np.int32(rank), P, s, left, leading)
+            launch(self._kernel("scale", width), blocks, threads, arguments)
+        return left, leading
 
 
 @dataclass(eq=False)
@@ -224,14 +234,13 @@ class CudaDenseGrid(_KernelGrid):
 
     def mul(self, G: list[Array], X: Array) -> Array:
         with self.value.device:
-            return G[0] @ dense(X)
+            return G[0] @ X
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         with self.value.device:
-            out = G[0].T @ dense(P)
-            if base is not None:
-                out += base
-        return out
+            if base is None:
+                return G[0].T @ P
+            return cublas.gemm("T", "N", G[0], P, out=base, beta=1.0)
 
     def _count_columns(self, inside: Array, width: int) -> Array:
         return inside.sum(axis=0, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The paper's operators on CuPy arrays, each in one pass; the signatures of `operators`."""
+"""The paper's operators on CuPy arrays, each in one pass; the signatures of `operators`, which asks here first."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 import cupy  # type: ignore[import-not-found]
 import numpy as np
 
-from .. import operators
 from ..backend import Array
 from .launch import dense, kernel, launch, pointer
 
@@ -24,11 +23,11 @@ def _launch(name: str, out: Array, arguments: tuple[Any, ...]) -> None:
     launch(kernel("elementwise.cu", name, out.dtype.name), blocks, _THREADS, (np.int64(out.size), *arguments, out))
 
 
-def hard_threshold(M: Array, zeta: Array | float) -> Array:
-    """`operators.hard_threshold`."""
+def hard_threshold(M: Array, zeta: Array | float) -> Array | None:
+    """`operators.hard_threshold`, or None for dtypes that there is no kernel for."""
     numbers: Any = zeta if isinstance(zeta, cupy.ndarray) else None
     if not _served(*([M] if numbers is None else [M, numbers])):
-        return operators.hard_threshold(M, zeta)
+        return None
     with M.device:
         if numbers is not None:
             shape = cupy.broadcast_shapes(M.shape, numbers.shape)
@@ -48,11 +47,11 @@ def union_sum(
     step_rows: float,
     step_cols: float,
     X: Array | None = None,
-) -> Array:
-    """`operators.union_sum`."""
+) -> Array | None:
+    """`operators.union_sum`, or None for dtypes and shapes that there is no kernel for."""
     given = [R_inter, C_inter] if X is None else [R_inter, C_inter, X]
     if not _served(*given) or any(x.shape != R_inter.shape for x in (*given, seen_R, seen_C)):
-        return operators.union_sum(R_inter, C_inter, seen_R, seen_C, step_rows, step_cols, X)
+        return None
     with R_inter.device:
         real = R_inter.dtype.type
         out = cupy.empty(R_inter.shape, R_inter.dtype)

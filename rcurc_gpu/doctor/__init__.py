@@ -1,0 +1,1 @@
+"""The command ``rcurc-gpu doctor``: what is there, what is missing, and whether it computes right."""

@@ -1,0 +1,396 @@
+"""Looks at the machine: what is installed, which driver and devices there are.
+
+Nothing here raises. Whatever is broken becomes a line of text in the result, for `findings` to judge.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .._version import __version__
+
+PACKAGES = ("numpy", "scipy", "array-api-compat", "numba")
+LIBRARIES = ("cublas", "cusolver", "cusparse")  # of CUDA, that the solver needs on CuPy, besides NVRTC
+_DRIVER_NAMES = {"Windows": ("nvcuda.dll",), "Linux": ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")}
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+_NVIDIA = "0x10de"  # on the PCI bus
+
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU: its name, compute capability and bytes of memory."""
+
+    name: str
+    capability: Version
+    memory: int
+
+
+@dataclass(frozen=True)
+class Driver:
+    """NVIDIA's driver, asked directly.
+
+    Attributes
+    ----------
+    version : (int, int), optional
+        The newest CUDA that it serves; None if there is no driver, (0, 0) if it does not say.
+    code : int
+        What ``cuInit`` returned; 0 is success.
+    problem : str
+        What went wrong, if something did.
+    devices : tuple of Device
+        Those that ``CUDA_VISIBLE_DEVICES`` lets through.
+    """
+
+    version: Version | None = None
+    code: int = 0
+    problem: str = ""
+    devices: tuple[Device, ...] = ()
+
+
+@dataclass(frozen=True)
+class Smi:
+    """What ``nvidia-smi`` says: the number of the driver, and all GPUs, hidden ones too."""
+
+    driver: str = ""
+    gpus: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Cupy:
+    """An installed CuPy, imported.
+
+    Attributes
+    ----------
+    version : str
+    error : str
+        Why it cannot be imported, in one line; empty if it can.
+    runtime, driver, nvrtc : (int, int), optional
+        Versions of CUDA: of its runtime, of the driver it sees, of the compiler.
+    architectures : tuple of int
+        What the compiler can compile for, 90 for compute capability 9.0.
+    missing : mapping
+        Libraries of CUDA that cannot be loaded, and why, in one line.
+    devices : tuple of Device
+    devices_error : str
+        Why no device can be used, in one line.
+    rocm : bool
+    warnings : tuple of str
+        What it warned about when it was imported.
+    """
+
+    version: str = ""
+    error: str = ""
+    runtime: Version | None = None
+    driver: Version | None = None
+    nvrtc: Version | None = None
+    architectures: tuple[int, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    devices: tuple[Device, ...] = ()
+    devices_error: str = ""
+    rocm: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Machine:
+    """All that was found. `cupy` is None if it is not installed; `cards` are NVIDIA's devices on the PCI bus."""
+
+    python: str = ""
+    system: str = ""
+    cpus: int = 1
+    packages: Mapping[str, str | None] = field(default_factory=dict)
+    numba_error: str = ""
+    wheels: Mapping[str, str] = field(default_factory=dict)
+    cupy: Cupy | None = None
+    driver: Driver = field(default_factory=Driver)
+    smi: Smi | None = None
+    cards: int = 0
+    container: bool = False
+    visible: str | None = None
+
+
+@dataclass(frozen=True)
+class Probes:
+    """The looks that make up an examination; each can be exchanged."""
+
+    packages: Callable[[], Mapping[str, str | None]] = lambda: packages()
+    numba_error: Callable[[], str] = lambda: numba_error()
+    wheels: Callable[[], Mapping[str, str]] = lambda: cupy_wheels()
+    cupy: Callable[[], Cupy | None] = lambda: look_at_cupy()
+    driver: Callable[[], Driver] = lambda: look_at_driver()
+    smi: Callable[[], Smi | None] = lambda: ask_smi()
+    cards: Callable[[], int] = lambda: count_cards()
+    container: Callable[[], bool] = lambda: in_container()
+    visible: Callable[[], str | None] = lambda: os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+def examine(probes: Probes | None = None) -> Machine:
+    """Take all looks."""
+    probes = probes or Probes()
+    looks = ("packages", "numba_error", "wheels", "cupy", "driver", "smi", "cards", "container", "visible")
+    return Machine(
+        python=platform.python_version(),
+        system=f"{platform.system()} {platform.release()} {platform.machine()}",
+        cpus=usable_cpus(),
+        **{name: getattr(probes, name)() for name in looks},
+    )
+
+
+def one_line(error: BaseException | str) -> str:
+    """An error in one line, with its type and without the home folder; of CuPy's long advice, what went wrong first."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    original = re.search(r"Original error:\s*(.*?)\s*={8,}", text, flags=re.DOTALL)
+    text = " ".join((original[1] if original else text).split()).replace(str(Path.home()), "~")
+    return text if len(text) <= 240 else text[:237] + "..."
+
+
+# ---------------------------------------------------------------- Python
+
+
+def usable_cpus() -> int:
+    """CPUs that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def packages() -> dict[str, str | None]:
+    """Versions of what the library uses; None for what is not installed."""
+    return {"rcurc-gpu": __version__, **{name: _version_of(name) for name in PACKAGES}}
+
+
+def _version_of(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except Exception:  # not only PackageNotFoundError: metadata can be damaged
+        return None
+
+
+def numba_error() -> str:
+    """Why an installed Numba cannot be imported (it is particular about NumPy's version); empty if it can."""
+    if _version_of("numba") is None:
+        return ""
+    try:
+        importlib.import_module("numba")
+    except Exception as error:
+        return one_line(error)
+    return ""
+
+
+def cupy_wheels() -> dict[str, str]:
+    """All distributions that provide CuPy, such as ``cupy-cuda12x``; more than one is a conflict."""
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        try:
+            name, version = distribution.metadata["Name"].lower().replace("_", "-"), distribution.version
+        except Exception:  # an entry without metadata: left behind by a broken installation
+            continue
+        if name == "cupy" or re.fullmatch(r"cupy-(cuda|rocm)[\w-]*", name):
+            found[name] = version
+    return dict(sorted(found.items()))
+
+
+# ---------------------------------------------------------------- the driver
+
+
+def look_at_driver(load: Callable[[str], Any] | None = None, system: str | None = None) -> Driver:
+    """Ask the driver's own library, without CuPy."""
+    system = system or platform.system()
+    if load is None:
+        load = ctypes.WinDLL if system == "Windows" else ctypes.CDLL  # type: ignore[attr-defined, unused-ignore]
+    problem = ""
+    for name in _DRIVER_NAMES.get(system, ()):
+        try:
+            library = load(name)
+        except OSError as error:
+            problem = one_line(error)
+            continue
+        try:
+            return _ask_driver(library)
+        except Exception as error:  # a library that is not what its name says
+            return Driver((0, 0), -1, one_line(error))
+    return Driver(None, 0, problem)
+
+
+def _ask_driver(library: Any) -> Driver:
+    number = ctypes.c_int(0)
+    code = int(library.cuDriverGetVersion(ctypes.byref(number)))
+    version = _split(number.value) or (0, 0)
+    if code == 0:
+        code = int(library.cuInit(0))
+    if code != 0:
+        return Driver(version, code, _driver_error(library, code))
+    code = int(library.cuDeviceGetCount(ctypes.byref(number)))
+    if code != 0:
+        return Driver(version, code, _driver_error(library, code))
+    return Driver(version, 0, "", tuple(_driver_device(library, k) for k in range(number.value)))
+
+
+def _driver_device(library: Any, k: int) -> Device:
+    handle, major, minor, memory = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0), ctypes.c_size_t(0)
+    name = ctypes.create_string_buffer(256)
+    library.cuDeviceGet(ctypes.byref(handle), k)
+    library.cuDeviceGetName(name, 256, handle)
+    library.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, handle)
+    library.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, handle)
+    library.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
+    return Device(name.value.decode(errors="replace"), (major.value, minor.value), memory.value)
+
+
+def _driver_error(library: Any, code: int) -> str:
+    text = ctypes.c_char_p()
+    try:
+        library.cuGetErrorName(code, ctypes.byref(text))
+    except Exception:  # older drivers do not have it
+        return f"CUDA error {code}"
+    return text.value.decode(errors="replace") if text.value else f"CUDA error {code}"
+
+
+def ask_smi(run: Callable[..., Any] = subprocess.run, which: Callable[[str], str | None] = shutil.which) -> Smi | None:
+    """Ask ``nvidia-smi``; None if it is not there."""
+    path = which("nvidia-smi")
+    if path is None:
+        return None
+    query = [path, "--query-gpu=driver_version,name", "--format=csv,noheader"]
+    try:
+        done = run(query, capture_output=True, text=True, timeout=20, check=False)
+    except Exception as error:
+        return Smi(problem=one_line(error))
+    if done.returncode != 0:
+        return Smi(problem=one_line(f"{done.stdout} {done.stderr}"))
+    rows = [line.split(",", 1) for line in done.stdout.splitlines() if "," in line]
+    return Smi(rows[0][0].strip() if rows else "", tuple(name.strip() for _, name in rows))
+
+
+def count_cards(devices: Path = Path("/sys/bus/pci/devices")) -> int:
+    """NVIDIA's display and compute devices on the PCI bus, whatever the driver; 0 where that cannot be seen."""
+    count = 0
+    try:
+        for device in devices.iterdir():
+            is_display = (device / "class").read_text().startswith("0x03")
+            count += is_display and (device / "vendor").read_text().strip() == _NVIDIA
+    except OSError:
+        pass
+    return count
+
+
+def in_container(marks: tuple[str, ...] = ("/.dockerenv", "/run/.containerenv")) -> bool:
+    """Whether this is a Docker or Podman container, which has to be given GPUs."""
+    return any(Path(mark).exists() for mark in marks)
+
+
+# ---------------------------------------------------------------- CuPy
+
+
+def crash_of_cupy(run: Callable[..., Any] = subprocess.run) -> str:
+    """How another process ends that only imports CuPy and asks for devices; empty if not by a crash."""
+    if importlib.util.find_spec("cupy") is None:
+        return ""
+    command = [sys.executable, "-c", "import cupy; cupy.cuda.runtime.getDeviceCount()"]
+    try:
+        code = run(command, capture_output=True, timeout=60, check=False).returncode
+    except Exception as error:
+        return one_line(error)
+    # 1 is an exception, which can be looked at here; Windows has crashes at numbers beyond 255.
+    return f"Python crashes when it uses CuPy (exit code {code})" if code < 0 or code > 255 else ""
+
+
+def look_at_cupy(
+    load: Callable[[str], Any] = importlib.import_module, crash: Callable[[], str] = crash_of_cupy
+) -> Cupy | None:
+    """Import CuPy and ask it; None if it is not installed."""
+    if crashed := crash():
+        return Cupy(error=crashed)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            cupy = load("cupy")
+        except ModuleNotFoundError as error:
+            return None if error.name == "cupy" else Cupy(error=one_line(error))
+        except Exception as error:
+            return Cupy(error=one_line(error))
+    said = tuple(dict.fromkeys(_first_words(str(w.message)) for w in caught if "cupy" in str(w.message).lower()))
+    try:
+        return _ask_cupy(cupy, load, said)
+    except Exception as error:  # half an installation: a folder `cupy` without CuPy
+        return Cupy(version=str(getattr(cupy, "__version__", "")), error=one_line(error), warnings=said)
+
+
+def _ask_cupy(cupy: Any, load: Callable[[str], Any], said: tuple[str, ...]) -> Cupy:
+    runtime = cupy.cuda.runtime
+    nvrtc, architectures, missing = _look_at_nvrtc(load)
+    for name in LIBRARIES:
+        try:
+            load(f"cupy_backends.cuda.libs.{name}")
+        except Exception as error:
+            missing[name] = one_line(error)
+    devices, devices_error = _cupy_devices(runtime)
+    return Cupy(
+        version=cupy.__version__,
+        runtime=_attempt(lambda: _split(runtime.runtimeGetVersion())),
+        driver=_attempt(lambda: _split(runtime.driverGetVersion())),
+        nvrtc=nvrtc,
+        architectures=architectures,
+        missing=missing,
+        devices=devices,
+        devices_error=devices_error,
+        rocm=bool(getattr(runtime, "is_hip", False)),
+        warnings=said,
+    )
+
+
+def _look_at_nvrtc(load: Callable[[str], Any]) -> tuple[Version | None, tuple[int, ...], dict[str, str]]:
+    try:
+        nvrtc = load("cupy_backends.cuda.libs.nvrtc")
+        major, minor = nvrtc.getVersion()
+        architectures = tuple(int(a) for a in _attempt(nvrtc.getSupportedArchs) or ())
+        return (int(major), int(minor)), architectures, {}
+    except Exception as error:
+        return None, (), {"nvrtc": one_line(error)}
+
+
+def _cupy_devices(runtime: Any) -> tuple[tuple[Device, ...], str]:
+    try:
+        found = []
+        for k in range(runtime.getDeviceCount()):
+            about = runtime.getDeviceProperties(k)
+            name = about["name"].decode(errors="replace") if isinstance(about["name"], bytes) else str(about["name"])
+            found.append(Device(name, (int(about["major"]), int(about["minor"])), int(about["totalGlobalMem"])))
+        return tuple(found), ""
+    except Exception as error:
+        return (), one_line(error)
+
+
+def _attempt(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except Exception:
+        return None
+
+
+def _split(number: int) -> Version | None:
+    """13020 is version 13.2; 0 is none."""
+    return (number // 1000, number % 1000 // 10) if number else None
+
+
+def _first_words(text: str) -> str:
+    """The first sentence of a warning: CuPy's are framed in lines of dashes."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" -=")]
+    return one_line(lines[0]) if lines else one_line(text)
