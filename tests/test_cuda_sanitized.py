@@ -39,7 +39,8 @@ for rank in (5, 16):
     arrays = map(cupy.asarray, (rng.standard_normal((1200, rank)), np.ones(1200), np.eye(rank)))
     basis, usable, white = arrays
     for begin in ("zero", "given", "part", "subsets"):
-        look = Look(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, cupy.asarray(np.zeros((6, rank))) if begin == "given" else None, max_steps=3)
+        start = cupy.asarray(np.zeros((6, rank))) if begin == "given" else None
+        look = Look(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, start, max_steps=3)
         a, table = cuda.regress(block, np.arange(6), basis, usable, white, names, look)
         assert np.isfinite(a.get()).all() and np.isfinite(table.get()).all()
 print("finished")
