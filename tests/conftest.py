@@ -121,6 +121,7 @@ _CUPY_FILES = (
     "test_cupy.py",
     "test_cuda_kernels.py",
     "test_cuda_sanitized.py",
+    "test_cuda_stream.py",
     "test_compile_gate.py",
     "test_doctor_cupy.py",
 )
@@ -130,4 +131,4 @@ def _uses_device(item: pytest.Item) -> bool:
     if DEVICE == "emulator" and item.get_closest_marker("gpu"):
         return False
     fixtures = {"xp", "elsewhere"} & set(getattr(item, "fixturenames", ()))
-    return bool(fixtures) or item.path.name in _CUPY_FILES or "hostgpu" in item.path.parts
+    return bool(fixtures) or item.path.name.startswith(_CUPY_FILES) or "hostgpu" in item.path.parts

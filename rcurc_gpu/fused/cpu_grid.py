@@ -68,12 +68,12 @@ class CompiledGrid(Grid):
         square, count = sums.sum(axis=0).astype(left.dtype)
         return [G], [outliers], Z, square, count
 
-    def mul(self, G: list[Array], X: Array) -> Array:
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
         XT = np.ascontiguousarray(X.T)
         Z = np.empty((self.shape[0], XT.shape[0]), dtype=X.dtype)
         edges = self.edges
         run(lambda p: cpu_kernels.mul(self.indptr, self.index, edges[p], edges[p + 1], G[0], XT, Z), len(edges) - 1)
-        return Z
+        return Z if base is None else base + Z
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         P = np.ascontiguousarray(P)
