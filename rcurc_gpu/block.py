@@ -158,7 +158,16 @@ class ChunkPlan:
 
     def restore(self) -> np.ndarray:
         """Where each planned unit, in ascending order, stands in the concatenated chunks."""
+        if bool(np.all(np.diff(self.order) > 0)):
+            return np.arange(len(self.order))
         return np.argsort(self.order, kind="stable")
+
+
+def others(chosen: np.ndarray, total: int) -> np.ndarray:
+    """The numbers below `total` that are not `chosen`, ascending."""
+    left = np.ones(total, dtype=bool)
+    left[chosen] = False
+    return np.flatnonzero(left)
 
 
 def pieces(counts: np.ndarray, size: int) -> np.ndarray:
@@ -166,7 +175,8 @@ def pieces(counts: np.ndarray, size: int) -> np.ndarray:
     total = np.cumsum(counts)
     n = max(int(total[-1]) // max(size, 1), 1) if len(total) else 1
     cuts = np.searchsorted(total, np.arange(1, n) * (total[-1] / n)) + 1 if n > 1 else []
-    return np.unique(np.concatenate([[0], cuts, [len(counts)]]).astype(np.int64))
+    edges = np.concatenate([[0], cuts, [len(counts)]]).astype(np.int64)
+    return edges[np.diff(edges, prepend=-1) > 0]
 
 
 def load_chunk(block: Block, units: np.ndarray) -> Chunk:

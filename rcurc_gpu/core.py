@@ -18,7 +18,6 @@ from .backend import Array, array_namespace, asarray_on, bring, device_of, gathe
 from .block import Block
 from .fused import Kernels
 from .grid import Grid, residuals
-from .look import is_held_out
 from .operators import random_start, sketch_width, subspace_svd
 from .samples import CrossSamples
 
@@ -170,7 +169,7 @@ def prepare(
     xp = array_namespace(block.value)
     unit = block.unit_of_entry()
     rows, cols = asarray_on(samples.rows, block.value), asarray_on(samples.cols, block.value)
-    held = is_held_out(gather(rows, unit), gather(cols, block.index), seed, holdout)
+    held = kernels.held_out(block, rows, cols, seed, holdout)
     fit_places, held_places = xp.nonzero(~held)[0], xp.nonzero(held)[0]
     count = int(fit_places.shape[0])
     if count == 0:

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import files
 from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, is_array, take_rows, to_numpy
+from .block import others
 from .ingest import check_same_place
 
 
@@ -215,10 +216,9 @@ class CURMatrix(LowRankMatrix):
 def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
     """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
     xp = array_namespace(core)
-    others = np.setdiff1d(np.arange(total), chosen, assume_unique=True)
     place = np.empty(total, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
-    place[others] = len(chosen) + np.arange(len(others))
+    place[others(chosen, total)] = np.arange(len(chosen), total)
     return xp.take(xp.concat([core, rest]), asarray_on(place, core), axis=0)
 
 

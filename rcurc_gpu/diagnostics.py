@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .block import others
+
 OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED = 0, 1, 2, 3
 STATUS_WORDS = {
     OK: "determined",
@@ -59,12 +61,12 @@ DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", 
 
 def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
     """Diagnostics of `core` at the numbers `chosen` and of `rest` at the others, ascending."""
-    others = np.setdiff1d(np.arange(total), chosen, assume_unique=True)
+    rest_of_them = others(chosen, total)
 
     def join(name: str) -> np.ndarray:
         out = np.empty(total, dtype=getattr(core, name).dtype)
         out[chosen] = getattr(core, name)
-        out[others] = getattr(rest, name)
+        out[rest_of_them] = getattr(rest, name)
         return out
 
     return UnitDiagnostics(*(join(name) for name in DIAGNOSTIC_NAMES))

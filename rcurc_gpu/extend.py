@@ -147,8 +147,11 @@ def extend(
     typical = _typical_share(first.diagnostics) if typical_share is None else typical_share
     extension = _mark(first, typical, task)
     looks = [again(look, 0.8)] + [again(look, 0.7, "part", k) for k in range(_RESTARTS)]
+    doubtful = _doubtful(extension.diagnostics, typical, task)
     for look in looks:
-        extension = _look_again(task, units, extension, typical, look, _doubtful(extension.diagnostics, typical, task))
+        better = _look_again(task, units, extension, typical, look, doubtful)
+        if better is not extension:
+            extension, doubtful = better, _doubtful(better.diagnostics, typical, task)
     n_subsets = _subsets_needed(typical, task.basis.shape[1])
     if n_subsets:
         failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
@@ -269,6 +272,8 @@ def _merge(old: Extension, new: Extension, units: np.ndarray) -> Extension:
     """Take the new look at `units` where it found more inliers."""
     xp = array_namespace(old.coefficients)
     better = new.diagnostics.n_inliers > old.diagnostics.n_inliers[units]
+    if not better.any():
+        return old
     source = np.arange(len(old.diagnostics.status))
     source[units[better]] = len(source) + np.flatnonzero(better)
 

@@ -79,6 +79,11 @@ def is_held_out(i: Array, j: Array, seed: int, share: float) -> Array:
     return uniform_at(i, j, seed, HOLDOUT_STREAM) < share
 
 
+def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, share: float) -> Array:
+    """`is_held_out` of all entries of a block whose units are rows (n_obs,)."""
+    return is_held_out(gather(unit_names, block.unit_of_entry()), gather(index_names, block.index), seed, share)
+
+
 def regress(
     block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, names: Names, look: Look
 ) -> tuple[Array, Array]:

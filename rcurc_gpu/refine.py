@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, bring
-from .block import Block
+from .block import Block, others
 from .cur import join_units
 from .diagnostics import OK, UnitDiagnostics
 from .extend import Extension, Task, extend
@@ -58,7 +58,7 @@ def sweep(
     rows, cols = samples.rows, samples.cols
     n1, n2 = samples.shape
     all_rows, all_cols = np.arange(n1), np.arange(n2)
-    other_rows, other_cols = np.setdiff1d(all_rows, rows), np.setdiff1d(all_cols, cols)
+    other_rows, other_cols = others(rows, n1), others(cols, n2)
     r_by_row, c_by_col = flipped
     fixed = replace(schedule, zeta0=schedule.floor)
 

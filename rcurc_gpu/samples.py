@@ -285,12 +285,10 @@ class CrossSamples:
     def intersection(self) -> Intersection:
         """The observations inside I x J, each once."""
         by_c = self.c_block.take_units(self.rows)
-        by_r = self.r_block.take_units(self.cols)
+        by_r = self.r_block.take_units(self.cols).transpose()  # by rows, too: two sorted lists are merged in linear time
         xp = array_namespace(by_c.value)
         width = len(self.cols)
-        key_c = by_c.unit_of_entry() * width + xp.astype(by_c.index, xp.int64)
-        key_r = xp.astype(by_r.index, xp.int64) * width + by_r.unit_of_entry()
-        key = xp.concat([key_r, key_c])
+        key = xp.concat([block.unit_of_entry() * width + xp.astype(block.index, xp.int64) for block in (by_r, by_c)])
         order = xp.argsort(key, stable=True)
         key = gather(key, order)
         from_r = order < by_r.n_obs

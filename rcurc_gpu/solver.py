@@ -25,6 +25,7 @@ from .backend import (
     quantile_abs,
     same_place,
 )
+from .block import others
 from .core import Core, CoreData, CoreOptions, IterationState, prepare, solve_core
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
@@ -318,7 +319,7 @@ class _Solve:
     def _others(self) -> tuple[np.ndarray, np.ndarray]:
         """Columns outside of J and rows outside of I."""
         n1, n2 = self.samples.shape
-        return np.setdiff1d(np.arange(n2), self.samples.cols), np.setdiff1d(np.arange(n1), self.samples.rows)
+        return others(self.samples.cols, n2), others(self.samples.rows, n1)
 
     def _extend(self, checked: CheckedCore) -> tuple[Extension, Extension]:
         extensions = []

@@ -117,7 +117,7 @@ def test_memory_that_is_really_short_is_enough():
         done = list(through(block, [np.arange(3000)], np.arange(3000), cupy.zeros(1), sums))
     finally:
         hostgpu.set_memory_limit(8 << 30)
-    assert len(done) > 4
+    assert len(done) >= 4
     np.testing.assert_allclose(np.concatenate([a for _, (a, _) in done]), expected_sums(block, range(3000)))
 
 

@@ -14,7 +14,7 @@ from ..backend import Array, array_namespace
 from ..block import Block, ChunkPlan, pieces
 from ..follow import advance
 from ..grid import Grid, make_grid
-from ..look import regress
+from ..look import held_out, regress
 
 __all__ = ["XP", "Kernels", "choose"]
 
@@ -37,6 +37,8 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
+    held_out : callable
+        `look.held_out`, or what takes its place.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Kernels:
     make_grid: Callable[..., Grid]
     plan: Callable[[Block, np.ndarray, int, int], ChunkPlan]
     most_rank: int | None = None
+    held_out: Callable[..., Array] = held_out
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -94,4 +97,4 @@ def _numba(required: bool) -> Kernels:
             ) from error
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
-    return Kernels("numba", cpu.regress, cpu.advance, cpu_grid.CompiledGrid.of, _contiguous_plan)
+    return Kernels("numba", cpu.regress, cpu.advance, cpu_grid.CompiledGrid.of, _contiguous_plan, held_out=cpu.held_out)

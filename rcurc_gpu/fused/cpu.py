@@ -88,6 +88,15 @@ def advance(
     return a, sums.sum(axis=0).astype(bases.dtype)
 
 
+def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, share: float) -> Array:
+    """`look.held_out`."""
+    key = np.uint64(stream_key(seed, HOLDOUT_STREAM))
+    out = np.empty(block.n_obs, dtype=np.bool_)
+    there = map(_fixed, (block.indptr, block.index, unit_names, index_names))
+    cpu_kernels.held_out(*there, key, float(share), out)
+    return out
+
+
 def _fixed(x: np.ndarray) -> np.ndarray:
     """`x` contiguous and read-only: Numba compiles once more for arrays that differ in either."""
     x = np.ascontiguousarray(x).view()

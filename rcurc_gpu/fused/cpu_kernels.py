@@ -532,9 +532,8 @@ def residual_sizes(i, j, y, left, Q, out):
 
 
 @njit(nogil=True, cache=True)
-def held_out(i, j, key, share):
-    """`look.is_held_out`"""
-    out = np.empty(i.shape[0], np.bool_)
-    for t in range(i.shape[0]):
-        out[t] = _uniform(i[t], j[t], key) < share
-    return out
+def held_out(indptr, index, unit_names, index_names, key, share, out):
+    """`look.held_out`"""
+    for unit in range(indptr.shape[0] - 1):
+        for t in range(indptr[unit], indptr[unit + 1]):
+            out[t] = _uniform(unit_names[unit], index_names[index[t]], key) < share
