@@ -117,14 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _uses_device(item)]
 
 
-_CUPY_FILES = (
-    "test_cupy.py",
-    "test_cuda_kernels.py",
-    "test_cuda_sanitized.py",
-    "test_cuda_stream.py",
-    "test_compile_gate.py",
-    "test_doctor_cupy.py",
-)
+_CUPY_FILES = ("test_cupy", "test_cuda", "test_compile_gate", "test_doctor_cupy")
 
 
 def _uses_device(item: pytest.Item) -> bool:
