@@ -15,6 +15,7 @@ from .backend import (
     bring,
     default_chunk_bytes,
     device_of,
+    profiled,
     same_place,
     take_rows,
     to_numpy,
@@ -201,7 +202,8 @@ def _look(task: Task, units: np.ndarray, look: Look, report: Callable[[int], Non
             start = bring(take_rows(look.start, asarray_on(chosen, look.start)), task.basis)
         names = task.names if unit_names is None else replace(task.names, unit=unit_names)
         here = replace(look, start=start)
-        return task.kernels.regress(block, local, task.basis, task.usable, task.whitener, names, here)
+        with profiled(f"look at {len(local)} units", task.basis):
+            return task.kernels.regress(block, local, task.basis, task.usable, task.whitener, names, here)
 
     coefficients, numbers = [], []
     for chosen, (a, table) in through(task.block, list(plan), task.unit_names, task.basis, work):
