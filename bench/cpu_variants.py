@@ -1,0 +1,163 @@
+"""Ways to compute `look.regress` on a CPU, for `bench.cpu_tools`; imports happen when a variant is made, as they are timed.
+
+What a variant writes, such as compiled code, goes to the directory that NUMBA_CACHE_DIR names.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import inspect
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rcurc_gpu.block import pieces
+from rcurc_gpu.fused import XP, Kernels, choose
+from rcurc_gpu.hashing import stream_key
+from rcurc_gpu.look import HOLDOUT_STREAM, N_NUMBERS
+
+_HERE = Path(__file__).parent
+_FLAGS = ("-O3", "-march=native", "-fopenmp", "-ffast-math", "-shared", "-fPIC")
+
+
+def numpy_code() -> Kernels:
+    """Plain NumPy."""
+    return XP
+
+
+def library() -> Kernels:
+    """The library's kernel: Numba, a rank known at run time, threads of our own."""
+    return choose("fused", np.empty(0))
+
+
+def constant_rank() -> Kernels:
+    """The library's kernel with the rank written into its source."""
+
+    def regress(block, units, basis, *rest):
+        kernel, args, out, edges = _module(basis.shape[1]).regress, *_arguments(block, units, basis, *rest)
+
+        def work(k: int) -> None:
+            part = slice(edges[k], edges[k + 1])
+            kernel(*args[:3], args[3][part], *args[4:], *(x[part] for x in out))
+
+        from rcurc_gpu.fused.threads import run
+
+        run(work, len(edges) - 1)
+        return out
+
+    return _replaced(regress)
+
+
+def prange() -> Kernels:
+    """The library's kernel for a piece, called in a parallel loop of Numba's."""
+
+    def regress(*task):
+        from bench import prange_kernel
+
+        args, out, edges = _arguments(*task)
+        prange_kernel.regress(*args, *out, edges)
+        return out
+
+    return _replaced(regress)
+
+
+def c_code() -> Kernels:
+    """regress.c, the rank a constant, OpenMP."""
+    return _replaced(_c_regress)
+
+
+def has_compiler() -> bool:
+    """Whether there is a C compiler."""
+    return shutil.which("gcc") is not None
+
+
+VARIANTS: dict[str, Callable[[], Kernels]] = {
+    "NumPy": numpy_code,
+    "Numba, as in the library": library,
+    "Numba, rank a constant": constant_rank,
+    "Numba, prange": prange,
+    "C, rank a constant, OpenMP": c_code,
+}
+
+
+def _replaced(regress: Callable[..., Any]) -> Kernels:
+    known = library()
+    return Kernels("bench", regress, known.advance, known.make_grid, known.plan)
+
+
+def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Arguments of `cpu_kernels.regress` from those of `look.regress`, arrays for what it finds, and edges of pieces."""
+    assert look.begin == "zero"
+    s = look.schedule
+    keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
+    arrays = tuple(np.ascontiguousarray(x) for x in (basis, usable, white, names.unit, names.index))
+    start = np.empty((1, basis.shape[1]))
+    there = (block.indptr, block.index, block.value, units, *arrays, names.transposed, keys, float(names.share))
+    how = (0, 0, start, float(s.zeta0), float(s.floor), float(s.gamma), look.max_steps, float(look.telling))
+    out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))
+    return there + how, out, pieces(block.counts[units], 1 << 16)
+
+
+def _directory() -> Path:
+    return Path(os.environ["NUMBA_CACHE_DIR"])
+
+
+@cache
+def _module(rank: int) -> Any:
+    """A module with the source of the library's kernel and a constant for the rank."""
+    from rcurc_gpu.fused import cpu_kernels
+
+    source = inspect.getsource(cpu_kernels.regress.py_func)
+    line = "    R = basis.shape[1]\n"
+    assert line in source
+    path = _directory() / f"regress_rank_{rank}.py"
+    head = "from rcurc_gpu.fused import cpu_kernels\n\nglobals().update(vars(cpu_kernels))\n\n"
+    text = head + source.replace(line, f"    R = {rank}\n")
+    if not path.exists() or path.read_text() != text:
+        path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@cache
+def _c_library(rank: int) -> Any:
+    path = _directory() / f"regress_rank_{rank}.so"
+    if not path.exists():
+        subprocess.run(["gcc", *_FLAGS, f"-DRANK={rank}", "-o", path, _HERE / "regress.c", "-lm"], check=True)
+    return ctypes.CDLL(str(path))
+
+
+def _c_regress(block, units, basis, usable, white, names, look):
+    assert look.begin == "zero"
+    a, table = np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS))
+    s, key = look.schedule, ctypes.c_uint64(stream_key(names.seed, HOLDOUT_STREAM))
+
+    def there(x: np.ndarray) -> Any:
+        assert x.flags.c_contiguous
+        return ctypes.c_void_p(x.ctypes.data)
+
+    arrays = [np.ascontiguousarray(x) for x in (units, basis, usable, white, names.unit, names.index)]
+    _c_library(basis.shape[1]).regress(
+        *map(there, (block.indptr, block.index, block.value, arrays[0])),
+        ctypes.c_int64(len(units)),
+        *map(there, arrays[1:]),
+        ctypes.c_int(names.transposed),
+        key,
+        *map(ctypes.c_double, (names.share, s.zeta0, s.floor, s.gamma)),
+        ctypes.c_int(look.max_steps),
+        ctypes.c_double(look.telling),
+        there(a),
+        there(table),
+    )
+    return a, table
