@@ -28,6 +28,7 @@ __all__ = [
     "namespace_for_device",
     "place_for",
     "profiled",
+    "qr",
     "quantile_abs",
     "same_place",
     "scatter",
@@ -208,6 +209,22 @@ def scatter(place: Array, value: Array, shape: tuple[int, int]) -> Array:
     found = xp.where(found < place.shape[0], found, xp.zeros_like(found))
     hit = gather(place, found) == everything
     return xp.reshape(xp.where(hit, gather(value, found), xp.zeros_like(value[:1])), shape)
+
+
+def qr(x: Array) -> tuple[Array, Array]:
+    """Q (m, k) with orthonormal columns and R (k, k), ``x = Q @ R``, for a tall matrix."""
+    if is_numpy_array(x) and x.shape[0] >= x.shape[1]:
+        # a third of the time of numpy.linalg.qr, most of which is not spent in LAPACK for matrices of a few columns
+        from scipy.linalg import lapack
+
+        single = x.dtype == np.float32
+        geqrf, orgqr = (lapack.sgeqrf, lapack.sorgqr) if single else (lapack.dgeqrf, lapack.dorgqr)
+        a, tau, _, _ = geqrf(np.array(x, order="F"), overwrite_a=1)
+        R = np.triu(a[: x.shape[1]])
+        Q, _, _ = orgqr(a, tau, overwrite_a=1)
+        return Q, R
+    found = array_namespace(x).linalg.qr(x)
+    return found[0], found[1]
 
 
 def quantile_abs(x: Array, q: float = 0.5) -> Array:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, bring, device_of, gather, quantile_abs, to_numpy
+from .backend import Array, array_namespace, asarray_on, bring, device_of, gather, qr, quantile_abs, to_numpy
 from .block import Block
 from .fused import Kernels
 from .grid import Grid, residuals
@@ -184,7 +184,7 @@ def prepare(
     telling = xp.nonzero(~held & (block.value != 0))[0]
     telling = telling if telling.shape[0] else fit_places
     if telling.shape[0] > _SAMPLE:
-        drawn = np.sort(rng.choice(telling.shape[0], _SAMPLE, replace=False))
+        drawn = np.sort(rng.integers(telling.shape[0], size=_SAMPLE))  # a few come twice, which does no harm
         telling = gather(telling, asarray_on(drawn, block.value))
 
     def places(at: Array) -> tuple[Array, Array, Array]:
@@ -228,7 +228,7 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
     xp = array_namespace(like)
     m, n = grid.shape
     width = sketch_width(rank, (m, n))
-    Q = xp.linalg.qr(random_start(n, width, like, seed)).Q
+    Q = qr(random_start(n, width, like, seed))[0]
     left = xp.zeros((m, width), dtype=like.dtype, device=device_of(like))
     s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))
     numbers = None

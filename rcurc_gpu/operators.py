@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from array_api_compat import is_cupy_array
 
-from .backend import Array, array_namespace, asarray_on
+from .backend import Array, array_namespace, asarray_on, qr
 from .errors import check_count
 
 
@@ -130,9 +130,9 @@ def subspace_svd(
     xp = array_namespace(start)
     Q, before = start, None
     for _ in range(steps):
-        P = xp.linalg.qr(mul(Q) if product is None else product).Q
+        P = qr(mul(Q) if product is None else product)[0]
         product = None
-        Q, T = xp.linalg.qr(rmul(P))
+        Q, T = qr(rmul(P))
         if tol > 0:
             # rotate to singular vectors, so that the leading ones can be compared
             u, s, vt = xp.linalg.svd(T.T, full_matrices=False)

@@ -160,6 +160,15 @@ def test_the_grid_is_that_of_the_plain_code(dtype, density, width):
         np.testing.assert_array_equal(by_row, plain_by_row)
         np.testing.assert_array_equal(by_col, plain_by_col)
         np.testing.assert_allclose(grid.mul(kept, Q), plain.mul(plain_kept, Q), rtol=0, atol=TOLERANCE[dtype] * 30)
+    other = np.linalg.qr(Q + 0.01 * rng.standard_normal(Q.shape))[0].astype(dtype)
+    P = np.linalg.qr(rng.standard_normal((m, width)))[0].astype(dtype)
+    s = np.arange(width, 0, -1).astype(dtype)
+    found, expected = grid.scale(P, s, width - 1), plain.scale(P, s, width - 1)
+    for part, other_part in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(part, other_part)
+    found = grid.change(left, other, *found[:1], Q, found[1])
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found, plain.change(left, other, expected[0], Q, expected[1]), rtol=TOLERANCE[dtype] * 10)
     sample = rng.integers(0, m, 501), rng.integers(0, n, 501), rng.standard_normal(501).astype(dtype)
     for floor in (0.0, 2.5):
         found = grid.floor_threshold(left, Q, sample, 0.1, floor)

@@ -97,18 +97,52 @@ def rmul_full(indptr, index, first, last, G, P, out):
 
 
 @njit(**OPTIONS)
-def inlying(indptr, index, value, left, Q, zeta, kept, by_row, by_col):
-    """`Grid.inlying`, for any number of columns."""
-    for i in range(indptr.shape[0] - 1):
-        for t in range(indptr[i], indptr[i + 1]):
-            x = 0.0
-            for q in range(left.shape[1]):
-                x += left[i, q] * Q[index[t], q]
-            e = value[t] - x
-            inside = abs(e) < zeta
-            kept[t] = e if inside else 0.0
-            by_row[i] += inside
-            by_col[index[t]] += inside
+def inlying(indptr, index, value, first, last, left, QT, zeta, kept, by_row, by_col):
+    """`Grid.inlying` for rows `first` to `last`; `by_col` is added to."""
+    K, n = QT.shape
+    D = np.empty((K, n), value.dtype)
+    e = np.empty(n, value.dtype)
+    for i in range(first, last):
+        low = indptr[i]
+        m = indptr[i + 1] - low
+        where, k = index[low : low + m], kept[low : low + m]
+        _gather(where, QT, D, m, K)
+        residual(D, value[low : low + m], left[i], e, m, K)
+        count = 0
+        for t in range(m):
+            inside = abs(e[t]) < zeta
+            k[t] = e[t] if inside else e[t] * 0
+            count += inside
+            by_col[np.uint32(where[t])] += inside
+        by_row[i] = count
+
+
+@njit(**OPTIONS)
+def change(left, QT, old_left, old_QT, old_s):
+    """`Grid.change`"""
+    m, K = left.shape
+    turn = np.empty((K, K))
+    for p in range(K):
+        products(QT, old_QT[p], turn[p], QT.shape[1], K)
+    inside = 0.0
+    size = 0.0
+    for i in range(m):
+        for q in range(K):
+            x = np.float64(left[i, q])
+            size += x * x
+            for p in range(K):
+                x -= old_left[i, p] * turn[p, q]
+            inside += x * x
+    outside = 0.0
+    rest = np.empty(QT.shape[1], QT.dtype)
+    for p in range(K):
+        if old_s[p] != 0:
+            residual(QT, old_QT[p], turn[p], rest, QT.shape[1], K)
+            total = 0.0
+            for j in range(QT.shape[1]):
+                total += rest[j] * rest[j]
+            outside += total * old_s[p] * old_s[p]
+    return np.sqrt(inside + outside) / np.sqrt(size)
 
 
 @njit(**OPTIONS)

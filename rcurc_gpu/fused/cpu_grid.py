@@ -87,11 +87,27 @@ class CompiledGrid(Grid):
         return total if base is None else base + total
 
     def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
-        kept = np.empty_like(self.value)
-        by_row, by_col = (np.zeros(size, dtype=np.int64) for size in self.shape)
-        args = (self.indptr, self.index, self.value, np.ascontiguousarray(left), np.ascontiguousarray(Q), float(zeta))
-        cpu_core_kernels.inlying(*args, kept, by_row, by_col)
-        return [kept], by_row, by_col
+        kept, edges = np.empty_like(self.value), self.edges
+        by_row = np.zeros(self.shape[0], dtype=np.int64)
+        by_col = np.zeros((len(edges) - 1, self.shape[1]), dtype=np.int64)
+        there = (self.indptr, self.index, self.value)
+        left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
+
+        def work(p: int) -> None:
+            rows = (edges[p], edges[p + 1])
+            cpu_core_kernels.inlying(*there, *rows, left, QT, left.dtype.type(zeta), kept, by_row, by_col[p])
+
+        run(work, len(by_col))
+        return [kept], by_row, by_col.sum(axis=0)
+
+    def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
+        QT, old_QT = np.ascontiguousarray(Q.T), np.ascontiguousarray(old_Q.T)
+        found = cpu_core_kernels.change(np.ascontiguousarray(left), QT, np.ascontiguousarray(old_left), old_QT, old_s)
+        return np.asarray(found, dtype=left.dtype)
+
+    def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
+        s = np.concatenate([s[:rank], np.zeros_like(s[rank:])])
+        return P * s, s
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         if floor == 0:
