@@ -97,7 +97,8 @@ def draw(runs: list[Run], path: Path) -> None:
     per_observation = extension[-1] / n[-1]
     ax.loglog(n, per_observation * n, "--", color="#888888", label=f"linear: {per_observation * 1e9:.0f} ns per observation")
     ax.loglog(n, extension, "o", color=plot.BLUE, label=f"extension (slope {slope(large(runs)):.2f} from $10^6$ on)")
-    ax.loglog(n, [run.rest for run in runs], "s", color=plot.VERMILLION, label="the rest: mostly the core, of the same size")
+    rest = [run.rest for run in runs]
+    ax.loglog(n, rest, "s", color=plot.VERMILLION, label="the rest: the core (of one size), joining")
     ax.set_xlabel("observations")
     ax.set_ylabel("CPU time (s)")
     ax.set_title(f"rank {RANK}, {CHOSEN:,} rows and columns, {RATE:.0%} of them observed", fontsize=10)

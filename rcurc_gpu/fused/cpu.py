@@ -92,7 +92,7 @@ def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, sha
     """`look.held_out`."""
     key = np.uint64(stream_key(seed, HOLDOUT_STREAM))
     out = np.empty(block.n_obs, dtype=np.bool_)
-    there = map(_fixed, (block.indptr, block.index, unit_names, index_names))
+    there = (_fixed(block.indptr), _fixed(block.index), _fixed(unit_names), _fixed(index_names))
     cpu_kernels.held_out(*there, key, float(share), out)
     return out
 
