@@ -23,7 +23,7 @@ import numpy as np
 
 import rcurc_gpu as rg
 from bench.speed import fresh, timed
-from rcurc_gpu import solver
+from rcurc_gpu import solve
 
 RANK, CHOSEN, RATE = 5, 200, 0.25
 COUNTS = (1e5, 3e5, 1e6, 3e6, 1e7)
@@ -47,18 +47,18 @@ class Run:
 def extension_timed() -> Iterator[list[float]]:
     """Collects the seconds of CPU of every extension that the solver asks for."""
     seconds: list[float] = []
-    extend = solver.extend
+    extend = solve.extend
 
     def watched(*args: Any, **options: Any) -> Any:
         _, cpu, found = timed(lambda: extend(*args, **options))
         seconds.append(cpu)
         return found
 
-    solver.extend = watched
+    solve.extend = watched
     try:
         yield seconds
     finally:
-        solver.extend = extend
+        solve.extend = extend
 
 
 def measure(n_obs: float, repeats: int) -> Run:

@@ -258,6 +258,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                 } else if (phase == FIT_SUBSET) {
                     agree = team.sum(agree);
                     subset++;
+                    team.sync();  // all have read a
                     if (team.warp == 0 && lane < RANK) {
                         best[lane] = agree > most ? a[lane] : best[lane];
                         if (subset == number) {

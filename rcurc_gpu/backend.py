@@ -27,6 +27,7 @@ __all__ = [
     "is_array",
     "namespace_for_device",
     "place_for",
+    "profiled",
     "quantile_abs",
     "same_place",
     "scatter",
@@ -139,6 +140,16 @@ def place_for(device: str, like: Array) -> Array:
 def device_scope(like: Array) -> AbstractContextManager[Any]:
     """A context in which CuPy's new arrays and kernels go to the device of `like`; nothing for others."""
     return like.device if is_cupy_array(like) else nullcontext()
+
+
+def profiled(name: str, like: Array) -> AbstractContextManager[Any]:
+    """A range that NVIDIA's profilers show, on CuPy; nothing for others."""
+    if not is_cupy_array(like):
+        return nullcontext()
+    import cupy
+    from cupyx.profiler import time_range  # type: ignore[import-not-found]
+
+    return time_range(f"rcurc: {name}") if cupy.cuda.nvtx.available else nullcontext()
 
 
 def free_memory(like: Array) -> None:

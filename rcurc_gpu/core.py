@@ -243,7 +243,7 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
             Q,
             rank,
             # The first matrices are far from low rank and from each other; later one step keeps up with the iteration.
-            steps=200 if options.svd_tol > 0 else (3 if k < 5 else 1),
+            steps=200 if options.svd_tol > 0 else (3 if k < 4 else 1),
             tol=options.svd_tol,
             product=Z,
         )
@@ -259,7 +259,7 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
 
 
 def _mul(grid: Grid, left: Array, Q: Array, G: list[Array], X: Array) -> Array:
-    return left @ (Q.T @ X) + grid.mul(G, X)
+    return grid.mul(G, X, left @ (Q.T @ X))
 
 
 def _rmul(grid: Grid, left: Array, Q: Array, G: list[Array], P: Array) -> Array:

@@ -15,6 +15,7 @@ from .backend import (
     bring,
     default_chunk_bytes,
     device_of,
+    profiled,
     same_place,
     take_rows,
     to_numpy,
@@ -194,14 +195,16 @@ def _look(task: Task, units: np.ndarray, look: Look, report: Callable[[int], Non
     if len(units) == 0:
         return Extension(bring(task.basis[:0, :], task.block.value), diagnose(np.zeros((0, N_NUMBERS)), r), 0, 0)
     plan = task.plan(units)
+    white, names_here = task.whitener, task.names  # made now, and not on the stream of the first chunk
 
     def work(block: Block, local: np.ndarray, chosen: np.ndarray, unit_names: Array | None) -> tuple[Array, Array]:
         start = None
         if look.start is not None:
             start = bring(take_rows(look.start, asarray_on(chosen, look.start)), task.basis)
-        names = task.names if unit_names is None else replace(task.names, unit=unit_names)
+        names = names_here if unit_names is None else replace(names_here, unit=unit_names)
         here = replace(look, start=start)
-        return task.kernels.regress(block, local, task.basis, task.usable, task.whitener, names, here)
+        with profiled(f"look at {len(local)} units", task.basis):
+            return task.kernels.regress(block, local, task.basis, task.usable, white, names, here)
 
     coefficients, numbers = [], []
     for chosen, (a, table) in through(task.block, list(plan), task.unit_names, task.basis, work):

@@ -73,8 +73,8 @@ class Grid(ABC):
         """
 
     @abstractmethod
-    def mul(self, G: list[Array], X: Array) -> Array:
-        """G @ X"""
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
+        """base + G @ X; may overwrite `base`."""
 
     @abstractmethod
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
@@ -223,8 +223,9 @@ class DenseGrid(PanelGrid):
         E *= self.fit[k]
         return E
 
-    def mul(self, G: list[Array], X: Array) -> Array:
-        return array_namespace(X).concat([panel @ X for panel in G])
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
+        out = array_namespace(X).concat([panel @ X for panel in G])
+        return out if base is None else base + out
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         parts = [panel.T @ P[start:stop, :] for panel, (start, stop) in zip(G, pairwise(self.edges), strict=True)]
@@ -282,10 +283,11 @@ class PaddedGrid(PanelGrid):
         rows, D = take_rows(left, self.units[k]), take_rows(Q, self.index[k])
         return (self.value[k] - fitted(D, rows)) * self.fit[k]
 
-    def mul(self, G: list[Array], X: Array) -> Array:
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
         xp = array_namespace(X)
         parts = [_row_sums(panel, take_rows(X, index)) for panel, index in zip(G, self.index, strict=True)]
-        return xp.take(xp.concat(parts), self.row_order, axis=0)
+        out = xp.take(xp.concat(parts), self.row_order, axis=0)
+        return out if base is None else base + out
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         xp = array_namespace(P)

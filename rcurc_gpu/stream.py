@@ -77,6 +77,8 @@ class _Slot:
 
     def __init__(self, cupy: Any) -> None:
         self.cupy, self.stream = cupy, cupy.cuda.Stream(non_blocking=True)
+        # what the work reads beside the chunk was made on the caller's stream
+        self.stream.wait_event(cupy.cuda.get_current_stream().record())
         self._pinned: dict[str, Any] = {}
         self._results: list[np.ndarray] = []
 

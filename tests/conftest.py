@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 # seconds. Before NumPy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-# Where the tests of CuPy run: "emulator" is tests/hostgpu, "cuda" a real device. Without it they are skipped.
+# Where the tests of CuPy run: "emulator" is tests/hostgpu, "cuda" a real device, and nothing else is then tested. Without it
+# they join the others if there is a GPU, and are skipped if not.
 DEVICE = os.environ.get("RCURC_TEST_DEVICE", "")
+ALONE = bool(DEVICE)
 
 
 def _why_not() -> str:
@@ -21,10 +23,20 @@ def _why_not() -> str:
     return " and ".join(missing)
 
 
+def _gpu_is_there() -> bool:
+    if importlib.util.find_spec("cupy") is None:
+        return False
+    import cupy
+
+    return bool(cupy.is_available())
+
+
 if DEVICE not in ("", "emulator", "cuda"):
     raise RuntimeError(f"RCURC_TEST_DEVICE must be 'emulator' or 'cuda', got {DEVICE!r}")
 if DEVICE and _why_not():
     raise RuntimeError(f"RCURC_TEST_DEVICE={DEVICE} was asked for, but {_why_not()}")
+if not ALONE and _gpu_is_there():
+    DEVICE = "cuda"
 if DEVICE == "emulator":
     import hostgpu
 
@@ -81,7 +93,7 @@ if DEVICE:
 
     if not cupy.is_available():
         raise RuntimeError(f"RCURC_TEST_DEVICE={DEVICE} was asked for, but CuPy finds no device")
-    PLACES = {"cupy": Place(array_api_compat.cupy, cupy.cuda.Device(0))}
+    PLACES = ({} if ALONE else PLACES) | {"cupy": Place(array_api_compat.cupy, cupy.cuda.Device(0))}
 
 
 @pytest.fixture(scope="session", params=list(PLACES.values()), ids=list(PLACES))
@@ -111,17 +123,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if not DEVICE:
         for item in items:
             if item.get_closest_marker("gpu"):
-                item.add_marker(pytest.mark.skip(reason="needs a GPU and RCURC_TEST_DEVICE=cuda"))
-    if DEVICE:
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+    if ALONE:
         config.hook.pytest_deselected(items=[item for item in items if not _uses_device(item)])
         items[:] = [item for item in items if _uses_device(item)]
 
 
-_CUPY_FILES = ("test_cupy.py", "test_cuda_kernels.py", "test_doctor_cupy.py")
+_CUPY_FILES = ("test_cupy", "test_cuda", "test_compile_gate", "test_doctor_cupy")
 
 
 def _uses_device(item: pytest.Item) -> bool:
-    if DEVICE == "emulator" and item.get_closest_marker("gpu"):
-        return False
+    if item.get_closest_marker("gpu"):
+        return DEVICE != "emulator" or "RCURC_GPU_TEST_SIZE" in os.environ
     fixtures = {"xp", "elsewhere"} & set(getattr(item, "fixturenames", ()))
-    return bool(fixtures) or item.path.name in _CUPY_FILES or "hostgpu" in item.path.parts
+    return bool(fixtures) or item.path.name.startswith(_CUPY_FILES) or "hostgpu" in item.path.parts

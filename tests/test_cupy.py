@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from conftest import DEVICE, SKIP_CUPY
 
 import rcurc_gpu as rg
-from rcurc_gpu import cli
+from rcurc_gpu import cli, extend, solve
 from rcurc_gpu.backend import device_name, namespace_for_device, sparse_module
 
 if not DEVICE:
@@ -272,7 +272,7 @@ def memory_limit():
         pool.set_limit(size=0)
 
 
-@pytest.mark.parametrize("extra", [0, 100_000, 250_000])
+@pytest.mark.parametrize("extra", [0, 20_000, 60_000])
 def test_memory_that_runs_out_is_an_error_and_nothing_is_lost(problem, samples, result, memory_limit, extra):
     fresh = problem.samples.to_namespace(cupy)
     memory_limit(extra)
@@ -280,27 +280,78 @@ def test_memory_that_runs_out_is_an_error_and_nothing_is_lost(problem, samples, 
         rg.rcurc(fresh, RANK)
     memory_limit(1 << 30)
     assert_same_samples(fresh, problem.samples)
-    if extra == 250_000:
+    if extra:
         np.testing.assert_array_equal(rg.rcurc(fresh, RANK).cur.left.get(), result.cur.left.get())
 
 
 # ---------------------------------------------------------------- transfers
 
 
+class Counting:
+    """Counts what the emulator sees while a function of the solver runs."""
+
+    def __init__(self, monkeypatch, module, name):
+        import hostgpu
+
+        self.calls = []
+        function = getattr(module, name)
+
+        def counted(*args, **kwargs):
+            before = hostgpu.stats()
+            result = function(*args, **kwargs)
+            after = hostgpu.stats()
+            kernels = {k: n - before["launches_by_kernel"].get(k, 0) for k, n in after["launches_by_kernel"].items()}
+            names = ("launches", "d2h_bytes", "d2h_copies", "synchronizations")
+            self.calls.append(({k: after[k] - before[k] for k in names}, kernels, result))
+            return result
+
+        monkeypatch.setattr(module, name, counted)
+
+
+@emulated
+@pytest.mark.parametrize("rate", [0.25, 0.6])  # sparse, dense
+def test_an_iteration_of_the_core_takes_12_launches_and_no_transfer(monkeypatch, rate):
+    problem = rg.synthetic((130, 120), RANK, 0.1, 10, n_rows=100, n_cols=90, rate=rate, seed=7)
+    counting = Counting(monkeypatch, solve, "solve_core")
+    assert rg.rcurc(problem.samples.to_namespace(cupy), RANK).kernels == "cuda"
+    for counts, kernels, core in counting.calls:
+        assert ("multiply" in kernels and kernels["multiply"] > 0) == (rate < 0.3)
+        assert counts["launches"] <= 12 * len(core.history)
+        # one small transfer every five iterations, and two at the end for the noise
+        assert counts["d2h_copies"] <= len(core.history) // 5 + 2
+        assert counts["d2h_bytes"] <= 8 * (5 + RANK + 3) * len(core.history) + 100
+        assert counts["synchronizations"] <= counts["d2h_copies"]
+
+
+@emulated
+@pytest.mark.parametrize("where", ["device", "host"])
+def test_an_extension_is_one_launch_for_each_chunk(monkeypatch, where):
+    problem = rg.synthetic((130, 900), RANK, 0.1, 10, n_rows=60, n_cols=60, rate=0.6, seed=7)
+    samples = problem.samples.to_namespace(cupy) if where == "device" else problem.samples
+    counting = Counting(monkeypatch, extend, "_look")
+    device = "auto" if where == "device" else "cuda"
+    assert rg.rcurc(samples, RANK, device=device, chunk_bytes=40_000).device == "cuda:0"
+    columns = next(kernels for _, kernels, found in counting.calls if len(found.diagnostics.status) == 840)
+    assert columns["regress"] == 840 * 60 * 0.6 * 12 // 40_000 == 9
+    counting.calls.clear()
+    assert rg.rcurc(samples, RANK, device=device).converged
+    for _, kernels, found in counting.calls:  # at all columns, at all rows, and again at the few that are in doubt
+        assert kernels["regress"] == (1 if len(found.diagnostics.status) else 0)
+
+
 @emulated
 def test_observations_stay_on_the_device():
-    """What comes back is some bytes for each row and column, and of the core; the observations do not."""
+    """What comes back is some bytes for each row and column; the observations do not."""
     import hostgpu
 
-    problem = rg.synthetic((900, 1000), RANK, 0.1, 10, n_rows=60, n_cols=60, rate=0.6, seed=7)
-    samples = problem.samples.to_namespace(cupy)
-    core = samples.intersection.block.n_obs
-    hostgpu.reset_stats()
-    result = rg.rcurc(samples, RANK)
-    counts = hostgpu.stats()
-    assert result.converged
-    assert counts["d2h_bytes"] <= 72 * sum(samples.shape) + 24 * core + 10_000
-    assert counts["d2h_bytes"] <= 0.2 * samples.nbytes
+    for scale in (1, 4):
+        problem = rg.synthetic((900, 1000), RANK, 0.1, 10, n_rows=60 * scale, n_cols=60, rate=0.6, seed=7)
+        samples = problem.samples.to_namespace(cupy)
+        hostgpu.reset_stats()
+        result = rg.rcurc(samples, RANK)
+        counts = hostgpu.stats()
+        assert result.converged
+        assert counts["d2h_bytes"] <= 40 * RANK * sum(samples.shape) + 20_000
 
 
 # ---------------------------------------------------------------- observations that stay on the host

@@ -8,7 +8,8 @@ from ..backend import Array
 from ..block import Block, pieces
 from ..hashing import stream_key
 from ..look import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, Names
-from . import cpu_kernels
+from . import cpu_core_kernels, cpu_kernels
+from .cpu_paper_kernel import advance as advance_kernel
 from .threads import run
 
 _PIECE = 1 << 16  # observations of a piece of work: some milliseconds
@@ -82,7 +83,7 @@ def advance(
 
     def work(k: int) -> None:
         part = slice(edges[k], edges[k + 1])
-        cpu_kernels.advance(*entries, units[part], *there, *iterates, a[part], sums[k])
+        advance_kernel(*entries, units[part], *there, *iterates, a[part], sums[k])
 
     run(work, len(edges) - 1)
     return a, sums.sum(axis=0).astype(bases.dtype)
@@ -92,8 +93,8 @@ def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, sha
     """`look.held_out`."""
     key = np.uint64(stream_key(seed, HOLDOUT_STREAM))
     out = np.empty(block.n_obs, dtype=np.bool_)
-    there = (_fixed(block.indptr), _fixed(block.index), _fixed(unit_names), _fixed(index_names))
-    cpu_kernels.held_out(*there, key, float(share), out)
+    there = tuple(map(_fixed, (block.indptr, block.index, unit_names, index_names)))
+    cpu_core_kernels.held_out(*there, key, float(share), out)
     return out
 
 

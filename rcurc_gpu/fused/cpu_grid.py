@@ -9,7 +9,7 @@ import numpy as np
 from ..backend import Array
 from ..block import Block, pieces
 from ..grid import Entries, Grid
-from . import cpu_kernels
+from . import cpu_core_kernels
 from .threads import run
 
 _FULL = 0.25  # share of the intersection above which zeros are cheaper than indices
@@ -62,24 +62,26 @@ class CompiledGrid(Grid):
 
         def work(p: int) -> None:
             rows = (self.edges[p], self.edges[p + 1])
-            cpu_kernels.threshold(*there, *rows, left, QT, used, left.dtype.type(zeta), outliers, G, Z, sums[p])
+            cpu_core_kernels.threshold(*there, *rows, left, QT, used, left.dtype.type(zeta), outliers, G, Z, sums[p])
 
         run(work, len(sums))
         square, count = sums.sum(axis=0).astype(left.dtype)
         return [G], [outliers], Z, square, count
 
-    def mul(self, G: list[Array], X: Array) -> Array:
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
         XT = np.ascontiguousarray(X.T)
         Z = np.empty((self.shape[0], XT.shape[0]), dtype=X.dtype)
         edges = self.edges
-        run(lambda p: cpu_kernels.mul(self.indptr, self.index, edges[p], edges[p + 1], G[0], XT, Z), len(edges) - 1)
-        return Z
+        run(lambda p: cpu_core_kernels.mul(self.indptr, self.index, edges[p], edges[p + 1], G[0], XT, Z), len(edges) - 1)
+        return Z if base is None else base + Z
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         P = np.ascontiguousarray(P)
         edges = self.edges
         out = np.zeros((len(edges) - 1, P.shape[1], self.shape[1]), dtype=P.dtype)
-        kernel = cpu_kernels.rmul_full if len(self.value) > _FULL * self.shape[0] * self.shape[1] else cpu_kernels.rmul
+        kernel = (
+            cpu_core_kernels.rmul_full if len(self.value) > _FULL * self.shape[0] * self.shape[1] else cpu_core_kernels.rmul
+        )
         run(lambda p: kernel(self.indptr, self.index, edges[p], edges[p + 1], G[0], P, out[p]), len(edges) - 1)
         total = out.sum(axis=0).T
         return total if base is None else base + total
@@ -88,14 +90,14 @@ class CompiledGrid(Grid):
         kept = np.empty_like(self.value)
         by_row, by_col = (np.zeros(size, dtype=np.int64) for size in self.shape)
         args = (self.indptr, self.index, self.value, np.ascontiguousarray(left), np.ascontiguousarray(Q), float(zeta))
-        cpu_kernels.inlying(*args, kept, by_row, by_col)
+        cpu_core_kernels.inlying(*args, kept, by_row, by_col)
         return [kept], by_row, by_col
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         if floor == 0:
             return np.asarray(zeta, dtype=left.dtype)
         sizes = np.empty_like(sample[2])
-        cpu_kernels.residual_sizes(*sample, np.ascontiguousarray(left), np.ascontiguousarray(Q), sizes)
+        cpu_core_kernels.residual_sizes(*sample, np.ascontiguousarray(left), np.ascontiguousarray(Q), sizes)
         middle = (len(sizes) - 1) // 2
         sizes.partition(middle)
         return np.maximum(np.asarray(zeta, dtype=left.dtype), left.dtype.type(floor) * sizes[middle])

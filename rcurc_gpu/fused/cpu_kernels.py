@@ -21,8 +21,8 @@ from ..look import LEAST_HELD, PART
 from ..regress import TIGHT
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
-_OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-_LANES = 16  # entries are padded to a multiple of this
+OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+LANES = 16  # entries are padded to a multiple of this
 ZERO, GIVEN, PART_OF, SUBSETS, STEPS, MEASURE = range(6)  # where a look begins; and what a solve is for
 
 _MIX_1, _MIX_2 = np.uint64(MIX_1), np.uint64(MIX_2)
@@ -30,7 +30,7 @@ _11, _27, _30, _31, _32 = (np.uint64(k) for k in (11, 27, 30, 31, 32))
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _uniform(i, j, key):
+def uniform(i, j, key):
     """`hashing.uniform_at` for one position; `key` is made of the seed and the stream."""
     z = ((np.uint64(i) << _32) + np.uint64(j)) ^ key
     z = (z ^ (z >> _30)) * _MIX_1
@@ -41,16 +41,16 @@ def _uniform(i, j, key):
     return np.float64(z >> _11) * 2.0**-53
 
 
-@njit(**_OPTIONS)
+@njit(**OPTIONS)
 def regress(
     indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
     begin, number, start, zeta0, floor, gamma, max_steps, telling, a_out, table
 ):  # fmt: skip
     """`look.regress` for some units."""
     R = basis.shape[1]
-    longest = _LANES
+    longest = LANES
     for k in range(units.shape[0]):
-        longest = max(longest, indptr[units[k] + 1] - indptr[units[k]] + _LANES)
+        longest = max(longest, indptr[units[k] + 1] - indptr[units[k]] + LANES)
     eps = np.finfo(value.dtype).eps
     D = np.empty((R, longest), value.dtype)  # one row for each unknown: inner loops run along the entries
     y = np.empty(longest, value.dtype)
@@ -81,7 +81,7 @@ def regress(
             w[t] = 0
             fit[t] = usable[i]
             if hold:
-                u = _uniform(index_names[i], name, keys[0]) if transposed else _uniform(name, index_names[i], keys[0])
+                u = uniform(index_names[i], name, keys[0]) if transposed else uniform(name, index_names[i], keys[0])
                 if u < share:
                     fit[t] = -1 - fit[t]  # held out: below 0
                     n_held += 1
@@ -89,7 +89,7 @@ def regress(
                 D[q, t] = basis[i, q]
             count += max(fit[t], 0)
         n_entries = m
-        while m % _LANES:  # zeros, so that vector loops leave no rest
+        while m % LANES:  # zeros, so that vector loops leave no rest
             y[m] = 0
             res[m] = 0
             w[m] = 0
@@ -110,7 +110,7 @@ def regress(
         if begin == GIVEN:
             for q in range(R):
                 a[q] = start[k, q]
-            _residual(D, y, a, res, m, R)
+            residual(D, y, a, res, m, R)
         elif begin == PART_OF or begin == SUBSETS:
             phase = begin
         if max_steps == 0:
@@ -129,7 +129,7 @@ def regress(
                     n_flips += keep != w[t]
             elif phase == PART_OF:
                 for t in range(m):
-                    if fit[t] > 0 and _uniform(name, t, keys[1]) < PART:
+                    if fit[t] > 0 and uniform(name, t, keys[1]) < PART:
                         flip[n_flips] = t
                         n_flips += 1
             else:
@@ -138,7 +138,7 @@ def regress(
                     for q in range(R):
                         G[p, q] = 0.0
                 for draw in range(R if n_entries > 0 else 0):
-                    t = int(_uniform(name, step * R + draw, keys[2]) * n_entries)
+                    t = int(uniform(name, step * R + draw, keys[2]) * n_entries)
                     if fit[t] > 0:
                         for p in range(R):
                             b[p] += y[t] * D[p, t]
@@ -170,7 +170,7 @@ def regress(
                 if phase != SUBSETS:
                     for t in range(m):
                         wy[t] = w[t] * y[t]
-                    _products(D, wy, b, m, R)
+                    products(D, wy, b, m, R)
                 _cholesky(G, L, eps, R)
                 for p in range(R):
                     total = b[p]
@@ -182,7 +182,7 @@ def regress(
                     for q in range(p + 1, R):
                         total -= L[q, p] * a[q]
                     a[p] = total * L[p, p]
-                _residual(D, y, a, res, m, R)
+                residual(D, y, a, res, m, R)
             # ---- what next
             step += 1
             if phase == STEPS:
@@ -220,7 +220,7 @@ def regress(
                 if step >= number:
                     for q in range(R):
                         a[q] = best[q]
-                    _residual(D, y, a, res, m, R)
+                    residual(D, y, a, res, m, R)
                     zeta = 10 * floor
                     phase = STEPS
                     step = 0
@@ -275,7 +275,7 @@ def regress(
 
 
 @njit(inline="always")
-def _residual(D, y, a, res, m, R):
+def residual(D, y, a, res, m, R):
     """res = y - D a; four columns at a time, or memory is what it waits for"""
     for t in range(m):
         res[t] = y[t]
@@ -293,7 +293,7 @@ def _residual(D, y, a, res, m, R):
 
 
 @njit(inline="always")
-def _products(D, x, b, m, R):
+def products(D, x, b, m, R):
     """b = D^T x"""
     for block in range(R // 4):
         q = 4 * block
@@ -350,190 +350,3 @@ def _middle(res, fit, m, wanted):
         else:
             low = middle
     return high
-
-
-@njit(**_OPTIONS)
-def advance(
-    indptr, index, value, units, usable, unit_names, index_names, transposed, key, share,
-    bases, turns, zetas, step_size, a_out, sums
-):  # fmt: skip
-    """`follow.advance` for some units."""
-    R = bases.shape[2]
-    longest = _LANES
-    for k in range(units.shape[0]):
-        longest = max(longest, indptr[units[k] + 1] - indptr[units[k]] + _LANES)
-    y = np.empty(longest, value.dtype)
-    E = np.empty(longest, value.dtype)  # the residual before the step, then its inlying part
-    out = np.empty(longest, value.dtype)  # its outlying part
-    fit = np.empty(longest, value.dtype)
-    D = np.empty((R, longest), value.dtype)
-    a = np.empty(R)
-    turned = np.empty(R)
-    for k in range(units.shape[0]):
-        unit = units[k]
-        low = indptr[unit]
-        m = indptr[unit + 1] - low
-        name = unit_names[unit]
-        hold = share > 0 and m >= LEAST_HELD * R
-        for t in range(m):
-            i = index[low + t]
-            y[t] = value[low + t]
-            fit[t] = usable[i]
-            if hold:
-                u = _uniform(index_names[i], name, key) if transposed else _uniform(name, index_names[i], key)
-                if u < share:
-                    fit[t] = 0
-        for q in range(R):
-            a[q] = a_out[k, q]
-            for t in range(m):
-                D[q, t] = bases[0, index[low + t], q]
-        _residual(D, y, a, E, m, R)
-        for t in range(m):
-            E[t] *= fit[t]
-        for step in range(turns.shape[0]):
-            zeta = value.dtype.type(zetas[step])
-            n_out = 0.0
-            for t in range(m):
-                inlying = abs(E[t]) < zeta
-                out[t] = E[t] * 0 if inlying else E[t]
-                n_out += fit[t] * (0 if inlying else 1)
-                E[t] -= out[t]
-            for t in range(m):
-                i = index[low + t]
-                for q in range(R):
-                    D[q, t] = bases[step + 1, i, q]
-            _products(D, E, turned, m, R)
-            for q in range(R):
-                turned[q] *= step_size
-                for s in range(R):
-                    turned[q] += a[s] * turns[step, s, q]
-            for q in range(R):
-                a[q] = turned[q]
-            _residual(D, y, a, E, m, R)
-            square = 0.0
-            for t in range(m):
-                E[t] *= fit[t]
-                rest = E[t] - out[t]
-                square += rest * rest
-            sums[step, 0] += square
-            sums[step, 1] += n_out
-        for q in range(R):
-            a_out[k, q] = a[q]
-
-
-@njit(**_OPTIONS)
-def threshold(indptr, index, value, weight, first, last, left, QT, used, zeta, S, G, Z, sums):
-    """`Grid.threshold` for rows `first` to `last`; only the leading `used` columns of `left` are not 0."""
-    K, n = QT.shape
-    D = np.empty((K, n), value.dtype)
-    e = np.empty(n, value.dtype)
-    row = np.empty(K)
-    square = 0.0
-    n_out = 0.0
-    for i in range(first, last):
-        low = indptr[i]
-        m = indptr[i + 1] - low
-        v, w, s, g = value[low : low + m], weight[low : low + m], S[low : low + m], G[low : low + m]
-        _gather(index[low : low + m], QT, D, m, K)
-        _residual(D, v, left[i], e, m, used)
-        for t in range(m):
-            rest = e[t] - s[t]
-            square += rest * rest
-            out = abs(e[t]) >= zeta
-            s[t] = e[t] if out else e[t] * 0
-            n_out += 1.0 if out else 0.0
-            g[t] = w[t] * (e[t] - s[t])
-        _products(D, g, row, m, K)
-        for q in range(K):
-            Z[i, q] = left[i, q] + row[q]
-    sums[0] = square
-    sums[1] = n_out
-
-
-@njit(**_OPTIONS)
-def mul(indptr, index, first, last, G, XT, Z):
-    """`Grid.mul` for rows `first` to `last`."""
-    K, n = XT.shape
-    D = np.empty((K, n), G.dtype)
-    row = np.empty(K)
-    for i in range(first, last):
-        low = indptr[i]
-        m = indptr[i + 1] - low
-        _gather(index[low : low + m], XT, D, m, K)
-        _products(D, G[low : low + m], row, m, K)
-        for q in range(K):
-            Z[i, q] = row[q]
-
-
-@njit(inline="always")
-def _gather(index, QT, D, m, K):
-    """D[q, t] = QT[q, index[t]]"""
-    for q in range(K):
-        source, target = QT[q], D[q]
-        for t in range(m):
-            target[t] = source[np.uint32(index[t])]  # unsigned: no check for a negative one
-
-
-@njit(**_OPTIONS)
-def rmul(indptr, index, first, last, G, P, out):
-    """`Grid.rmul` (transposed) for rows `first` to `last`, added to `out` (K, n)."""
-    K = out.shape[0]
-    for i in range(first, last):
-        low = indptr[i]
-        m = indptr[i + 1] - low
-        g, where = G[low : low + m], index[low : low + m]
-        for q in range(K):
-            target, p = out[q], P[i, q]
-            for t in range(m):
-                target[np.uint32(where[t])] += p * g[t]
-
-
-@njit(**_OPTIONS)
-def rmul_full(indptr, index, first, last, G, P, out):
-    """`rmul` for rows of which a good share is observed: vectors, four rows at a time, zeros included."""
-    K, n = out.shape
-    rows = np.zeros((4, n), G.dtype)
-    for i in range(first, last, 4):
-        rows[:] = 0
-        for k in range(min(4, last - i)):
-            for t in range(indptr[i + k], indptr[i + k + 1]):
-                rows[k, np.uint32(index[t])] = G[t]
-        row0, row1, row2, row3 = rows[0], rows[1], rows[2], rows[3]
-        for q in range(K):
-            target, p0 = out[q], P[i, q]
-            p1, p2, p3 = P[min(i + 1, last - 1), q], P[min(i + 2, last - 1), q], P[min(i + 3, last - 1), q]
-            for j in range(n):
-                target[j] += p0 * row0[j] + p1 * row1[j] + p2 * row2[j] + p3 * row3[j]
-
-
-@njit(**_OPTIONS)
-def inlying(indptr, index, value, left, Q, zeta, kept, by_row, by_col):
-    """`Grid.inlying`, for any number of columns."""
-    for i in range(indptr.shape[0] - 1):
-        for t in range(indptr[i], indptr[i + 1]):
-            x = 0.0
-            for q in range(left.shape[1]):
-                x += left[i, q] * Q[index[t], q]
-            e = value[t] - x
-            inside = abs(e) < zeta
-            kept[t] = e if inside else 0.0
-            by_row[i] += inside
-            by_col[index[t]] += inside
-
-
-@njit(**_OPTIONS)
-def residual_sizes(i, j, y, left, Q, out):
-    """abs(y - (left Q^T)_ij) at a list of entries."""
-    for t in range(out.shape[0]):
-        x = 0.0
-        for q in range(left.shape[1]):
-            x += left[i[t], q] * Q[j[t], q]
-        out[t] = abs(y[t] - x)
-
-
-@njit(nogil=True, cache=True)
-def held_out(indptr, index, unit_names, index_names, key, share, out):
-    """`look.held_out`"""
-    for unit in range(indptr.shape[0] - 1):
-        for t in range(indptr[unit], indptr[unit + 1]):
-            out[t] = _uniform(unit_names[unit], index_names[index[t]], key) < share

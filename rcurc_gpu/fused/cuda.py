@@ -22,7 +22,7 @@ __all__ = ["CudaDenseGrid", "CudaGrid", "advance", "hard_threshold", "make_grid"
 _BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
 _STAGE_BYTES = 24 << 10  # shared memory of a block for observations; the rest of its 48 KiB is for matrices
 _MOST_STAGED = 64  # tiles of 32 entries, as in regress.cu
-_FEW_UNITS = 1024  # with fewer, each gets a block of its own
+_FEW_UNITS = 512  # with fewer, each gets a block of its own
 _ADVANCE_WARPS = 4  # of a block, as in paper.cu
 _ADVANCE_BLOCKS = 512  # each of their warps has a row of partial sums for each iteration
 

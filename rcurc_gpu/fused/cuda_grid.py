@@ -193,8 +193,8 @@ class CudaGrid(_KernelGrid):
     def _places(self) -> tuple[Any, Any]:
         return self.indptr, self.index
 
-    def mul(self, G: list[Array], X: Array) -> Array:
-        return self._multiply(G[0], X, None, self.shape[0], (self.indptr, self.index, pointer(None)))
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
+        return self._multiply(G[0], X, base, self.shape[0], (self.indptr, self.index, pointer(None)))
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         return self._multiply(G[0], P, base, self.shape[1], self.by_column)
@@ -232,15 +232,13 @@ class CudaDenseGrid(_KernelGrid):
             value = scatter(place, block.value, shape)
             return cls(shape, value, scatter(place, dense(weight, value.dtype), shape))
 
-    def mul(self, G: list[Array], X: Array) -> Array:
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
         with self.value.device:
-            return G[0] @ X
+            return G[0] @ X if base is None else cublas.gemm("N", "N", G[0], X, out=base, beta=1.0)
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         with self.value.device:
-            if base is None:
-                return G[0].T @ P
-            return cublas.gemm("T", "N", G[0], P, out=base, beta=1.0)
+            return G[0].T @ P if base is None else cublas.gemm("T", "N", G[0], P, out=base, beta=1.0)
 
     def _count_columns(self, inside: Array, width: int) -> Array:
         return inside.sum(axis=0, dtype=np.int64)

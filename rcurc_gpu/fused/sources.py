@@ -16,7 +16,10 @@ MOST_WIDTH = 40  # columns of the core's factors at that rank
 KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "regress.cu": ("RANK", ("regress",)),
     "paper.cu": ("RANK", ("advance",)),
-    "core.cu": ("WIDTH", ("threshold", "inlying", "count_columns", "multiply", "floor_threshold", "change", "record", "scale")),
+    "core.cu": (
+        "WIDTH",
+        ("threshold", "inlying", "count_columns", "multiply", "floor_threshold", "change", "record", "scale"),
+    ),
     "elementwise.cu": (None, ("threshold_each", "union_each")),
 }
 

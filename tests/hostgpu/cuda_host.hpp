@@ -96,6 +96,7 @@ enum class Vote : int { none, count, all, any };
 int sync_block(int line, Vote vote, int predicate);
 uint64_t warp_op(Op op, unsigned mask, uint64_t in, int source, const char *what, int line);
 int lane();
+void fence();
 [[noreturn]] void fail(const char *message, int line);
 
 // Runs every thread of every block. Returns null, or what went wrong.
@@ -332,13 +333,13 @@ inline unsigned __activemask() {
 }
 
 inline void __threadfence() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    cuh::fence();
 }
 inline void __threadfence_block() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __threadfence();
 }
 inline void __threadfence_system() {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    __threadfence();
 }
 inline void __nanosleep(unsigned) {}
 

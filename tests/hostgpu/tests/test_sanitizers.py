@@ -37,6 +37,22 @@ KernelModule(code, sanitize="thread").get_function("total")((4,), (32,), (out,))
 print("total:", out[0])
 """
 
+LAST_BLOCK = """
+import numpy
+from hostgpu.modules import KernelModule
+code = '''extern "C" __global__ void total(float* out, unsigned* arrived) {
+    if (threadIdx.x) return;
+    out[1 + blockIdx.x] = 1;
+    %s;
+    if (atomicAdd(arrived, 1u) != gridDim.x - 1) return;
+    %s;
+    for (unsigned b = 0; b < gridDim.x; b++) out[0] += out[1 + b];
+}'''
+out, arrived = numpy.zeros(5, "f4"), numpy.zeros(1, "u4")
+KernelModule(code, sanitize="thread").get_function("total")((4,), (32,), (out, arrived))
+print("total:", out[0])
+"""
+
 BOUNDS = """
 import hostgpu
 hostgpu.install()
@@ -123,6 +139,15 @@ def test_race_between_blocks(sanitized):
     assert code == 0, output
     assert "ThreadSanitizer" not in output
     assert "total: 4.0" in output
+
+
+def test_fences_order_what_blocks_write(sanitized):
+    code, output = sanitized(LAST_BLOCK % ("__threadfence()", "__threadfence()"), "thread")
+    assert code == 0, output
+    assert "ThreadSanitizer" not in output
+    assert "total: 4.0" in output
+    code, output = sanitized(LAST_BLOCK % ("", ""), "thread")
+    assert "data race" in output, output
 
 
 def test_blocks_have_shared_memory_of_their_own(sanitized):

@@ -1,0 +1,84 @@
+"""Registers and spilled bytes of every CUDA kernel, from NVRTC; needs the extra "emulator", but no GPU and no emulator.
+
+Run as ``python -m bench.registers [--all]``: ranks 1, 5, 16 and 32, or all that tests/test_compile_gate.py looks at.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rcurc_gpu.fused.sources import KERNELS, options, source
+from rcurc_gpu.operators import sketch_width
+
+sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where hostgpu is
+
+ARCHITECTURES = (75, 80, 90, 100, 120)
+RANKS = (*range(1, 17), 20, 24, 32)
+SHOWN = (1, 5, 16, 32)
+
+
+class Case(NamedTuple):
+    """One compilation; `size` is the rank, or what else the file is compiled for."""
+
+    name: str
+    dtype: str
+    rank: int
+    size: int
+    architecture: int
+
+
+def cases(ranks: Iterable[int] = RANKS, everywhere: Iterable[int] = RANKS) -> list[Case]:
+    """What to compile: `ranks` for sm_90, those that are also in `everywhere` for all architectures.
+
+    The regression, which needs the most registers by far, is compiled for all of them in any case.
+    """
+    everywhere, found = set(everywhere), []
+    for name, (macro, _) in KERNELS.items():
+        for dtype in ("float32", "float64"):
+            for rank in ranks if macro else [0]:
+                size = sketch_width(rank, (10**6, 10**6)) if macro == "WIDTH" else rank
+                wanted = ARCHITECTURES if name == "regress.cu" or rank in everywhere or not macro else (90,)
+                found += [Case(name, dtype, rank, size, architecture) for architecture in wanted]
+    return found
+
+
+def measure(case: Case) -> dict[str, dict[str, int]]:
+    """What NVRTC says about each kernel of a file; it remembers what was compiled before."""
+    from hostgpu import nvrtc
+
+    return nvrtc.compile_cached(source(case.name), options(case.name, case.dtype, case.size), (), case.architecture)
+
+
+def measure_all(wanted: list[Case]) -> dict[Case, dict[str, dict[str, int]]]:
+    """All of them, on all cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(wanted, pool.map(measure, wanted), strict=True))
+
+
+def _cell(numbers: dict[str, int]) -> str:
+    spilled = numbers["spill_stores"] + numbers["spill_loads"]
+    return f"{numbers['registers']} ({spilled} B)" if spilled else str(numbers["registers"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Registers per thread, and bytes spilled where there are any.")
+    parser.add_argument("--all", action="store_true", help="all ranks, not 1, 5, 16 and 32 only")
+    ranks = RANKS if parser.parse_args().all else SHOWN
+    found = measure_all(cases(ranks, ranks))
+    rows: dict[tuple[Any, ...], dict[int, str]] = {}
+    for case, kernels in found.items():
+        for kernel, numbers in kernels.items():
+            rows.setdefault((kernel, case.dtype, case.rank or "-"), {})[case.architecture] = _cell(numbers)
+    names = [f"sm_{number}" for number in ARCHITECTURES]
+    print("| kernel | dtype | rank |", " | ".join(names), "|")
+    print("|" + "---|" * (3 + len(names)))
+    for key, cells in rows.items():
+        print("|", " | ".join(map(str, [*key, *(cells.get(number, "") for number in ARCHITECTURES)])), "|")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""Results in the units and at the place of the samples they came from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from .backend import array_namespace, bring, same_place
+from .cur import CURMatrix
+from .result import Result
+from .samples import CrossSamples
+
+
+def unit_of(samples: CrossSamples) -> float:
+    """A power of two near the size of the observations if that is extreme, else 1."""
+    value = samples.r_block.value
+    xp = array_namespace(value)
+    size = max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
+    safe = 1e6 if xp.finfo(value.dtype).bits == 32 else 1e50
+    return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** round(math.log2(size))
+
+
+def at_home(result: Result, samples: CrossSamples) -> Result:
+    """The result with arrays of the kind of `samples`."""
+    cur, like = result.cur, samples.r_block.value
+    if not same_place(cur.left, like):
+        cur = CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols)
+    return replace(result, cur=cur, samples=samples)
+
+
+def in_units(result: Result, unit: float) -> Result:
+    """The result of samples that were divided by `unit`, in their own units."""
+    cur = result.cur
+    return replace(
+        result,
+        cur=CURMatrix(cur.left, cur.right * unit, cur.rows, cur.cols),
+        history=[replace(state, threshold=state.threshold * unit) for state in result.history],
+        columns=result.columns.scaled(unit),
+        rows=result.rows.scaled(unit),
+        noise=result.noise * unit,
+        threshold=result.threshold * unit,
+        schedule=replace(result.schedule, zeta0=result.schedule.zeta0 * unit, floor=result.schedule.floor * unit),
+    )
