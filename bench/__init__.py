@@ -1,1 +1,10 @@
-"""Timings and comparisons; nothing here is installed."""
+"""Timings and comparisons; nothing here is installed. Each is run by ``python -m bench.NAME`` and says what it leaves out.
+
+speed           against dense blocks and full SVDs, the style of the authors' related code
+extension       the extension's regressions, compiled against plain NumPy
+linear          the cost by the number of observations, with a plot
+trillion        a matrix of 1e12 entries: time, memory, true error
+cpu_tools       how the compiled CPU path was chosen: NumPy, Numba in three ways, C
+test_solve      timings under pytest-benchmark
+readme_figure   draws docs/overview.png
+"""

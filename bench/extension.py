@@ -4,7 +4,9 @@
 
 Every remaining column is regressed on the true column space with the schedule that `rcurc` takes; chunks are as in use,
 second looks at doubtful columns included. Compiling is excluded. Prints nanoseconds per observation, all steps included,
-as elapsed time and as CPU time shared by the cores, and the median of the ratios of pairs of runs.
+as elapsed time and as CPU time over the number of cores, and the median of the ratios of pairs of runs. NumPy uses more than
+one core only inside matrix products, so on idle cores the elapsed times and their ratio are what counts. On a busy machine
+they say little; OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 then compares the CPU times of one thread each.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import numpy as np
 
 import rcurc_gpu as rg
 from bench.speed import fresh, timed
-from rcurc_gpu import solver
+from rcurc_gpu import solve
 
 RANK, CHOSEN, RATE = 5, 200, 0.25
 COUNTS = (1e5, 3e5, 1e6, 3e6, 1e7)
@@ -47,18 +47,18 @@ class Run:
 def extension_timed() -> Iterator[list[float]]:
     """Collects the seconds of CPU of every extension that the solver asks for."""
     seconds: list[float] = []
-    extend = solver.extend
+    extend = solve.extend
 
     def watched(*args: Any, **options: Any) -> Any:
         _, cpu, found = timed(lambda: extend(*args, **options))
         seconds.append(cpu)
         return found
 
-    solver.extend = watched
+    solve.extend = watched
     try:
         yield seconds
     finally:
-        solver.extend = extend
+        solve.extend = extend
 
 
 def measure(n_obs: float, repeats: int) -> Run:
@@ -97,7 +97,8 @@ def draw(runs: list[Run], path: Path) -> None:
     per_observation = extension[-1] / n[-1]
     ax.loglog(n, per_observation * n, "--", color="#888888", label=f"linear: {per_observation * 1e9:.0f} ns per observation")
     ax.loglog(n, extension, "o", color=plot.BLUE, label=f"extension (slope {slope(large(runs)):.2f} from $10^6$ on)")
-    ax.loglog(n, [run.rest for run in runs], "s", color=plot.VERMILLION, label="the rest: mostly the core, of the same size")
+    rest = [run.rest for run in runs]
+    ax.loglog(n, rest, "s", color=plot.VERMILLION, label="the rest: the core (of one size), joining")
     ax.set_xlabel("observations")
     ax.set_ylabel("CPU time (s)")
     ax.set_title(f"rank {RANK}, {CHOSEN:,} rows and columns, {RATE:.0%} of them observed", fontsize=10)

@@ -6,6 +6,9 @@
 Prints the median seconds and the median of the ratios. Both solve the same samples in the same process on the same
 cores; the yardstick gets as many iterations as our core takes, and, with --accurate, as many as it needs for a true error
 of 1e-6. Every run of ours begins with fresh samples, so that nothing found in an earlier one helps. Compiling is excluded.
+
+BLAS threads wait for each other in a busy loop: on a machine that does other work too, the yardstick then takes several
+times longer than it should. OPENBLAS_NUM_THREADS=1 NUMBA_NUM_THREADS=1 compares the CPU times of one thread each.
 """
 
 from __future__ import annotations

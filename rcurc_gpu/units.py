@@ -15,7 +15,7 @@ def unit_of(samples: CrossSamples) -> float:
     """A power of two near the size of the observations if that is extreme, else 1."""
     value = samples.r_block.value
     xp = array_namespace(value)
-    size = float(xp.max(xp.abs(value)))
+    size = max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
     safe = 1e6 if xp.finfo(value.dtype).bits == 32 else 1e50
     return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** round(math.log2(size))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rcurc_gpu.block import Block, ChunkPlan, load_chunk
+from rcurc_gpu.block import Block, ChunkPlan, load_chunk, others, pieces
 
 UNSEEN = np.nan
 
@@ -165,3 +165,16 @@ def test_a_chunk_of_a_block_without_observations_is_all_padding(xp):
     assert not xp.numpy(chunk.seen).any()
     assert not xp.numpy(chunk.value).any()
     assert np.isin(xp.numpy(chunk.index), np.arange(4)).all()
+
+
+def test_others_are_the_numbers_that_were_not_chosen_in_ascending_order():
+    np.testing.assert_array_equal(others(np.array([4, 0, 2]), 6), [1, 3, 5])
+    assert others(np.arange(3), 3).size == 0
+
+
+@given(hnp.arrays(np.int64, st.integers(0, 20), elements=st.integers(0, 50)), st.integers(1, 60))
+def test_pieces_cover_all_units_once_and_none_is_empty(counts, size):
+    edges = pieces(counts, size)
+    assert edges[0] == 0
+    assert edges[-1] == len(counts)
+    assert (np.diff(edges) > 0).all()

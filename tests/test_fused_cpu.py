@@ -259,3 +259,12 @@ def test_kernels_are_refused_where_there_are_none(elsewhere):
     with pytest.raises(ValueError, match="kernels must be one of"):
         rg.rcurc(there, 1, kernels="gpu")
     assert choose("xp", np.zeros(0)) is XP
+
+
+def test_the_same_entries_are_held_out():
+    rng = np.random.default_rng(0)
+    block = make_block(rng, [0, 7, 300, 50], 300, np.float64)
+    names = (rng.permutation(5000)[:4], rng.permutation(5000)[:300])
+    found = NUMBA.held_out(block, *names, 5, 0.3)
+    np.testing.assert_array_equal(found, look.held_out(block, *names, 5, 0.3))
+    assert 0 < found.sum() < block.n_obs

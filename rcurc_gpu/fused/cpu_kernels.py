@@ -1,7 +1,8 @@
 """The kernels that Numba compiles for the CPU.
 
 Inner loops run along the entries of a unit, over arrays with one row for each unknown: vectors then do not depend on the
-rank, and a rank known to the compiler gains 0 to 12 % (bench/cpu_tools.py), not worth 6 s of compiling for each rank.
+rank. A rank known to the compiler gains 15 to 30 % at rank 5 and about nothing at rank 20 (bench/cpu_tools.py, on a busy
+machine), and costs 9 s of compiling for each rank.
 Kernels are plain loops over a range of units or rows, without Python's lock; `threads` hands the ranges to all cores. That
 compiles faster than Numba's own parallel loops and needs no threading layer.
 """
@@ -176,12 +177,12 @@ def regress(
                     total = b[p]
                     for q in range(p):
                         total -= L[p, q] * a[q]
-                    a[p] = total / L[p, p]
+                    a[p] = total * L[p, p]
                 for p in range(R - 1, -1, -1):
                     total = a[p]
                     for q in range(p + 1, R):
                         total -= L[q, p] * a[q]
-                    a[p] = total / L[p, p]
+                    a[p] = total * L[p, p]
                 residual(D, y, a, res, m, R)
             # ---- what next
             step += 1
@@ -241,14 +242,14 @@ def regress(
         for p in range(R):
             for q in range(p + 1, R):
                 G[p, q] = G[q, p]
-        for p in range(R):  # M = white G white^T, through L
+        for p in range(R):  # M = white G white^T, its lower half, through L
             for q in range(R):
-                total = 0.0
-                for s in range(R):
-                    total += white[p, s] * G[s, q]
-                L[p, q] = total
+                L[p, q] = 0.0
+            for s in range(R):
+                for q in range(R):
+                    L[p, q] += white[p, s] * G[s, q]
         for p in range(R):
-            for q in range(R):
+            for q in range(p + 1):
                 total = 0.0
                 for s in range(R):
                     total += L[p, s] * white[q, s]
@@ -260,7 +261,7 @@ def regress(
                 total = 1.0 if q == p else 0.0
                 for s in range(p, q):
                     total -= L[q, s] * b[s]
-                b[q] = total / L[q, q]
+                b[q] = total * L[q, q]
                 trace += b[q] * b[q]
         for q in range(R):
             a_out[k, q] = a[q]
@@ -314,7 +315,7 @@ def products(D, x, b, m, R):
 
 @njit(inline="always")
 def _cholesky(G, L, eps, R):
-    """L L^T = G + ridge, from the lower half of G; the trace with the ridge."""
+    """L L^T = G + ridge, from the lower half of G; the diagonal of L is inverted. Returns the trace with the ridge."""
     size = 0.0
     for p in range(R):
         size += G[p, p]
@@ -325,9 +326,9 @@ def _cholesky(G, L, eps, R):
             for s in range(q):
                 total -= L[p, s] * L[q, s]
             if p == q:
-                L[p, p] = np.sqrt(max(total + ridge, ridge))
+                L[p, p] = 1 / np.sqrt(max(total + ridge, ridge))
             else:
-                L[p, q] = total / L[q, q]
+                L[p, q] = total * L[q, q]
     return size + R * ridge
 
 
