@@ -227,7 +227,8 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
     grid, like = data.grid, data.sample[2]
     xp = array_namespace(like)
     m, n = grid.shape
-    width = sketch_width(rank, (m, n))
+    # Warm-started, one column more than the rank keeps up as well as several; an SVD to full accuracy wants several.
+    width = sketch_width(rank, (m, n)) if options.svd_tol > 0 else min(rank + 1, m, n)
     Q = qr(random_start(n, width, like, seed))[0]
     left = xp.zeros((m, width), dtype=like.dtype, device=device_of(like))
     s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))

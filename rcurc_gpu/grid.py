@@ -64,7 +64,7 @@ class Grid(ABC):
         Returns
         -------
         G, S : lists of arrays
-            The weighted inliers and the outliers.
+            The weighted inliers and the outliers; the next call may overwrite them.
         Z : float array (m, k)
             ``(U + G) @ Q``.
         square, count : 0-d arrays

@@ -13,7 +13,7 @@ from . import cpu_core_kernels
 from .threads import run
 
 _FULL = 0.25  # share of the intersection above which zeros are cheaper than indices
-_PIECE = 1 << 15  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
+_PIECE = 1 << 16  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
 
 
 @dataclass(eq=False)
@@ -34,6 +34,7 @@ class CompiledGrid(Grid):
     value: np.ndarray
     weights: np.ndarray
     edges: np.ndarray
+    _inliers: np.ndarray | None = None  # memory for G: fresh memory for every iteration costs more than filling it
 
     @classmethod
     def of(cls, block: Block, weight: Array, chunk_bytes: int | None) -> CompiledGrid:
@@ -55,7 +56,9 @@ class CompiledGrid(Grid):
     ) -> tuple[list[Array], list[Array], Array, Array, Array]:
         left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
         outliers = np.zeros_like(self.value) if S is None else S[0]
-        G, Z = np.empty_like(self.value), np.empty((self.shape[0], QT.shape[0]), dtype=left.dtype)
+        if self._inliers is None:
+            self._inliers = np.empty_like(self.value)
+        G, Z = self._inliers, np.empty((self.shape[0], QT.shape[0]), dtype=left.dtype)
         sums = np.zeros((len(self.edges) - 1, 2))
         used = int(np.flatnonzero(np.any(left, axis=0)).max(initial=-1)) + 1
         there = (self.indptr, self.index, self.value, self.weights)
