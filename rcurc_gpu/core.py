@@ -17,7 +17,7 @@ import numpy as np
 from .backend import Array, array_namespace, asarray_on, bring, device_of, gather, qr, quantile_abs, to_numpy
 from .block import Block
 from .fused import Kernels
-from .grid import Grid, residuals
+from .grid import Entries, Grid, residuals
 from .operators import random_start, sketch_width, subspace_svd
 from .samples import CrossSamples
 
@@ -167,11 +167,10 @@ def prepare(
     """Lay out the intersection where `like` is; steps that are None become 1 / p_u, p_u its observed share."""
     block, seen_by = samples.intersection.block.to(like), bring(samples.intersection.seen_by, like)
     xp = array_namespace(block.value)
-    unit = block.unit_of_entry()
     rows, cols = asarray_on(samples.rows, block.value), asarray_on(samples.cols, block.value)
     held = kernels.held_out(block, rows, cols, seed, holdout)
-    fit_places, held_places = xp.nonzero(~held)[0], xp.nonzero(held)[0]
-    count = int(fit_places.shape[0])
+    held_places = xp.nonzero(held)[0]
+    count = block.n_obs - int(held_places.shape[0])
     if count == 0:
         raise ValueError("no observation lies in the intersection of rows and cols: the core cannot be found")
     rate = count / (len(samples.rows) * len(samples.cols))
@@ -179,21 +178,33 @@ def prepare(
     step_cols = 1 / rate if step_cols is None else step_cols
     fit = xp.astype(~held, block.value.dtype)
     weight = step_weights(seen_by, step_rows, step_cols, block.value.dtype) * fit
-    rng = np.random.default_rng([seed, 1])
-    # An entry that is exactly 0 in a matrix of many zeros fits anything: medians are taken from the others.
-    telling = xp.nonzero(~held & (block.value != 0))[0]
-    telling = telling if telling.shape[0] else fit_places
-    if telling.shape[0] > _SAMPLE:
-        drawn = np.sort(rng.integers(telling.shape[0], size=_SAMPLE))  # a few come twice, which does no harm
-        telling = gather(telling, asarray_on(drawn, block.value))
-
-    def places(at: Array) -> tuple[Array, Array, Array]:
-        return gather(unit, at), xp.astype(gather(block.index, at), xp.int64), gather(block.value, at)
-
     grid = kernels.make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
-    data = CoreData(block, weight, grid, rate, total, count, places(telling), places(held_places))
+    sample = draw_sample(block, np.random.default_rng([seed, 1]), ~held)
+    data = CoreData(block, weight, grid, rate, total, count, sample, _entries_at(block, held_places))
     return data, step_rows, step_cols
+
+
+def draw_sample(block: Block, rng: np.random.Generator, taken: Array | None = None) -> Entries:
+    """Some entries of those that are `taken` (bool), from which medians are taken.
+
+    An entry that is exactly 0 in a matrix of many zeros fits anything, so the others are drawn, if there are any.
+    """
+    xp = array_namespace(block.value)
+    telling = block.value != 0
+    places = xp.nonzero(telling if taken is None else telling & taken)[0]
+    if places.shape[0] == 0:
+        places = xp.nonzero(xp.ones_like(telling) if taken is None else taken)[0]
+    if places.shape[0] > _SAMPLE:
+        drawn = np.sort(rng.integers(int(places.shape[0]), size=_SAMPLE))  # a few come twice, which does no harm
+        places = gather(places, asarray_on(drawn, block.value))
+    return _entries_at(block, places)
+
+
+def _entries_at(block: Block, places: Array) -> Entries:
+    xp = array_namespace(block.value)
+    unit = xp.astype(xp.searchsorted(block.indptr, places, side="right"), xp.int64) - 1
+    return unit, xp.astype(gather(block.index, places), xp.int64), gather(block.value, places)
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,8 +229,10 @@ class CoreStep:
     threshold: Array
 
 
-def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> Iterator[CoreStep]:
-    """Iterate the intersection from U_0 = 0, without reading anything back from the device.
+def iterate_core(
+    data: CoreData, rank: int, options: CoreOptions, seed: int, start: Factors | None = None
+) -> Iterator[CoreStep]:
+    """Iterate the intersection from U_0 = 0, or from `start`, without reading anything back from the device.
 
     The iterate is ``left @ Q.T`` with a few columns more than the rank, which are 0 in `left`: `Q` is where the next
     truncated SVD starts.
@@ -234,6 +247,15 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
     s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))
     numbers = None
     factors = (left[:, :rank], s[:rank], Q[:, :rank])
+    if start is not None:
+        factors, (W, leading, V) = start, start
+        left = xp.concat([W * leading, left[:, rank:]], axis=1)
+        s = xp.concat([leading, s[rank:]])
+        if width > rank:
+            extra = Q[:, rank:] - V @ (V.T @ Q[:, rank:])
+            Q = xp.concat([V, qr(extra)[0]], axis=1)
+        else:
+            Q = V
     zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0, options.floor)
     G, S, Z, _, n_out = grid.threshold(left, Q, zeta, None)
     for k in range(1, options.max_iter + 1):
@@ -244,7 +266,7 @@ def iterate_core(data: CoreData, rank: int, options: CoreOptions, seed: int) -> 
             Q,
             rank,
             # The first matrices are far from low rank and from each other; later one step keeps up with the iteration.
-            steps=200 if options.svd_tol > 0 else (3 if k < 4 else 1),
+            steps=200 if options.svd_tol > 0 else (3 if start is None and k < 4 else 1),
             tol=options.svd_tol,
             product=Z,
         )
@@ -274,8 +296,9 @@ def solve_core(
     seed: int,
     clock: Callable[[], float],
     callback: Callable[[IterationState], Any] | None = None,
+    start: Factors | None = None,
 ) -> Core:
-    """Iterate the core until it stands still.
+    """Iterate the core from 0, or from `start`, until it stands still.
 
     A handful of numbers is read back from the device every few iterations (every one, with a callback). A callback
     that returns True ends the iteration.
@@ -283,7 +306,7 @@ def solve_core(
     history: list[IterationState] = []
     pending: list[CoreStep] = []
     stopped = False
-    for step in iterate_core(data, rank, options, seed):
+    for step in iterate_core(data, rank, options, seed, start):
         pending.append(step)
         if step.k % CHECK_EVERY and step.k != options.max_iter and callback is None:
             continue

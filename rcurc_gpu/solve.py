@@ -25,6 +25,7 @@ from .diagnostics import join_diagnostics
 from .expect import expected_error
 from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
 from .fused import XP, choose
+from .head_start import is_rich, solve_with_head_start
 from .judge import Evidence, Verdict, examine, judge_core, judge_result
 from .paper import Side, solve_paper
 from .progress import Progress
@@ -117,6 +118,10 @@ class Solve:
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
         attempts: list[_Attempt] = []
+        if self.settings.max_iter is None and is_rich(self.data, rank):
+            attempts += self._head_start(rank)
+            if (attempts and attempts[0].verdict.ok) or self.show.ended:
+                return attempts[0]
         for zeta0, gamma, max_iter in self._schedules():
             attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
             if attempts[-1].verdict.ok or self.show.ended:
@@ -150,6 +155,25 @@ class Solve:
         with profiled(f"core, rank {rank}", self.like):
             core = solve_core(self._data_at(rank), rank, options, s.seed, self.clock, self.show.iteration)
         return self._judge(core, self._schedule(core.sigma, zeta0), gamma)
+
+    def _head_start(self, rank: int) -> list[_Attempt]:
+        """An attempt that begins with a quarter of the intersection, if that settles."""
+        zeta0, gamma, max_iter = self._schedules()[0]
+        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], self.settings.tol, max_iter)
+        self.show.stage(f"core, rank {rank}")
+        with profiled(f"core, rank {rank}", self.like):
+            core = solve_with_head_start(
+                self._data_at(rank),
+                rank,
+                options,
+                lambda sigma: self._schedule(sigma, zeta0),
+                self.settings.seed,
+                self.clock,
+                self.show.iteration,
+                self.kernels.at(rank),
+                self.settings.chunk_bytes,
+            )
+        return [] if core is None else [self._judge(core, self._schedule(core.sigma, zeta0), gamma)]
 
     def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> _Attempt:
         s = self.settings

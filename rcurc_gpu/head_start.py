@@ -1,0 +1,119 @@
+"""A quarter of the intersection first.
+
+Where rows and columns of the core have many more observations than it needs, half of the rows and columns are solved for
+alone, at a quarter of the cost; the others follow as robust regressions, like any column outside of the core. From there a
+few iterations on everything are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .backend import Array, array_namespace, asarray_on, device_of, gather, qr
+from .block import Block
+from .core import Core, CoreData, CoreOptions, IterationState, draw_sample, solve_core
+from .fused import Kernels
+from .look import Look, names_on
+from .regress import Schedule
+
+_RICH = 64  # observations of a row (column), times the rank, from which half of them is plenty
+
+
+def is_rich(data: CoreData, rank: int) -> bool:
+    """Whether a quarter of the intersection is enough to begin with."""
+    return data.count >= _RICH * rank * max(data.grid.shape)
+
+
+def solve_with_head_start(
+    data: CoreData,
+    rank: int,
+    options: CoreOptions,
+    schedule: Callable[[float], Schedule],
+    seed: int,
+    clock: Callable[[], float],
+    callback: Callable[[IterationState], Any] | None,
+    kernels: Kernels,
+    chunk_bytes: int | None,
+) -> Core | None:
+    """`core.solve_core`, beginning with a quarter; None if that did not settle.
+
+    Parameters
+    ----------
+    schedule : callable
+        Thresholds of a regression from the standard deviation of the noise.
+    kernels : Kernels
+        What does the work.
+    """
+    xp = array_namespace(data.weight)
+    rng = np.random.default_rng([seed, 3])
+    halves = [np.sort(rng.choice(size, (size + 1) // 2, replace=False)) for size in data.grid.shape]
+    fitted = _select(data.block, data.weight, xp.nonzero(data.weight > 0)[0])
+    in_cols = _restrict(*fitted, halves[1])  # all rows, half of the columns
+    by_col = fitted[0].take_units(halves[0]).transpose()  # all columns, half of the rows
+    weight = Block(in_cols[0].indptr, in_cols[0].index, in_cols[1], in_cols[0].length).take_units(halves[0])
+    block = in_cols[0].take_units(halves[0])
+    if block.n_obs == 0:
+        return None
+    quarter = replace(
+        data,
+        block=block,
+        weight=weight.value,
+        grid=kernels.make_grid(block, weight.value, chunk_bytes),
+        total=float(xp.sum(block.value**2)),
+        count=block.n_obs,
+        sample=draw_sample(block, rng),
+    )
+    head = solve_core(quarter, rank, options, seed, clock, callback)
+    if not head.stopped:
+        return None
+    look = Look(schedule(head.sigma), 0.0)
+    left = _regress(in_cols[0], head.V, look, kernels)
+    right = _regress(by_col, head.W, look, kernels)
+    start = _joined(left, head.s, right)
+    before = head.history[-1].iteration
+    # from a little above the noise, which the threshold soon meets
+    rest = replace(options, zeta0=2 * head.threshold, max_iter=max(options.max_iter - before, 1))
+    core = solve_core(data, rank, rest, seed, clock, callback, start)
+    later = [replace(state, iteration=state.iteration + before) for state in core.history]
+    return replace(core, history=head.history + later)
+
+
+def _select(block: Block, weight: Array, places: Array) -> tuple[Block, Array]:
+    """The entries at some ascending places, and their weights."""
+    xp = array_namespace(weight)
+    indptr = xp.astype(xp.searchsorted(places, block.indptr), xp.int64)
+    return Block(indptr, gather(block.index, places), gather(block.value, places), block.length), gather(weight, places)
+
+
+def _restrict(block: Block, weight: Array, chosen: np.ndarray) -> tuple[Block, Array]:
+    """The entries at some positions of the units, which are then numbered from 0."""
+    xp = array_namespace(weight)
+    number = np.full(block.length, -1, dtype=np.int32)
+    number[chosen] = np.arange(len(chosen))
+    index = gather(asarray_on(number, weight), block.index)
+    part, kept = _select(Block(block.indptr, index, block.value, len(chosen)), weight, xp.nonzero(index >= 0)[0])
+    return part, kept
+
+
+def _regress(block: Block, basis: Array, look: Look, kernels: Kernels) -> Array:
+    """Coefficients of all units (n_units, r)."""
+    xp = array_namespace(basis)
+    ones, r = xp.ones_like(basis[:, 0]), basis.shape[1]
+    names = names_on(basis, np.arange(block.n_units), np.arange(block.length), False, 0, 0.0)
+    white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
+    plan = kernels.plan(block, np.arange(block.n_units), r, 1 << 23)
+    parts = [kernels.regress(block, units, basis, ones, white, names, look)[0] for units in plan]
+    return xp.take(xp.concat(parts), asarray_on(plan.restore(), basis), axis=0)
+
+
+def _joined(left: Array, s: Array, right: Array) -> tuple[Array, Array, Array]:
+    """(W, s, V) of ``left diag(1 / s) right^T``."""
+    xp = array_namespace(left)
+    P, S = qr(left)
+    Q, T = qr(right)
+    u, s, vt = xp.linalg.svd((S / s) @ T.T, full_matrices=False)
+    return P @ u, s, Q @ vt.T
