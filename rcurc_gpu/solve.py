@@ -118,9 +118,10 @@ class Solve:
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
         attempts: list[_Attempt] = []
-        if self.settings.max_iter is None and is_rich(self.data, rank):
+        # Who counts or watches the iterations means those of the whole intersection.
+        if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
             attempts += self._head_start(rank)
-            if (attempts and attempts[0].verdict.ok) or self.show.ended:
+            if attempts and attempts[0].verdict.ok:
                 return attempts[0]
         for zeta0, gamma, max_iter in self._schedules():
             attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
