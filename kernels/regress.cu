@@ -13,6 +13,7 @@
 constexpr int WARPS = RANK > 16 ? 2 : 4;
 constexpr int LONG = 1024;
 constexpr REAL PART = REAL(0.6);  // share of the entries that a first threshold lets in
+constexpr int HALVINGS = 12;          // of the interval in which a first threshold is sought
 constexpr REAL TIGHT = 4;         // standard deviations below which the threshold may jump
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
@@ -61,7 +62,7 @@ struct Team {
 __device__ __forceinline__ REAL middle_residual(const Entries& entries, const Team& team, const REAL* a, REAL largest, int n_fit) {
     REAL low = 0, high = largest;
 #pragma unroll 1
-    for (int k = 0; k < 30; k++) {
+    for (int k = 0; k < HALVINGS; k++) {
         const REAL middle = REAL(0.5) * (low + high);
         int n = 0;
 #pragma unroll 1

@@ -19,7 +19,7 @@ from numba import njit
 
 from ..hashing import MIX_1, MIX_2
 from ..look import LEAST_HELD, PART
-from ..regress import TIGHT
+from ..regress import HALVINGS, TIGHT
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
@@ -340,7 +340,7 @@ def _middle(res, fit, m, wanted):
     for t in range(m):
         if fit[t] > 0:
             high = max(high, abs(res[t]))
-    for _ in range(30):
+    for _ in range(HALVINGS):
         middle = 0.5 * (low + high)
         n = 0.0
         for t in range(m):
