@@ -13,7 +13,6 @@ if DEVICE != "emulator":
 
 import hostgpu
 
-pytestmark = pytest.mark.slow
 
 HERE = Path(__file__).parent
 
