@@ -13,7 +13,6 @@ if DEVICE != "emulator":
 
 import hostgpu
 
-
 HERE = Path(__file__).parent
 
 SET_UP = """
