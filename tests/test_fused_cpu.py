@@ -206,6 +206,19 @@ def test_the_result_does_not_depend_on_the_number_of_threads():
     assert len(found) == 1
 
 
+def test_what_is_compiled_is_kept_for_the_next_process(tmp_path):
+    code = (
+        "import numpy as np; from rcurc_gpu.block import Block; from rcurc_gpu.fused import cpu, cpu_core_kernels as k;"
+        "one = np.zeros(1, np.int64); block = Block(np.asarray([0, 1]), one.astype(np.int32), np.ones(1), 1);"
+        "cpu.held_out(block, one, one, 0, 0.5);"
+        "print(sum(k.held_out.stats.cache_hits.values()), sum(k.held_out.stats.cache_misses.values()))"
+    )
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    for expected in ("0 1", "1 0"):
+        done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == expected
+
+
 def test_an_error_in_one_thread_ends_the_work():
     from rcurc_gpu.fused.threads import run
 
