@@ -1,7 +1,13 @@
 // What happens to one observed entry, and nothing else: every kernel takes it from here.
 //
-// REAL is float or double, given with -D.
+// REAL is float or double, given with -D, and so are the constants of the method, which Python knows (fused/sources.py).
 #pragma once
+
+constexpr REAL PART = REAL(GIVEN_PART);    // share of the entries that a restart begins with, and that its first threshold lets in
+constexpr int HALVINGS = GIVEN_HALVINGS;   // of the interval in which that threshold is sought
+constexpr REAL TIGHT = REAL(GIVEN_TIGHT);  // standard deviations below which the threshold may jump
+constexpr REAL RIDGE = REAL(GIVEN_RIDGE);  // of normal equations, in units of rounding
+constexpr int LEAST_HELD = GIVEN_LEAST_HELD;  // units with fewer entries than this, times the rank, have none held out
 
 typedef long long int64;
 typedef unsigned long long uint64;

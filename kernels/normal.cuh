@@ -112,7 +112,7 @@ __device__ __forceinline__ REAL trace(const REAL* matrix) {
 
 // A hair to be added to the diagonal; 1 if the matrix is 0.
 __device__ __forceinline__ REAL ridge_of(REAL size) {
-    return size > 0 ? EPSILON * size : REAL(1);
+    return size > 0 ? RIDGE * EPSILON * size : REAL(1);
 }
 
 // Factorise matrix + ridge I = L D L^T in place. Column k below the diagonal becomes L D; the pivots, clamped from below at the

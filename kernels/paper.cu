@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
         const int64 unit = units[k];
         const int64 first = indptr[unit], count = indptr[unit + 1] - first;
         const int tiles = int((count + 31) / 32);
-        const bool holds = held_below > 0 && count >= 8 * RANK;
+        const bool holds = held_below > 0 && count >= LEAST_HELD * RANK;
         Entries entries = {index + first, value + first, bases, usable, {held_key, held_below, index_names, transposed != 0},
                            holds, unit_names[unit], count, 0, 1, lane, tiles, min(tiles, staged_tiles), stage_codes, stage_values,
                            stage_values + staged_entries};

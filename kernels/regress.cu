@@ -12,9 +12,6 @@
 
 constexpr int WARPS = RANK > 16 ? 2 : 4;
 constexpr int LONG = 1024;
-constexpr REAL PART = REAL(0.6);  // share of the entries that a first threshold lets in
-constexpr int HALVINGS = 12;          // of the interval in which a first threshold is sought
-constexpr REAL TIGHT = 4;         // standard deviations below which the threshold may jump
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
@@ -119,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             REAL* const best = old + RANK;
             const int all_tiles = int((count + 31) / 32);
             const int tiles = (all_tiles - team.warp + team.warps - 1) / team.warps;
-            const bool holds = held_below > 0 && count >= 8 * RANK;
+            const bool holds = held_below > 0 && count >= LEAST_HELD * RANK;
             const Entries entries = {index + first, value + first, basis, usable, {held_key, held_below, index_names, transposed != 0},
                                      holds, unit_names[unit], count, team.warp, team.warps, lane, tiles, min(tiles, staged_tiles),
                                      stage_codes, stage_values, stage_values + staged_entries};
@@ -296,6 +293,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             if (team.warp == 0) {
                 whiten(matrix, white, lane);
                 REAL size = trace(matrix);
+                const bool nothing = !(size > 0);  // entries at rows of the basis that are 0 say nothing
                 const REAL ridge = ridge_of(size);
                 size += RANK * ridge;
                 factorise(matrix, RANK, ridge, lane);
@@ -309,7 +307,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                     out[0] = REAL(n_fit);
                     out[1] = REAL(n_in);
                     out[2] = spread;
-                    out[3] = size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
+                    out[3] = nothing || size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
                     out[4] = spread * sqrt(inverse);
                     out[5] = REAL(telling);
                     out[6] = REAL(n_held);

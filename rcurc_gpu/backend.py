@@ -129,12 +129,13 @@ def place_for(device: str, like: Array) -> Array:
     if device == "auto":
         return like[:0]
     xp, name = namespace_for_device(device)
-    if device_name(like) == (f"{name}:0" if name == "cuda" else name):
+    if device_name(like) == name or (name == "cuda" and is_cupy_array(like)):
         return like[:0]
     dtype = str(like.dtype).rpartition(".")[2]  # array_api_strict.float64, too
     if xp is np:
         return np.empty(0, dtype=dtype)
-    with xp.cuda.Device(int(name.partition(":")[2] or 0)):
+    number = name.partition(":")[2]  # without one, the current device
+    with xp.cuda.Device(int(number)) if number else xp.cuda.Device():
         return xp.empty(0, dtype=dtype)
 
 

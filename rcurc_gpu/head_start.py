@@ -13,19 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, device_of, gather, qr
+from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, qr
 from .block import Block
 from .core import Core, CoreData, CoreOptions, IterationState, draw_sample, solve_core
 from .fused import Kernels
 from .look import Look, names_on
+from .operators import invert
 from .regress import Schedule
 
+_ZEROS = 0.05
 _RICH = 64  # observations of a row (column), times the rank, from which half of them is plenty
 
 
 def is_rich(data: CoreData, rank: int) -> bool:
     """Whether a quarter of the intersection is enough to begin with."""
-    return data.count >= _RICH * rank * max(data.grid.shape)
+    if data.count < _RICH * rank * max(data.grid.shape):
+        return False
+    xp = array_namespace(data.block.value)
+    zeros = int(xp.count_nonzero(data.block.value == 0))
+    return zeros <= _ZEROS * data.block.n_obs  # where most is 0, half of the rows may miss what is not
 
 
 def solve_with_head_start(
@@ -71,8 +77,8 @@ def solve_with_head_start(
     if not head.stopped:
         return None
     look = Look(schedule(head.sigma), 0.0)
-    left = _regress(in_cols[0], head.V, look, kernels)
-    right = _regress(by_col, head.W, look, kernels)
+    left = _regress(in_cols[0], head.V, look, kernels, chunk_bytes)
+    right = _regress(by_col, head.W, look, kernels, chunk_bytes)
     start = _joined(left, head.s, right)
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets
@@ -99,13 +105,13 @@ def _restrict(block: Block, weight: Array, chosen: np.ndarray) -> tuple[Block, A
     return part, kept
 
 
-def _regress(block: Block, basis: Array, look: Look, kernels: Kernels) -> Array:
+def _regress(block: Block, basis: Array, look: Look, kernels: Kernels, chunk_bytes: int | None) -> Array:
     """Coefficients of all units (n_units, r)."""
     xp = array_namespace(basis)
     ones, r = xp.ones_like(basis[:, 0]), basis.shape[1]
     names = names_on(basis, np.arange(block.n_units), np.arange(block.length), False, 0, 0.0)
     white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
-    plan = kernels.plan(block, np.arange(block.n_units), r, 1 << 23)
+    plan = kernels.plan(block, np.arange(block.n_units), r, chunk_bytes or default_chunk_bytes(basis))
     parts = [kernels.regress(block, units, basis, ones, white, names, look)[0] for units in plan]
     return xp.take(xp.concat(parts), asarray_on(plan.restore(), basis), axis=0)
 
@@ -115,5 +121,5 @@ def _joined(left: Array, s: Array, right: Array) -> tuple[Array, Array, Array]:
     xp = array_namespace(left)
     P, S = qr(left)
     Q, T = qr(right)
-    u, s, vt = xp.linalg.svd((S / s) @ T.T, full_matrices=False)
+    u, s, vt = xp.linalg.svd((S * invert(s)) @ T.T, full_matrices=False)
     return P @ u, s, Q @ vt.T

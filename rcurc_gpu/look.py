@@ -185,11 +185,13 @@ def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array
     spread = xp.sqrt(xp.sum(kept * kept, axis=1) / xp.maximum(n_in - r, xp.ones_like(n_in)))
     # In coordinates in which the whole basis is orthonormal, the inverse tells the error that noise makes in the unit.
     # Traces, unlike eigenvalues, come cheaply from a Cholesky factor in a compiled kernel.
-    G, size = with_ridge(white @ gram(D, keep) @ white.T)
+    G = white @ gram(D, keep) @ white.T
+    nothing = xp.sum(xp.abs(G), axis=(1, 2)) == 0  # entries at rows of the basis that are 0 say nothing
+    G, size = with_ridge(G)
     eye = xp.eye(r, dtype=D.dtype, device=device_of(D))
     inverse = xp.linalg.solve(G, xp.broadcast_to(eye, G.shape))
     trace = xp.sum(inverse * eye, axis=(1, 2))
-    ill = size * trace >= r / float(xp.finfo(D.dtype).eps) ** 0.5
+    ill = nothing | (size * trace >= r / float(xp.finfo(D.dtype).eps) ** 0.5)
     columns = [
         xp.sum(fit, axis=1),
         n_in,

@@ -157,3 +157,11 @@ def random_start(n: int, k: int, like: Array, seed: int) -> Array:
     """A Gaussian (n, k) matrix, drawn on the host so that every device starts alike."""
     xp = array_namespace(like)
     return asarray_on(np.random.default_rng(seed).standard_normal((n, k)), like, xp.asarray(like).dtype)
+
+
+def invert(s: Array) -> Array:
+    """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
+    xp = array_namespace(s)
+    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))
+    real = s > least
+    return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .backend import Array, array_namespace, device_of, gather
 
 MAX_STEPS = 80
+RIDGE = 16.0  # in units of rounding: enough to keep an elimination from a pivot of exactly 0
 HALVINGS = 12  # of the interval in which a first threshold is sought
 TIGHT = 4.0  # standard deviations of the inliers below which the threshold may jump
 
@@ -116,7 +117,7 @@ def with_ridge(G: Array) -> tuple[Array, Array]:
     r = G.shape[1]
     eye = xp.eye(r, dtype=G.dtype, device=device_of(G))
     size = xp.sum(G * eye, axis=(1, 2))
-    ridge = xp.where(size > 0, float(xp.finfo(G.dtype).eps) * size, xp.ones_like(size))
+    ridge = xp.where(size > 0, RIDGE * float(xp.finfo(G.dtype).eps) * size, xp.ones_like(size))
     return G + ridge[:, None, None] * eye, size + r * ridge
 
 

@@ -10,14 +10,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, take_rows, to_numpy
+from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, quantile_abs, take_rows, to_numpy
 from .block import Block
 from .core import Core, CoreData
-from .diagnostics import DIAGNOSTIC_NAMES, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
+from .diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from .extend import Extension, Task, extend, thin
 from .fused import Kernels
+from .grid import Grid
+from .look import Look, names_on
 from .regress import Schedule
 from .samples import CrossSamples
+
+_ZEROS = 0.05  # share of entries about 0 from which they are told from the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +64,9 @@ def check_core(
     mend: bool = True,
 ) -> CheckedCore:
     """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
+    telling = _telling_grid(data, schedule, kernels, chunk_bytes)
     rows, cols, typical = _count(data, core, schedule)
+    rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
     bad_rows, bad_cols = (np.flatnonzero((d.status != OK) | thin(d, typical, 2.5)) for d in (rows, cols))
     n_bad, n_all = len(bad_rows) + len(bad_cols), len(rows.status) + len(cols.status)
     if not mend or n_bad == 0 or n_bad > 0.3 * n_all:
@@ -81,7 +87,64 @@ def check_core(
         again = regress(block.transpose(), core.W, rows, bad_cols, True)
         right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
         core = _orthonormal(core, core.W, right)
+    rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
     return CheckedCore(core, rows, cols, schedule)
+
+
+def _telling_grid(data: CoreData, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None) -> Grid | None:
+    """The entries that are not about 0, if many are."""
+    xp = array_namespace(data.weight)
+    size = min(schedule.floor, 0.5 * float(quantile_abs(data.sample[2])))
+    telling = xp.abs(data.block.value) > size
+    if int(xp.count_nonzero(telling)) > (1 - _ZEROS) * data.block.n_obs:
+        return None
+    return kernels.make_grid(data.block, data.weight * xp.astype(telling, data.weight.dtype), chunk_bytes)
+
+
+def _believed(
+    data: CoreData,
+    core: Core,
+    rows: UnitDiagnostics,
+    cols: UnitDiagnostics,
+    schedule: Schedule,
+    telling: Grid | None,
+    kernels: Kernels,
+    chunk_bytes: int | None,
+) -> tuple[UnitDiagnostics, UnitDiagnostics]:
+    """A row (column) of many zeros, which fit a solution of 0, is not determined if the rest of it does not fit, or if it
+    was only seen where the others are 0."""
+    if telling is None:
+        return rows, cols
+    left = core.W * core.s
+    _, *inside = telling.inlying(left, core.V, schedule.floor)
+    _, *there = telling.inlying(left, core.V, float("inf"))
+    found = []
+    sides = ((data.block, core.V, left), (data.block.transpose(), core.W, core.V * core.s))
+    for d, n_in, n_all, side in zip((rows, cols), map(to_numpy, inside), map(to_numpy, there), sides, strict=True):
+        enough = n_all >= core.rank + 2
+        share = float(np.median(n_in[enough] / n_all[enough])) if enough.any() else 1.0
+        doubt = enough & (n_in < 0.5 * share * n_all) & (d.status == OK)
+        status = np.where(doubt, TOO_FEW_INLIERS, d.status)
+        blind = _is_ill(*side, schedule, kernels, chunk_bytes)
+        status = np.where(blind & (status == OK), ILL_CONDITIONED, status).astype(np.int8)
+        found.append(replace(d, status=status, n_telling=n_in.astype(np.int64)))
+    return found[0], found[1]
+
+
+def _is_ill(
+    block: Block, basis: Array, factor: Array, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None
+) -> np.ndarray:
+    """Whether the rows of an orthonormal basis at which a unit was seen leave its coefficients open (n_units,)."""
+    xp = array_namespace(basis)
+    r = basis.shape[1]
+    names = names_on(basis, np.arange(block.n_units), np.arange(block.length), False, 0, 0.0)
+    white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
+    plan = kernels.plan(block, np.arange(block.n_units), r, chunk_bytes or default_chunk_bytes(basis))
+    tables = []
+    for units in plan:
+        look = Look(schedule, 0.0, "given", start=take_rows(factor, asarray_on(units, factor)), max_steps=0)
+        tables.append(kernels.regress(block, units, basis, xp.ones_like(basis[:, 0]), white, names, look)[1])
+    return to_numpy(xp.concat(tables))[plan.restore(), 3] > 0
 
 
 def _exchange(factor: Array, known: UnitDiagnostics, again: Extension, numbers: np.ndarray) -> tuple[Array, UnitDiagnostics]:

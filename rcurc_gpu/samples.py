@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
@@ -330,7 +331,8 @@ class CrossSamples:
 
     def scaled(self, factor: float) -> CrossSamples:
         """The samples of ``factor * Y``."""
-        r, c = (Block(b.indptr, b.index, b.value * factor, b.length) for b in (self.r_block, self.c_block))
+        half = 2.0 ** round(math.log2(abs(factor)) / 2) if factor else 1.0  # the whole may be too large for float32
+        r, c = (Block(b.indptr, b.index, (b.value * half) * (factor / half), b.length) for b in (self.r_block, self.c_block))
         return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
 
     def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:

@@ -15,6 +15,7 @@ from .backend import (
     bring,
     device_name,
     device_of,
+    free_memory,
     profiled,
     quantile_abs,
 )
@@ -27,6 +28,7 @@ from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
 from .fused import XP, choose
 from .head_start import is_rich, solve_with_head_start
 from .judge import Evidence, Verdict, examine, judge_core, judge_result
+from .operators import invert
 from .paper import Side, solve_paper
 from .progress import Progress
 from .rank import RankCurve, choose_rank
@@ -162,18 +164,22 @@ class Solve:
         zeta0, gamma, max_iter = self._schedules()[0]
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], self.settings.tol, max_iter)
         self.show.stage(f"core, rank {rank}")
-        with profiled(f"core, rank {rank}", self.like):
-            core = solve_with_head_start(
-                self._data_at(rank),
-                rank,
-                options,
-                lambda sigma: self._schedule(sigma, zeta0),
-                self.settings.seed,
-                self.clock,
-                self.show.iteration,
-                self.kernels.at(rank),
-                self.settings.chunk_bytes,
-            )
+        try:
+            with profiled(f"core, rank {rank}", self.like):
+                core = solve_with_head_start(
+                    self._data_at(rank),
+                    rank,
+                    options,
+                    lambda sigma: self._schedule(sigma, zeta0),
+                    self.settings.seed,
+                    self.clock,
+                    self.show.iteration,
+                    self.kernels.at(rank),
+                    self.settings.chunk_bytes,
+                )
+        except MemoryError:  # it takes some more than the core alone
+            free_memory(self.like)
+            return []
         return [] if core is None else [self._judge(core, self._schedule(core.sigma, zeta0), gamma)]
 
     def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> _Attempt:
@@ -262,7 +268,7 @@ class Solve:
         samples = self.samples
         n1, n2 = samples.shape
         W, s, V = (bring(x, samples.r_block.value) for x in (checked.core.W, checked.core.s, checked.core.V))
-        left = join_units(W, rows.coefficients * _invert(s), samples.rows, n1)
+        left = join_units(W, rows.coefficients * invert(s), samples.rows, n1)
         right = join_units(V * s, columns.coefficients, samples.cols, n2)
         return Factors(
             left,
@@ -327,11 +333,3 @@ class Solve:
             schedule=checked.schedule,
             chunk_bytes=s.chunk_bytes,
         )
-
-
-def _invert(s: Array) -> Array:
-    """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
-    xp = array_namespace(s)
-    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))
-    real = s > least
-    return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))

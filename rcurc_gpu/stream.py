@@ -87,7 +87,10 @@ class _Slot:
         count = int(np.prod(shape))
         size = max(count * np.dtype(dtype).itemsize, 1)
         if name not in self._pinned or self._pinned[name].mem.size < size:
-            self._pinned[name] = self.cupy.cuda.alloc_pinned_memory(size)
+            try:
+                self._pinned[name] = self.cupy.cuda.alloc_pinned_memory(size)
+            except self.cupy.cuda.runtime.CUDARuntimeError as error:
+                raise MemoryError(f"no pinned memory for a chunk of {size} bytes") from error
         return np.frombuffer(self._pinned[name], dtype, count).reshape(shape)
 
     def _upload(self, name: str, array: np.ndarray) -> Array:
@@ -122,7 +125,8 @@ def _streamed(block: Block, chunks: list[np.ndarray], names: np.ndarray, work: W
     import cupy  # type: ignore[import-not-found]
 
     host = Block(to_numpy(block.indptr), to_numpy(block.index), to_numpy(block.value), block.length)
-    idle = [_Slot(cupy), _Slot(cupy)]
+    slots = [_Slot(cupy), _Slot(cupy)]
+    idle = list(slots)
     running: deque[tuple[np.ndarray, _Slot]] = deque()
     todo = deque(chunks)
     most = max(map(len, chunks), default=1)
@@ -150,5 +154,5 @@ def _streamed(block: Block, chunks: list[np.ndarray], names: np.ndarray, work: W
                 yield chosen, slot.finish()
                 idle.append(slot)
     finally:  # also when the caller goes away: nothing may write to pinned memory that is gone
-        for _, slot in running:
+        for slot in slots:
             slot.stream.synchronize()

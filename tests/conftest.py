@@ -1,13 +1,22 @@
 """What the tests share: the namespaces to run on, and how hypothesis works."""
 
+import hashlib
 import importlib.util
 import os
 import shutil
+import tempfile
+from pathlib import Path
 from typing import Any, NamedTuple
 
 # The products here are small: a second BLAS thread gains nothing, and on a busy machine the two wait for each other for
 # seconds. Before NumPy is imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Numba looks at the age of a kernel's file alone, not at what it takes from others: a place for each state of the sources.
+_PACKAGE = Path(__file__).parents[1] / "rcurc_gpu"
+_SOURCES = [*sorted(_PACKAGE.glob("fused/cpu*.py")), *(_PACKAGE / f"{name}.py" for name in ("hashing", "look", "regress"))]
+_STATE = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
+os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"rcurc-numba-{_STATE}"))
 
 # Where the tests of CuPy run: "emulator" is tests/hostgpu, "cuda" a real device, and nothing else is then tested. Without it
 # they join the others if there is a GPU, and are skipped if not.

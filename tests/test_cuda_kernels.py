@@ -208,13 +208,6 @@ def test_units_of_outliers_alone_or_zeros(dtype):
         assert table[2, 5] == 0  # nothing that would tell
 
 
-def test_supports():
-    assert cuda.supports(np.float32, 1)
-    assert cuda.supports("float64", 32)
-    assert not cuda.supports("float64", 33)
-    assert not cuda.supports(np.float16, 5)
-
-
 # ---------------------------------------------------------------- the core's grid
 
 

@@ -2,9 +2,11 @@
 
 import logging
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -53,8 +55,9 @@ def assert_same(found, expected, dtype):
     np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=TOLERANCE[dtype] * scale)
     counts = [0, 1, 3, 5, 6, 7]
     np.testing.assert_array_equal(found[1][:, counts], expected[1][:, counts])
+    good = expected[1][:, 1] >= 2 * found[0].shape[1]  # with hardly more inliers than unknowns, what is left is rounding
     for column in (2, 4):
-        np.testing.assert_allclose(found[1][:, column], expected[1][:, column], rtol=1e-6, atol=TOLERANCE[dtype] * 30)
+        np.testing.assert_allclose(found[1][good, column], expected[1][good, column], rtol=1e-6, atol=TOLERANCE[dtype] * 30)
 
 
 SCHEDULES = {np.float64: Schedule(10.0, 1e-6, 0.5), np.float32: Schedule(10.0, 3e-2, 0.5)}
@@ -96,6 +99,61 @@ def test_held_out_unusable_and_hopeless(changes):
     found = NUMBA.regress(*args, which)
     assert_same(found, look.regress(*args, which), np.float64)
     assert (found[1][:, 6].sum() > 0) == (args[-1].share > 0)
+
+
+def test_entries_that_say_nothing_determine_nothing():
+    """All observations at rows of the basis that are 0: every coefficient fits them."""
+    basis = np.zeros((50, 1))
+    basis[0] = 1
+    block = Block(
+        np.asarray([0, 49, 99]), np.concatenate([np.arange(1, 50), np.arange(50)]).astype(np.int32), np.zeros(99), 50
+    )
+    names = Names(np.arange(2), np.arange(50), True, 0, 0.0)
+    args = (block, np.arange(2), basis, np.ones(50), np.eye(1), names, Look(SCHEDULES[np.float64], 0.1))
+    for regress in (NUMBA.regress, look.regress):
+        np.testing.assert_array_equal(regress(*args)[1][:, 3], [1, 0])
+
+
+def test_a_gram_matrix_of_what_is_left_of_larger_ones_is_not_rounding():
+    """Large rows of the basis come in with a high threshold and go out again; those that stay are tiny."""
+    rng = np.random.default_rng(0)
+    basis = np.concatenate([1e6 * rng.standard_normal((10, 2)), rng.standard_normal((60, 2))])
+    value = basis @ [1.0, -2.0]
+    value[:10] += 1e3 * rng.standard_normal(10)
+    block = Block(np.asarray([0, 70]), np.arange(70, dtype=np.int32), value, 70)
+    names = Names(np.arange(1), np.arange(70), True, 0, 0.0)
+    which = Look(Schedule(1e4, 1e-6, 1e-3), 0.1, "given", start=np.asarray([[1.0, -2.0]]))
+    args = (block, np.arange(1), basis, np.ones(70), np.eye(2), names, which)
+    found, expected = NUMBA.regress(*args), look.regress(*args)
+    np.testing.assert_allclose(found[0], [[1, -2]], atol=1e-9)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-9)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_can_solve():
+    code = (
+        "import os, rcurc_gpu as rg; p = rg.synthetic((900, 900), 2, .1, 5, n_rows=300, n_cols=300, seed=1);"
+        "first = rg.rcurc(p.samples, 2, kernels='fused'); child = os.fork();"
+        "again = rg.rcurc(p.samples, 2, kernels='fused'); assert (again.cur.left == first.cur.left).all();"
+        "child and os.waitpid(child, 0)[1] == 0 and print('both')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "both\n"
+
+
+def test_without_a_place_to_keep_what_is_compiled_it_compiles_anyway(tmp_path):
+    package = tmp_path / "site" / "rcurc_gpu"
+    shutil.copytree(Path(rg.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "fused" / "__pycache__").touch()  # a file, so that nothing can be written there
+    code = "import logging; logging.basicConfig(); from rcurc_gpu.fused.cpu_kernels import OPTIONS; print(OPTIONS['cache'])"
+    nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "PYTHONPATH": str(tmp_path / "site")}
+    environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | nowhere
+    command = [sys.executable, "-B", "-c", code]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    assert "set NUMBA_CACHE_DIR" in done.stderr
 
 
 def test_it_finds_the_truth_and_does_not_touch_its_input():
@@ -257,7 +315,7 @@ def test_without_numba_plain_code_serves_and_says_so_once(monkeypatch, caplog):
             results = [rg.rcurc(problem.samples, 1) for _ in range(2)]
         assert [result.kernels for result in results] == ["xp", "xp"]
         assert caplog.text.count("rcurc-gpu[fast]") == 1
-        with pytest.raises(RuntimeError, match="Numba is not installed; install the extra 'fast'"):
+        with pytest.raises(RuntimeError, match=r"Numba cannot be imported \(.*\); install the extra 'fast'"):
             rg.rcurc(problem.samples, 1, kernels="fused")
     finally:
         fused._numba.cache_clear()

@@ -235,3 +235,49 @@ def test_noise_in_proportion_to_the_entries_is_not_underestimated():
     error = np.linalg.norm(result.cur.to_dense() - X) / np.linalg.norm(X)
     assert error <= 1e-2 or not result.converged
     assert result.expected_error >= 0.6 * error
+
+
+def sparse_samples(X, rng, rate, chosen):
+    rows = np.arange(chosen)
+    masks = rng.random((chosen, X.shape[1])) < rate, rng.random((X.shape[0], chosen)) < rate
+    return rg.CrossSamples.from_dense(X, rows, rows, *masks)
+
+
+def relative_error(result, X):
+    return np.linalg.norm(result.cur.to_dense() - X) / np.linalg.norm(X)
+
+
+@pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
+@pytest.mark.parametrize("kernels", ["xp", "fused"])
+def test_columns_seen_only_where_the_basis_is_0_are_not_given_as_0(kernels):
+    rng = np.random.default_rng(3)
+    w = np.zeros(300)
+    w[[10, 20, 30]] = [1, 2, 3]
+    X = np.outer(w, 1 + rng.random(300))
+    result = rg.rcurc(sparse_samples(X, rng, 0.5, 200), 1, kernels=kernels)
+    assert not result.converged
+    given = np.isfinite(result.cur.to_dense())
+    assert np.abs(result.cur.to_dense() - X)[given].max() < 1e-6
+    assert len(result.columns.undetermined) >= 5
+
+
+@pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(4))
+def test_columns_of_the_core_whose_few_entries_beside_zeros_do_not_fit_are_not_confirmed(seed):
+    rng = np.random.default_rng(seed)
+    left = np.zeros((500, 4))
+    left[::40] = rng.standard_normal((13, 4))
+    X = left @ rng.standard_normal((4, 500))
+    result = rg.rcurc(sparse_samples(X, rng, 0.9, 400), 4)
+    assert not result.converged or relative_error(result, X) <= 1e-2
+
+
+@pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
+@pytest.mark.parametrize("kernels", ["xp", "fused"])
+@pytest.mark.parametrize("seed", range(6))
+def test_a_rank_too_large_for_exact_data_is_no_error(seed, kernels):
+    """Normal equations that are exactly singular."""
+    rng = np.random.default_rng(seed)
+    X = np.outer(rng.standard_normal(160), rng.standard_normal(160))
+    result = rg.rcurc(sparse_samples(X, rng, 0.9, 120), 2, kernels=kernels)
+    assert not result.converged or relative_error(result, X) <= 1e-2

@@ -92,7 +92,7 @@ def _numba(required: bool) -> Kernels:
     except ImportError as error:
         if required:
             raise RuntimeError(
-                "kernels='fused' was asked for, but Numba is not installed; install the extra 'fast' "
+                f"kernels='fused' was asked for, but Numba cannot be imported ({error}); install the extra 'fast' "
                 "(pip install 'rcurc-gpu[fast]'), or use kernels='xp'"
             ) from error
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")

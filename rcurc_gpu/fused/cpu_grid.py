@@ -13,6 +13,7 @@ from . import cpu_core_kernels
 from .threads import run
 
 _FULL = 0.25  # share of the intersection above which zeros are cheaper than indices
+_MOST_PIECES = 32  # each has a sum of its own over the columns
 _PIECE = 1 << 16  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
 
 
@@ -48,7 +49,7 @@ class CompiledGrid(Grid):
             block.index[fit],
             block.value[fit],
             weight[fit],
-            pieces(np.diff(indptr), _PIECE),
+            pieces(np.diff(indptr), max(_PIECE, len(fit) // _MOST_PIECES)),
         )
 
     def threshold(

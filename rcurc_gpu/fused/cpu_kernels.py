@@ -19,10 +19,11 @@ from numba import njit
 
 from ..hashing import MIX_1, MIX_2
 from ..look import LEAST_HELD, PART
-from ..regress import HALVINGS, TIGHT
+from ..regress import HALVINGS, RIDGE, TIGHT
+from .caching import can_cache
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
-OPTIONS: Any = {"nogil": True, "cache": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+OPTIONS: Any = {"nogil": True, "cache": can_cache(), "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
 LANES = 16  # entries are padded to a multiple of this
 ZERO, GIVEN, PART_OF, SUBSETS, STEPS, MEASURE = range(6)  # where a look begins; and what a solve is for
 
@@ -30,7 +31,7 @@ _MIX_1, _MIX_2 = np.uint64(MIX_1), np.uint64(MIX_2)
 _11, _27, _30, _31, _32 = (np.uint64(k) for k in (11, 27, 30, 31, 32))
 
 
-@njit(nogil=True, cache=True, inline="always")
+@njit(inline="always")
 def uniform(i, j, key):
     """`hashing.uniform_at` for one position; `key` is made of the seed and the stream."""
     z = ((np.uint64(i) << _32) + np.uint64(j)) ^ key
@@ -117,6 +118,7 @@ def regress(
         if max_steps == 0:
             phase = MEASURE
         step = 0  # of the phase
+        largest = 0.0  # trace that the Gram matrix had since it was last computed anew
         most = 0.0
         changed = True
         while True:
@@ -150,14 +152,8 @@ def regress(
                 changed = n_flips > 0
                 for f in range(n_flips):
                     w[flip[f]] = fit[flip[f]] - w[flip[f]]
-                if 2 * n_flips > m:
-                    for p in range(R):
-                        for q in range(p + 1):
-                            total = 0.0
-                            for t in range(m):
-                                total += w[t] * D[p, t] * D[q, t]
-                            G[p, q] = total
-                else:
+                anew = 2 * n_flips > m
+                if not anew:
                     for f in range(n_flips):
                         t = flip[f]
                         sign = 2.0 * w[t] - 1.0
@@ -165,6 +161,20 @@ def regress(
                             v = sign * D[p, t]
                             for q in range(p + 1):
                                 G[p, q] += v * D[q, t]
+                    size = 0.0
+                    for p in range(R):
+                        size += G[p, p]
+                    largest = max(largest, size)
+                    anew = size < 1e-3 * largest  # what is left of much larger numbers is rounding
+                if anew:
+                    largest = 0.0
+                    for p in range(R):
+                        for q in range(p + 1):
+                            total = 0.0
+                            for t in range(m):
+                                total += w[t] * D[p, t] * D[q, t]
+                            G[p, q] = total
+                        largest += G[p, p]
             if phase == MEASURE:
                 break
             if changed or step == 0 or phase == SUBSETS:
@@ -254,6 +264,9 @@ def regress(
                 for s in range(R):
                     total += L[p, s] * white[q, s]
                 M[p, q] = total
+        nothing = True  # entries at rows of the basis that are 0 say nothing
+        for p in range(R):
+            nothing = nothing and M[p, p] == 0
         size = _cholesky(M, L, eps, R)
         trace = 0.0
         for p in range(R):  # columns of the inverse of L
@@ -268,7 +281,7 @@ def regress(
         table[k, 0] = count
         table[k, 1] = n_in
         table[k, 2] = spread
-        table[k, 3] = 1.0 if size * trace >= R / np.sqrt(eps) else 0.0
+        table[k, 3] = 1.0 if nothing or size * trace >= R / np.sqrt(eps) else 0.0
         table[k, 4] = spread * np.sqrt(trace)
         table[k, 5] = n_telling
         table[k, 6] = n_held
@@ -319,7 +332,7 @@ def _cholesky(G, L, eps, R):
     size = 0.0
     for p in range(R):
         size += G[p, p]
-    ridge = eps * size if size > 0 else 1.0
+    ridge = RIDGE * eps * size if size > 0 else 1.0
     for p in range(R):
         for q in range(p + 1):
             total = G[p, q]
@@ -332,7 +345,7 @@ def _cholesky(G, L, eps, R):
     return size + R * ridge
 
 
-@njit(nogil=True, cache=True)
+@njit(**OPTIONS)
 def _middle(res, fit, m, wanted):
     """`regress.middle_residual` of one unit."""
     low = 0.0

@@ -13,11 +13,9 @@ from ..block import Block
 from ..hashing import stream_key
 from ..look import HOLDOUT_STREAM, PART, PART_STREAM, SUBSET_STREAM, Look, Names
 from .cuda_grid import CudaDenseGrid, CudaGrid, make_grid
-from .elementwise import hard_threshold, union_sum
 from .launch import dense, kernel, launch, pointer
-from .sources import MOST_RANK
 
-__all__ = ["CudaDenseGrid", "CudaGrid", "advance", "hard_threshold", "make_grid", "regress", "supports", "union_sum"]
+__all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "regress"]
 
 _BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
 _STAGE_BYTES = 24 << 10  # shared memory of a block for observations; the rest of its 48 KiB is for matrices
@@ -25,11 +23,6 @@ _MOST_STAGED = 64  # tiles of 32 entries, as in regress.cu
 _FEW_UNITS = 512  # with fewer, each gets a block of its own
 _ADVANCE_WARPS = 4  # of a block, as in paper.cu
 _ADVANCE_BLOCKS = 512  # each of their warps has a row of partial sums for each iteration
-
-
-def supports(dtype: Any, rank: int) -> bool:
-    """Whether the kernels serve a dtype and a rank; the plain code serves all."""
-    return np.dtype(dtype).name in ("float32", "float64") and 1 <= rank <= MOST_RANK
 
 
 def regress(

@@ -26,7 +26,7 @@ def _launch(name: str, out: Array, arguments: tuple[Any, ...]) -> None:
 def hard_threshold(M: Array, zeta: Array | float) -> Array | None:
     """`operators.hard_threshold`, or None for dtypes that there is no kernel for."""
     numbers: Any = zeta if isinstance(zeta, cupy.ndarray) else None
-    if not _served(*([M] if numbers is None else [M, numbers])):
+    if not _served(*([M] if numbers is None else [M, numbers])) or (numbers is None and np.ndim(zeta) > 0):
         return None
     with M.device:
         if numbers is not None:

@@ -9,6 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ..look import LEAST_HELD, PART
+from ..regress import HALVINGS, RIDGE, TIGHT
+
 MOST_RANK = 32  # a lane of a warp for each unknown
 MOST_WIDTH = 40  # columns of the core's factors at that rank
 
@@ -56,4 +59,6 @@ def options(name: str, dtype: str, size: int) -> tuple[str, ...]:
     """Compiler options for a file, a dtype by its name, and a rank or width (0 where there is none)."""
     macro = KERNELS[name][0]
     real = {"float32": "float", "float64": "double"}[dtype]
-    return ("--std=c++17", f"-DREAL={real}", *([] if macro is None else [f"-D{macro}={size}"]))
+    constants = {"PART": PART, "HALVINGS": HALVINGS, "TIGHT": TIGHT, "RIDGE": RIDGE, "LEAST_HELD": LEAST_HELD}
+    given = [f"-DGIVEN_{name}={value}" for name, value in constants.items()]
+    return ("--std=c++17", f"-DREAL={real}", *given, *([] if macro is None else [f"-D{macro}={size}"]))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
 
@@ -17,6 +18,10 @@ def _pool() -> ThreadPoolExecutor | None:
     """Threads beside the caller's, as many as Numba would take (NUMBA_NUM_THREADS)."""
     others = _THREADS - 1
     return ThreadPoolExecutor(others, thread_name_prefix="rcurc") if others > 0 else None
+
+
+if hasattr(os, "register_at_fork"):  # the child of a fork has none of the threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def run(work: Callable[[int], Any], n: int) -> None:
@@ -38,5 +43,6 @@ def run(work: Callable[[int], Any], n: int) -> None:
     finally:
         for _ in pieces:  # after an error or Ctrl-C: leave nothing for the others to begin
             pass
-        for other in others:
-            other.result()
+        wait(others)  # all of them, before anyone looks at what they wrote
+    for other in others:
+        other.result()
