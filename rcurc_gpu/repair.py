@@ -21,7 +21,7 @@ from .look import Look, names_on
 from .regress import Schedule
 from .samples import CrossSamples
 
-_ZEROS = 0.05  # share of entries about 0 from which they are told from the others
+_ZEROS = 0.2  # share of entries about 0 from which they are told from the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,8 +94,9 @@ def check_core(
 def _telling_grid(data: CoreData, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None) -> Grid | None:
     """The entries that are not about 0, if many are."""
     xp = array_namespace(data.weight)
-    size = min(schedule.floor, 0.5 * float(quantile_abs(data.sample[2])))
-    telling = xp.abs(data.block.value) > size
+    if schedule.floor > 0.1 * float(quantile_abs(data.sample[2])):  # small entries are everywhere, and cannot be told from 0
+        return None
+    telling = xp.abs(data.block.value) > schedule.floor
     if int(xp.count_nonzero(telling)) > (1 - _ZEROS) * data.block.n_obs:
         return None
     return kernels.make_grid(data.block, data.weight * xp.astype(telling, data.weight.dtype), chunk_bytes)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rcurc_gpu.fused import sources
+from rcurc_gpu.look import LEAST_HELD
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path.name for path in (ROOT / "kernels").iterdir() if path.suffix in (".cu", ".cuh"))
@@ -28,8 +29,11 @@ def test_every_source_is_read_with_its_headers():
 
 
 def test_options():
-    assert sources.options("regress.cu", "float32", 5) == ("--std=c++17", "-DREAL=float", "-DRANK=5")
-    assert sources.options("elementwise.cu", "float64", 0) == ("--std=c++17", "-DREAL=double")
+    given = sources.options("regress.cu", "float32", 5)
+    assert given[:2] == ("--std=c++17", "-DREAL=float")
+    assert given[-1] == "-DRANK=5"
+    assert f"-DGIVEN_LEAST_HELD={LEAST_HELD}" in given  # constants of the method are written once, in Python
+    assert not any("RANK" in option or "WIDTH" in option for option in sources.options("elementwise.cu", "float64", 0))
 
 
 def _python(script, cwd, path=None):
