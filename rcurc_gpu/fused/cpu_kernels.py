@@ -1,8 +1,8 @@
 """The kernels that Numba compiles for the CPU.
 
 Inner loops run along the entries of a unit, over arrays with one row for each unknown: vectors then do not depend on the
-rank. A rank known to the compiler gains a fifth to a quarter at rank 5 and nothing at rank 20 (bench/cpu_tools.py), and costs
-12 s of compiling for each rank.
+rank. A rank known to the compiler gains a fifth to a quarter at rank 5 and nothing at rank 20 (bench/cpu_tools.py), and
+costs 12 s of compiling for each rank.
 Kernels are plain loops over a range of units or rows, without Python's lock; `threads` hands the ranges to all cores. That
 compiles faster than Numba's own parallel loops and needs no threading layer.
 """
