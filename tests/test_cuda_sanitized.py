@@ -20,7 +20,7 @@ import hostgpu
 hostgpu.install()
 import cupy, numpy as np
 from rcurc_gpu.block import Block
-from rcurc_gpu.fused import cuda
+from rcurc_gpu.fused import cuda, elementwise
 from rcurc_gpu.look import Look, Names
 from rcurc_gpu.regress import Schedule
 rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ for rank in (2, 16):
     a, sums = cuda.advance(block, np.arange(9), usable, names, bases, turns, zetas, 0.1, a)
     assert np.isfinite(sums.get()).all()
 M, seen = cupy.asarray(np.ones((5, 7))), cupy.asarray(np.ones((5, 7), bool))
-cuda.hard_threshold(M, 0.5), cuda.union_sum(M, M, seen, seen, 1.0, 2.0, M)
+elementwise.hard_threshold(M, 0.5), elementwise.union_sum(M, M, seen, seen, 1.0, 2.0, M)
 print("finished")
 """
 

@@ -67,11 +67,11 @@ def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Chec
 def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
     """The CUDA kernels themselves, whatever the solver chooses to use."""
     try:
-        from ..fused import cuda
+        from ..fused import cuda, elementwise
     except Exception as error:
         return [Check("cuda", "load the kernels", partial(_cannot_load, error), 0)]
     kernels = Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, XP.plan)
-    return [*operator_checks("cuda", cuda), *kernel_checks(kernels, ranks)]
+    return [*operator_checks("cuda", elementwise), *kernel_checks(kernels, ranks)]
 
 
 def _cannot_load(error: Exception, place: Place, size: int) -> Trial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,8 +101,9 @@ class _KernelGrid(Grid):
             launch(self._kernel("inlying", left.shape[1]), _rows_to_blocks(m), 32 * _WARPS, arguments)
             return [kept], by_row, self._count_columns(inside, left.shape[1])
 
+    @abstractmethod
     def _count_columns(self, inside: Array, width: int) -> Array:
-        raise NotImplementedError
+        """How many entries of each column are `inside`."""
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         dtype = self.value.dtype
