@@ -183,6 +183,23 @@ def _spread(coefficients: Array, units: np.ndarray, total: int) -> Array:
     return take_rows(coefficients, asarray_on(place, coefficients)) if len(units) else coefficients
 
 
+def regress_all(block: Block, basis: Array, look: Look, kernels: Kernels, chunk_bytes: int | None) -> tuple[Array, Array]:
+    """One look at all units of a block, on an orthonormal basis, with nothing held out; see `look.regress`."""
+    xp = array_namespace(basis)
+    r, units = basis.shape[1], np.arange(block.n_units)
+    names = names_on(basis, units, np.arange(block.length), False, 0, 0.0)
+    white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
+    plan = kernels.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
+    parts = []
+    for chosen in plan:
+        start = None if look.start is None else take_rows(look.start, asarray_on(chosen, look.start))
+        here = replace(look, start=start)
+        parts.append(kernels.regress(block, chosen, basis, xp.ones_like(basis[:, 0]), white, names, here))
+    back = asarray_on(plan.restore(), basis)
+    a, table = (xp.take(xp.concat(list(column)), back, axis=0) for column in zip(*parts, strict=True))
+    return a, table
+
+
 def _subsets_needed(typical: float, rank: int) -> int:
     """How many random subsets of `rank` entries, to have one without outliers; 0 if that is hopeless."""
     share = (0.75 * typical) ** rank  # units that got here have more outliers than most

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, qr
+from .backend import Array, array_namespace, asarray_on, gather, qr
 from .block import Block
 from .core import Core, CoreData, CoreOptions, IterationState, draw_sample, solve_core
+from .extend import regress_all
 from .fused import Kernels
-from .look import Look, names_on
+from .look import Look
 from .operators import invert
 from .regress import Schedule
 
@@ -77,8 +78,8 @@ def solve_with_head_start(
     if not head.stopped:
         return None
     look = Look(schedule(head.sigma), 0.0)
-    left = _regress(in_cols[0], head.V, look, kernels, chunk_bytes)
-    right = _regress(by_col, head.W, look, kernels, chunk_bytes)
+    left, _ = regress_all(in_cols[0], head.V, look, kernels, chunk_bytes)
+    right, _ = regress_all(by_col, head.W, look, kernels, chunk_bytes)
     start = _joined(left, head.s, right)
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets
@@ -103,17 +104,6 @@ def _restrict(block: Block, weight: Array, chosen: np.ndarray) -> tuple[Block, A
     index = gather(asarray_on(number, weight), block.index)
     part, kept = _select(Block(block.indptr, index, block.value, len(chosen)), weight, xp.nonzero(index >= 0)[0])
     return part, kept
-
-
-def _regress(block: Block, basis: Array, look: Look, kernels: Kernels, chunk_bytes: int | None) -> Array:
-    """Coefficients of all units (n_units, r)."""
-    xp = array_namespace(basis)
-    ones, r = xp.ones_like(basis[:, 0]), basis.shape[1]
-    names = names_on(basis, np.arange(block.n_units), np.arange(block.length), False, 0, 0.0)
-    white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
-    plan = kernels.plan(block, np.arange(block.n_units), r, chunk_bytes or default_chunk_bytes(basis))
-    parts = [kernels.regress(block, units, basis, ones, white, names, look)[0] for units in plan]
-    return xp.take(xp.concat(parts), asarray_on(plan.restore(), basis), axis=0)
 
 
 def _joined(left: Array, s: Array, right: Array) -> tuple[Array, Array, Array]:

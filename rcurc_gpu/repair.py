@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, quantile_abs, take_rows, to_numpy
+from .backend import Array, array_namespace, asarray_on, quantile_abs, take_rows, to_numpy
 from .block import Block
 from .core import Core, CoreData
 from .diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
-from .extend import Extension, Task, extend, thin
+from .extend import Extension, Task, extend, regress_all, thin
 from .fused import Kernels
 from .grid import Grid
-from .look import Look, names_on
+from .look import Look
 from .regress import Schedule
 from .samples import CrossSamples
 
@@ -126,26 +126,12 @@ def _believed(
         share = float(np.median(n_in[enough] / n_all[enough])) if enough.any() else 1.0
         doubt = enough & (n_in < 0.5 * share * n_all) & (d.status == OK)
         status = np.where(doubt, TOO_FEW_INLIERS, d.status)
-        blind = _is_ill(*side, schedule, kernels, chunk_bytes)
+        block, basis, factor = side
+        look = Look(schedule, 0.0, "given", start=factor, max_steps=0)
+        blind = to_numpy(regress_all(block, basis, look, kernels, chunk_bytes)[1])[:, 3] > 0
         status = np.where(blind & (status == OK), ILL_CONDITIONED, status).astype(np.int8)
         found.append(replace(d, status=status, n_telling=n_in.astype(np.int64)))
     return found[0], found[1]
-
-
-def _is_ill(
-    block: Block, basis: Array, factor: Array, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None
-) -> np.ndarray:
-    """Whether the rows of an orthonormal basis at which a unit was seen leave its coefficients open (n_units,)."""
-    xp = array_namespace(basis)
-    r = basis.shape[1]
-    names = names_on(basis, np.arange(block.n_units), np.arange(block.length), False, 0, 0.0)
-    white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
-    plan = kernels.plan(block, np.arange(block.n_units), r, chunk_bytes or default_chunk_bytes(basis))
-    tables = []
-    for units in plan:
-        look = Look(schedule, 0.0, "given", start=take_rows(factor, asarray_on(units, factor)), max_steps=0)
-        tables.append(kernels.regress(block, units, basis, xp.ones_like(basis[:, 0]), white, names, look)[1])
-    return to_numpy(xp.concat(tables))[plan.restore(), 3] > 0
 
 
 def _exchange(factor: Array, known: UnitDiagnostics, again: Extension, numbers: np.ndarray) -> tuple[Array, UnitDiagnostics]:

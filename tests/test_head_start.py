@@ -55,7 +55,9 @@ def test_when_it_fails_the_core_does_without(problem, monkeypatch, broken):
     if broken == "core":
         monkeypatch.setattr(solve, "solve_with_head_start", lambda *_: None)
     else:
-        monkeypatch.setattr(head_start, "_regress", lambda block, basis, *_: np.ones((block.n_units, basis.shape[1])))
+        monkeypatch.setattr(
+            head_start, "regress_all", lambda block, basis, *_: (np.ones((block.n_units, basis.shape[1])), None)
+        )
     result = rg.rcurc(problem.samples, 2)
     assert result.converged
     assert problem.relative_error(result.cur) <= 1e-9
