@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from rcurc_gpu import CURMatrix, __version__, cli, demo_report, rcurc, synthetic
+from rcurc_gpu import CURMatrix, __version__, cli, rcurc, synthetic
+from rcurc_gpu.cli import demo_report
 
+DEMO = sys.modules["rcurc_gpu.cli.demo"]  # the package has a command of the same name
 SMALL = ("--size", "300", "--rank", "2", "--rate", "0.5")
 
 
@@ -246,7 +248,7 @@ def test_too_large_for_the_memory(demo, monkeypatch):
     def too_large(*args, **kwargs):
         raise MemoryError
 
-    monkeypatch.setattr(cli, "synthetic", too_large)
+    monkeypatch.setattr(DEMO, "synthetic", too_large)
     result = demo(*SMALL)
     assert result.exit_code == 2
     assert "--size" in result.stderr
@@ -256,7 +258,7 @@ def test_errors_that_are_not_about_arguments_are_not_dressed_up(demo, monkeypatc
     def fails(*args, **kwargs):
         raise np.linalg.LinAlgError("SVD did not converge")
 
-    monkeypatch.setattr(cli, "rcurc", fails)
+    monkeypatch.setattr(DEMO, "rcurc", fails)
     assert isinstance(demo(*SMALL).exception, np.linalg.LinAlgError)
 
 
@@ -283,7 +285,7 @@ def test_another_namespace_is_copied_to_and_waited_for(demo, monkeypatch):
     waited = []
     stream = SimpleNamespace(synchronize=lambda: waited.append(True))
     fake = SimpleNamespace(asarray=np.array, cuda=SimpleNamespace(get_current_stream=lambda: stream))
-    monkeypatch.setattr(cli, "namespace_for_device", lambda device: (fake, "cuda"))
+    monkeypatch.setattr(DEMO, "namespace_for_device", lambda device: (fake, "cuda"))
     report = report_of(demo(*SMALL, "--device", "auto", "--json"))
     assert waited == [True]
     assert report["seconds"]["copying"] > 0
@@ -311,7 +313,7 @@ def stop(*args, **kwargs):
 
 
 def test_ctrl_c_while_solving(demo, tmp_path, monkeypatch):
-    monkeypatch.setattr(cli, "rcurc", stop)
+    monkeypatch.setattr(DEMO, "rcurc", stop)
     result = demo(*SMALL, "--json")
     assert result.exit_code == 130
     assert result.stdout == ""
@@ -335,7 +337,7 @@ def test_a_real_ctrl_c(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=Path(cli.__file__).parent.parent,
+        cwd=Path(cli.__file__).parents[2],
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell may have it ignored
     )
     deadline = time.monotonic() + 60
@@ -364,7 +366,7 @@ def test_version_and_help():
 
 
 def run_python(*arguments: str) -> subprocess.CompletedProcess:
-    root = Path(cli.__file__).parent.parent
+    root = Path(cli.__file__).parents[2]
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, cwd=root, timeout=120, check=False)
 
 

@@ -4,6 +4,7 @@ The machines are made up; what CuPy says on a device is in test_doctor_cupy.py.
 """
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from rcurc_gpu import __version__, cli
+from rcurc_gpu.cli.common import jsonable
 from rcurc_gpu.doctor import report, run
 from rcurc_gpu.doctor.findings import FAIL, OK, WARN, findings
 from rcurc_gpu.doctor.probes import Cupy, Device, Driver, Machine, Smi
@@ -210,7 +212,7 @@ def test_each_situation_can_be_told(name):
     made = report.make_report(state, found, CPU, [], False)
     assert made["passed"] == all(f.level != FAIL for f in found)
     assert made["next"]
-    assert json.dumps(cli._jsonable(made), allow_nan=False)
+    assert json.dumps(jsonable(made), allow_nan=False)
 
 
 def test_what_is_wrong_with_a_gpu_does_not_matter_to_the_cpu():
@@ -335,7 +337,7 @@ def test_a_lost_device_does_not_keep_the_process(monkeypatch, doctor):
     def end(code):
         raise Ended(code)
 
-    monkeypatch.setattr(cli.os, "_exit", end)
+    monkeypatch.setattr(os, "_exit", end)
     monkeypatch.setattr(run, "run_checks", lambda *a: [Outcome("g", "n", False, reason="not run", skipped=True)])
     monkeypatch.setattr(run, "examine", lambda: BARE)
     with pytest.raises(Ended, match="1"):

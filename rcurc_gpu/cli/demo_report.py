@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ._version import __version__
-from .backend import to_numpy
-from .result import Result
-from .samples import CrossSamples
-from .synthetic import SyntheticProblem
+from .._version import __version__
+from ..backend import to_numpy
+from ..result import Result
+from ..samples import CrossSamples
+from ..synthetic import SyntheticProblem
 
 
 def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:

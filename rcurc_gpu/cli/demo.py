@@ -1,13 +1,9 @@
-"""The command ``rcurc-gpu``. The only place of the library that prints."""
+"""``rcurc-gpu demo``: a problem whose truth is known."""
 
 from __future__ import annotations
 
 import io
-import json
-import math
-import os
 import re
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,16 +15,15 @@ from typing import Any
 import click
 import numpy as np
 
-from . import demo_report, plot
-from ._version import __version__
-from .backend import namespace_for_device
-from .errors import ConvergenceWarning
-from .result import Result
-from .samples import CrossSamples
-from .solver import rcurc
-from .synthetic import SyntheticProblem, synthetic
-
-_CONFIRMED, _NOT_CONFIRMED, _STOPPED = 0, 1, 130  # exit codes; click's own for bad arguments is 2
+from .. import plot
+from ..backend import namespace_for_device
+from ..errors import ConvergenceWarning
+from ..result import Result
+from ..samples import CrossSamples
+from ..solver import rcurc
+from ..synthetic import SyntheticProblem, synthetic
+from . import demo_report
+from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, print_json, say_nothing
 
 # What the library calls an argument, and the option it came from.
 _OPTION_OF = {
@@ -42,18 +37,6 @@ _OPTION_OF = {
     "rate_cols": "--rate",
     "seed": "--seed",
 }
-
-
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="rcurc-gpu")
-def main() -> None:
-    """Recover a huge low-rank matrix from few, partly wrong entries.
-
-    \b
-    Examples:
-      rcurc-gpu demo
-      rcurc-gpu doctor
-    """  # noqa: D301  # click's mark of lines to keep is a real backspace
 
 
 @dataclass(frozen=True)
@@ -76,28 +59,15 @@ class DemoOptions:
     as_json: bool
 
 
-class _Finite(click.FloatRange):
-    """A number in a range; unlike click's own, NaN and infinity lie in none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
-
-
-_SHARE = _Finite(0, 1, min_open=True)
-
-
-@main.command(context_settings={"show_default": True})
+@click.command(context_settings={"show_default": True})
 @click.option("--size", type=click.IntRange(min=1), default=3000, help="Rows, and columns, of the matrix.")
 @click.option("--rank", type=click.IntRange(min=1), default=5, help="Rank of the matrix.")
-@click.option("--alpha", type=_Finite(0, 1), default=0.2, help="Share of the entries that carry an outlier.")
-@click.option("--c", type=_Finite(min=0), default=10.0, help="Largest outlier, in units of mean|X|.")
-@click.option("--noise", type=_Finite(min=0), default=0.0, help="Noise on every entry, in units of mean|X|.")
-@click.option("--rows", type=_SHARE, default=0.3, help="Share of the rows that is chosen.")
-@click.option("--cols", type=_SHARE, default=0.3, help="Share of the columns that is chosen.")
-@click.option("--rate", type=_SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
+@click.option("--alpha", type=Finite(0, 1), default=0.2, help="Share of the entries that carry an outlier.")
+@click.option("--c", type=Finite(min=0), default=10.0, help="Largest outlier, in units of mean|X|.")
+@click.option("--noise", type=Finite(min=0), default=0.0, help="Noise on every entry, in units of mean|X|.")
+@click.option("--rows", type=SHARE, default=0.3, help="Share of the rows that is chosen.")
+@click.option("--cols", type=SHARE, default=0.3, help="Share of the columns that is chosen.")
+@click.option("--rate", type=SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the problem and the solve.")
 @click.option("--method", type=click.Choice(["fast", "paper"]), default="fast", help="How to solve.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to solve.")
@@ -133,61 +103,15 @@ def demo(**values: Any) -> None:
     except KeyboardInterrupt:
         kept = ", ".join(map(str, saved))
         click.echo(f"\nStopped. {f'Saved before that: {kept}' if saved else 'Nothing was saved.'}", err=True)
-        raise SystemExit(_STOPPED) from None
+        raise SystemExit(STOPPED) from None
     if options.as_json:
-        click.echo(json.dumps(_jsonable(report), indent=2, allow_nan=False))
-    raise SystemExit(_CONFIRMED if report["converged"] else _NOT_CONFIRMED)
-
-
-class _DeviceName(click.ParamType[str]):
-    """``auto``, ``cpu``, ``cuda`` or a numbered device such as ``cuda:1``."""
-
-    name = "device"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)):
-            self.fail(f"{value!r} is not auto, cpu, cuda or a numbered device such as cuda:1.", param, ctx)
-        return str(value)
-
-
-@main.command(context_settings={"show_default": True})
-@click.option("--device", type=_DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="What to test.")
-@click.option("--quick", is_flag=True, show_default=False, help="One rank and small problems: right, not how fast.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
-def doctor(device: str, quick: bool, as_json: bool) -> None:
-    """Look at the installation, test every kernel, and say what to do.
-
-    Lists what is installed and which devices there are, says what is missing and how to get it, and runs each kernel and
-    whole solves on the device against NumPy. Takes less than a minute.
-
-    \b
-    Examples:
-      rcurc-gpu doctor
-      rcurc-gpu doctor --device cuda:1 --json > doctor.json
-
-    \b
-    Exit status: 0 if nothing failed, 1 if something did (the report says
-    what), 2 if an option is wrong, 130 if stopped by Ctrl-C.
-    """  # noqa: D301
-    from .doctor.run import diagnose
-
-    try:
-        say: Callable[[str], None] = _nothing if as_json else click.echo
-        report = diagnose(device, quick, say, visible=not as_json and sys.stderr.isatty())
-    except KeyboardInterrupt:
-        click.echo("\nStopped.", err=True)
-        raise SystemExit(_STOPPED) from None
-    if as_json:
-        click.echo(json.dumps(_jsonable(report), indent=2, allow_nan=False))
-    if report["device_lost"]:  # a kernel may run forever, and an orderly end would wait for it
-        sys.stdout.flush()
-        os._exit(_NOT_CONFIRMED)
-    raise SystemExit(_CONFIRMED if report["passed"] else _NOT_CONFIRMED)
+        print_json(report)
+    raise SystemExit(CONFIRMED if report["converged"] else NOT_CONFIRMED)
 
 
 def _run(options: DemoOptions, saved: list[Path]) -> dict[str, Any]:
     """Make, solve, compare and save; `saved` is filled as files appear. Returns the report."""
-    say = _nothing if options.as_json else click.echo
+    say = say_nothing if options.as_json else click.echo
     xp, device = _device(options.device)
     _make_directory(options.output)
     problem, generating = _timed(lambda: _problem(options))
@@ -203,10 +127,6 @@ def _run(options: DemoOptions, saved: list[Path]) -> dict[str, Any]:
     report["files"] = _save(options.output, problem, result, saved)
     say(demo_report.files_words(report["files"]))
     return report
-
-
-def _nothing(text: str) -> None:
-    pass
 
 
 def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
@@ -300,14 +220,3 @@ def _save(directory: Path, problem: SyntheticProblem, result: Result, saved: lis
     except OSError as error:
         raise click.BadParameter(f"cannot write to {str(directory)!r}: {error.strerror}", param_hint="--output") from error
     return {"result": str(data), "plot": str(picture), "plot_skipped": None}
-
-
-def _jsonable(x: Any) -> Any:
-    """`x` with null for NaN and infinity, which JSON does not have."""
-    if isinstance(x, dict):
-        return {name: _jsonable(value) for name, value in x.items()}
-    if isinstance(x, (list, tuple)):
-        return [_jsonable(value) for value in x]
-    if isinstance(x, float):
-        return float(x) if math.isfinite(x) else None
-    return x

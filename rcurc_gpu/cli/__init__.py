@@ -1,0 +1,25 @@
+"""The command ``rcurc-gpu``. The only place of the library that prints."""
+
+from __future__ import annotations
+
+import click
+
+from .._version import __version__
+from .demo import demo
+from .doctor import doctor
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="rcurc-gpu")
+def main() -> None:
+    """Recover a huge low-rank matrix from few, partly wrong entries.
+
+    \b
+    Examples:
+      rcurc-gpu demo
+      rcurc-gpu doctor
+    """  # noqa: D301  # click's mark of lines to keep is a real backspace
+
+
+for _command in (demo, doctor):
+    main.add_command(_command)

@@ -1,0 +1,58 @@
+"""What the commands share: exit codes, kinds of options, JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+import click
+
+CONFIRMED, NOT_CONFIRMED, STOPPED = 0, 1, 130  # exit codes; click's own for bad arguments is 2
+
+
+class Finite(click.FloatRange):
+    """A number in a range; unlike click's own, NaN and infinity lie in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or click's error."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+SHARE = Finite(0, 1, min_open=True)
+
+
+class DeviceName(click.ParamType[str]):
+    """``auto``, ``cpu``, ``cuda`` or a numbered device such as ``cuda:1``."""
+
+    name = "device"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name, or click's error."""
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)):
+            self.fail(f"{value!r} is not auto, cpu, cuda or a numbered device such as cuda:1.", param, ctx)
+        return str(value)
+
+
+def say_nothing(text: str) -> None:
+    """What speaks where nothing but JSON may be printed."""
+
+
+def print_json(report: dict[str, Any]) -> None:
+    """Write one JSON object to standard output."""
+    click.echo(json.dumps(jsonable(report), indent=2, allow_nan=False))
+
+
+def jsonable(x: Any) -> Any:
+    """`x` with null for NaN and infinity, which JSON does not have."""
+    if isinstance(x, dict):
+        return {name: jsonable(value) for name, value in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [jsonable(value) for value in x]
+    if isinstance(x, float):
+        return float(x) if math.isfinite(x) else None
+    return x
