@@ -5,13 +5,15 @@ from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix
 from .diagnostics import UnitDiagnostics
 from .errors import ConvergenceWarning
+from .ircur import ircur
 from .operators import hard_threshold, truncated_svd, union_sum
+from .pca import robust_pca
 from .rank import RankCurve
 from .reference import ReferenceState, rcurc_reference
 from .result import Result, Transformed
 from .samples import CrossSamples
 from .sampling import ccs_sample
-from .solver import rcurc
+from .solver import icurc, rcurc
 from .synthetic import SyntheticProblem, synthetic
 
 __all__ = [
@@ -29,8 +31,11 @@ __all__ = [
     "__version__",
     "ccs_sample",
     "hard_threshold",
+    "icurc",
+    "ircur",
     "rcurc",
     "rcurc_reference",
+    "robust_pca",
     "synthetic",
     "truncated_svd",
     "union_sum",

@@ -36,7 +36,7 @@ class CoreOptions:
     Attributes
     ----------
     zeta0, gamma : float
-        Threshold and its decay.
+        Threshold and its decay; a `gamma` of 1 is for a threshold that nothing exceeds.
     step_rows, step_cols : float
         eta_R and eta_C.
     tol : float
@@ -146,11 +146,12 @@ class Core:
         return int(self.s.shape[0])
 
 
-def step_weights(seen_by: Array, step_rows: float, step_cols: float, dtype: Any) -> Array:
-    """The step of each entry of the intersection: eta_R, eta_C, or their harmonic mean where both blocks see it."""
+def step_weights(seen_by: Array, step_rows: float, step_cols: float, dtype: Any, step_core: float | None = None) -> Array:
+    """The step of each entry of the intersection: eta_R, eta_C, or their harmonic mean where both blocks see it; or the
+    same `step_core` for all."""
     xp = array_namespace(seen_by)
-    both = 2 * step_rows * step_cols / (step_rows + step_cols)
-    table = asarray_on(np.asarray([0.0, step_rows, step_cols, both]), seen_by, dtype)
+    steps = (step_rows, step_cols, 2 * step_rows * step_cols / (step_rows + step_cols))
+    table = asarray_on(np.asarray([0.0, *(steps if step_core is None else [step_core] * 3)]), seen_by, dtype)
     return gather(table, xp.astype(seen_by, xp.int64))
 
 
@@ -163,6 +164,7 @@ def prepare(
     chunk_bytes: int | None,
     kernels: Kernels,
     like: Array,
+    step_core: float | None = None,
 ) -> tuple[CoreData, float, float]:
     """Lay out the intersection where `like` is; steps that are None become 1 / p_u, p_u its observed share."""
     block, seen_by = samples.intersection.block.to(like), bring(samples.intersection.seen_by, like)
@@ -177,7 +179,7 @@ def prepare(
     step_rows = 1 / rate if step_rows is None else step_rows
     step_cols = 1 / rate if step_cols is None else step_cols
     fit = xp.astype(~held, block.value.dtype)
-    weight = step_weights(seen_by, step_rows, step_cols, block.value.dtype) * fit
+    weight = step_weights(seen_by, step_rows, step_cols, block.value.dtype, step_core) * fit
     grid = kernels.make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
     sample = draw_sample(block, np.random.default_rng([seed, 1]), ~held)
@@ -355,7 +357,8 @@ def _stands_still(state: IterationState, s: np.ndarray, zeta: float, data: CoreD
     m, n = data.grid.shape
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
-    return state.change <= max(options.tol**0.5, 1e-3 * noise) and (floored or state.error <= options.tol)
+    settled = floored or options.gamma == 1 or state.error <= options.tol
+    return state.change <= max(options.tol**0.5, 1e-3 * noise) and settled
 
 
 def robust_sigma(sample: Array, zeta: Array | float, dof_share: float = 0.0) -> float:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from .backend import Array, array_namespace, asarray_on, gather, qr
+from .backend import Array, array_namespace, asarray_on, gather
 from .block import Block
 from .core import Core, CoreData, CoreOptions, IterationState, draw_sample, solve_core
 from .extend import regress_all
 from .fused import Kernels
 from .look import Look
-from .operators import invert
+from .operators import invert, product_svd
 from .regress import Schedule
 
 _ZEROS = 0.05
@@ -80,7 +80,7 @@ def solve_with_head_start(
     look = Look(schedule(head.sigma), 0.0)
     left, _ = regress_all(in_cols[0], head.V, look, kernels, chunk_bytes)
     right, _ = regress_all(by_col, head.W, look, kernels, chunk_bytes)
-    start = _joined(left, head.s, right)
+    start = product_svd(left * invert(head.s), right)
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets
     rest = replace(options, zeta0=2 * head.threshold, max_iter=max(options.max_iter - before, 1))
@@ -104,12 +104,3 @@ def _restrict(block: Block, weight: Array, chosen: np.ndarray) -> tuple[Block, A
     index = gather(asarray_on(number, weight), block.index)
     part, kept = _select(Block(block.indptr, index, block.value, len(chosen)), weight, xp.nonzero(index >= 0)[0])
     return part, kept
-
-
-def _joined(left: Array, s: Array, right: Array) -> tuple[Array, Array, Array]:
-    """(W, s, V) of ``left diag(1 / s) right^T``."""
-    xp = array_namespace(left)
-    P, S = qr(left)
-    Q, T = qr(right)
-    u, s, vt = xp.linalg.svd((S * invert(s)) @ T.T, full_matrices=False)
-    return P @ u, s, Q @ vt.T

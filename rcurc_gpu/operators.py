@@ -159,6 +159,15 @@ def random_start(n: int, k: int, like: Array, seed: int) -> Array:
     return asarray_on(np.random.default_rng(seed).standard_normal((n, k)), like, xp.asarray(like).dtype)
 
 
+def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
+    """W, s, V of ``left @ right.T``, without forming it."""
+    xp = array_namespace(left)
+    P, S = qr(left)
+    Q, T = qr(right)
+    u, s, vt = xp.linalg.svd(S @ T.T, full_matrices=False)
+    return P @ u, s, Q @ vt.T
+
+
 def invert(s: Array) -> Array:
     """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
     xp = array_namespace(s)

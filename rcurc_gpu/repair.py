@@ -18,6 +18,7 @@ from .extend import Extension, Task, extend, regress_all, thin
 from .fused import Kernels
 from .grid import Grid
 from .look import Look
+from .operators import product_svd
 from .regress import Schedule
 from .samples import CrossSamples
 
@@ -174,8 +175,5 @@ def _diagnose(n_in: np.ndarray, n_obs: np.ndarray, core: Core, length: int, typi
 
 def _orthonormal(core: Core, left: Array, right: Array) -> Core:
     """The core whose U is ``left @ right.T``, as an SVD."""
-    xp = array_namespace(left)
-    P, S = xp.linalg.qr(left)
-    Q, T = xp.linalg.qr(right)
-    u, s, vt = xp.linalg.svd(S @ T.T, full_matrices=False)
-    return replace(core, W=P @ u, s=s, V=Q @ vt.T)
+    W, s, V = product_svd(left, right)
+    return replace(core, W=W, s=s, V=V)

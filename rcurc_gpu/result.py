@@ -11,6 +11,7 @@ from .backend import Array, array_namespace, asarray_on, is_array, sparse_module
 from .block import Block
 from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix, blank_rows
+from .dense import outlying_entries
 from .diagnostics import OK, UnitDiagnostics
 from .extend import Task, extend
 from .fused import choose
@@ -142,6 +143,21 @@ class Result:
             csc((r.value, r.index, r.indptr), shape=(len(s.rows), s.shape[1])),
             csr((c.value, c.index, c.indptr), shape=(s.shape[0], len(s.cols))),
         )
+
+    def outliers_of(self, Y: Any) -> Any:
+        """The outliers of a whole matrix: ``Y - X`` where it exceeds the threshold.
+
+        Parameters
+        ----------
+        Y : array (n1, n2)
+            Of the kind of the factors, or on the host: NumPy, a memory map, HDF5, Zarr. NaN means not known.
+
+        Returns
+        -------
+        S : (n1, n2) in CSR form
+            A SciPy sparse array, or a cupyx matrix if the factors are on a GPU.
+        """
+        return outlying_entries(Y, self.cur, self.threshold)
 
     def _outlying(self, block: Block, basis: Array, coefficients: Array) -> Block:
         xp = array_namespace(block.value)

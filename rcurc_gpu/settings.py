@@ -1,4 +1,4 @@
-"""The arguments of `rcurc`, checked."""
+"""The arguments of a solve, checked."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .backend import array_namespace
 from .core import IterationState
 from .errors import check_choice, check_count, check_number
 from .hashing import seed_to_int
@@ -15,7 +14,15 @@ from .samples import CrossSamples
 
 @dataclass(frozen=True)
 class Settings:
-    """The arguments of `rcurc`, checked."""
+    """The arguments of `rcurc`, checked.
+
+    Attributes
+    ----------
+    outliers : bool
+        False if every observation is taken for right.
+    step_core : float, optional
+        The step of every entry of the intersection, if it does not follow from `step_rows` and `step_cols`.
+    """
 
     method: str
     zeta0: float | None
@@ -32,10 +39,12 @@ class Settings:
     seed: int
     callback: Callable[[IterationState], Any] | None
     kernels: str
+    outliers: bool = True
+    step_core: float | None = None
 
 
 def check_settings(
-    samples: CrossSamples,
+    dtype: Any,
     *,
     method: str,
     zeta0: float | None,
@@ -52,15 +61,16 @@ def check_settings(
     seed: Any,
     callback: Any,
     kernels: str,
+    outliers: bool = True,
+    step_core: float | None = None,
 ) -> Settings:
-    """The arguments of `rcurc`, or an error that names the one that is wrong."""
+    """The arguments of `rcurc` for observations of a `dtype`, or an error that names the one that is wrong."""
 
     def optional(name: str, value: Any, low: float, high: float = float("inf")) -> float | None:
         return None if value is None else check_number(name, value, low, high, open_low=True, open_high=True)
 
     check_choice("method", method, ("fast", "paper"))
-    xp = array_namespace(samples.r_block.value)
-    single = xp.finfo(samples.dtype).bits == 32
+    single = "32" in str(dtype)
     default_tol = (1e-5 if single else 1e-10 if method == "fast" else 1e-6) ** 2
     if callback is not None and not callable(callback):
         raise TypeError(f"callback must be callable, got {type(callback).__name__}")
@@ -80,6 +90,8 @@ def check_settings(
         seed=seed_to_int(seed),
         callback=callback,
         kernels=check_choice("kernels", kernels, ("auto", "xp", "fused")),
+        outliers=outliers,
+        step_core=optional("step_core", step_core, 0),
     )
 
 

@@ -66,15 +66,19 @@ class _Attempt:
 class Solve:
     """One solve: its data, settings and clock."""
 
-    def __init__(self, samples: CrossSamples, settings: Settings, show: Progress, like: Array) -> None:
+    def __init__(
+        self, samples: CrossSamples, settings: Settings, show: Progress, like: Array, started: float | None = None
+    ) -> None:
         self.samples, self.settings, self.show, self.like = samples, settings, show, like
-        self.started = time.perf_counter()
+        self.started = time.perf_counter() if started is None else started
         s = settings
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
             steps = (s.step_rows or 0.75 / samples.rate_rows, s.step_cols or 0.75 / samples.rate_cols)
         self.kernels = choose(s.kernels, like)
-        self.data, *self.steps = prepare(samples, *steps, s.holdout, s.seed, s.chunk_bytes, self.kernels, like)
+        self.data, *self.steps = prepare(
+            samples, steps[0], steps[1], s.holdout, s.seed, s.chunk_bytes, self.kernels, like, s.step_core
+        )
         y = self.data.sample[2]
         xp = array_namespace(y)
         nonzero = y[y != 0]
@@ -85,6 +89,7 @@ class Solve:
         # Entries of very different size (dark and bright pixels, few large singular values): the median may be too small
         # to begin with. Larger ones let outliers in, so they come later.
         self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical]
+        self.beyond_all = 0.0 if s.outliers else _beyond_all(samples)
 
     def clock(self) -> float:
         """Seconds since the beginning."""
@@ -103,17 +108,33 @@ class Solve:
         """samples -> core -> extension -> CUR."""
         curve = None
         if rank == "auto":
-            curve = self._choose_rank()
+            curve = self.choose_rank()
             rank = curve.chosen
         assert isinstance(rank, int)
         if self.settings.method == "paper":
-            attempt, coefficients = self._paper(rank)
-            factors = self._factors(attempt.checked, *self._measured(attempt.checked, coefficients))
-        else:
-            attempt = self._core(rank)
-            factors = self._factors(attempt.checked, *self._extend(attempt.checked))
-            factors = self._refine(attempt, factors)
-        return self._conclude(attempt, factors, curve, rank)
+            return self.conclude_given(*self._paper(rank), curve, rank)
+        attempt = self._core(rank)
+        factors = self._factors(attempt.checked, *self._extend(attempt.checked))
+        return self._conclude(attempt, self._refine(attempt, factors), curve, rank)
+
+    def conclude_given(
+        self, core: Core, gamma: float, coefficients: tuple[Array, Array], curve: RankCurve | None, asked: int
+    ) -> Result:
+        """Judge a core, and coefficients of the columns and rows outside of it, that were found otherwise.
+
+        They are looked at as they are: nothing is mended.
+        """
+        schedule = self._schedule(core.sigma, self.zeta0)
+        # Agreement is what the iteration itself went for: a residual below its last threshold. Where it has none, below
+        # what e_k allows if all of it sits in one row or column.
+        near = core.threshold
+        if not self.settings.outliers:
+            worst = 3 * (max(self.samples.shape) * core.history[-1].error) ** 0.5
+            near = min(worst, self.settings.accuracy) * self.typical
+        schedule = replace(schedule, floor=max(schedule.floor, near))
+        attempt = self._judge(core, schedule, gamma, mend=False)
+        factors = self._factors(attempt.checked, *self._measured(attempt.checked, coefficients))
+        return self._conclude(attempt, factors, curve, asked)
 
     # ------------------------------------------------------------ core
 
@@ -142,6 +163,8 @@ class Solve:
         """(zeta0, gamma, max_iter) to try, in this order."""
         decays = self._decays()
         first = [(self.zeta0, gamma, max_iter) for gamma, max_iter in decays]
+        if not self.settings.outliers:  # nothing is cut off, unless that overshoots: then early steps are, as with outliers
+            first.insert(0, (self.beyond_all, 1.0, decays[0][1]))
         return first + [(zeta0, *decays[min(1, len(decays) - 1)]) for zeta0 in self.other_zeta0]
 
     def _decays(self) -> list[tuple[float, int]]:
@@ -185,6 +208,7 @@ class Solve:
     def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> _Attempt:
         s = self.settings
         data, kernels = self._data_at(core.rank), self.kernels.at(core.rank)
+        mend = mend and s.outliers
         checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
@@ -194,9 +218,12 @@ class Solve:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
         eps = float(array_namespace(self.data.sample[2]).finfo(self.data.sample[2].dtype).eps)
         floor = max(FLOOR_SIGMAS * sigma, eps**0.5 * self.typical)
+        if zeta0 == self.beyond_all:  # the core cut nothing off, and thresholds only judge
+            zeta0 = self.zeta0
         return Schedule(max(zeta0, floor), floor, _EXTENSION_GAMMA)
 
-    def _choose_rank(self) -> RankCurve:
+    def choose_rank(self) -> RankCurve:
+        """Find the rank that held-out entries of the core confirm."""
         largest = max(min(int(np.median(self.samples.intersection.block.counts)) // 4, *self.data.grid.shape, 128), 1)
 
         def evaluate(rank: int) -> Evidence:
@@ -232,15 +259,19 @@ class Solve:
         for name, task, units in zip(("columns", "rows"), self._tasks_of(checked), self._others(), strict=True):
             self.show.stage(name, len(units))
             with profiled(name, self.like):
-                extensions.append(extend(task, units, report=self.show.advance))
+                extensions.append(self._extend_one(task, units))
         return extensions[0], extensions[1]
 
-    def _paper(self, rank: int) -> tuple[_Attempt, tuple[Array, Array]]:
+    def _extend_one(self, task: Task, units: np.ndarray) -> Extension:
+        if self.settings.outliers:
+            return extend(task, units, report=self.show.advance)
+        everything = replace(task, schedule=Schedule(self.beyond_all, self.beyond_all, _EXTENSION_GAMMA))
+        return measure(task, units, extend(everything, units, report=self.show.advance, once=True).coefficients)
+
+    def _paper(self, rank: int) -> tuple[Core, float, tuple[Array, Array]]:
         s = self.settings
-        gamma = s.gamma or 0.9
-        options = CoreOptions(
-            self.zeta0, gamma, self.steps[0], self.steps[1], s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10
-        )
+        zeta0, gamma = (self.zeta0, s.gamma or 0.9) if s.outliers else (self.beyond_all, 1.0)
+        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10)
         like = self.data.sample[2]
         xp = array_namespace(like)
         # the recursion brings its own bases, one for each iteration
@@ -253,10 +284,7 @@ class Solve:
             core, coefficients = solve_paper(
                 self._data_at(rank), (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance
             )
-        schedule = self._schedule(core.sigma, self.zeta0)
-        schedule = replace(schedule, floor=max(schedule.floor, core.threshold))
-        # Algorithm 1 has no second look: rows and columns of the core are counted, not mended
-        return self._judge(core, schedule, gamma, mend=False), coefficients
+        return core, gamma, coefficients
 
     def _measured(self, checked: CheckedCore, coefficients: tuple[Array, Array]) -> tuple[Extension, Extension]:
         """Diagnostics of coefficients that were found otherwise."""
@@ -310,6 +338,8 @@ class Solve:
                 f"Rank {asked} was asked for, but the held-out entries confirm only rank {checked.core.rank}, which was "
                 f"used. {message}"
             )
+        if not (verdict.ok or s.outliers):
+            message += " All observations were taken for right; if some are outliers, use rcurc."
         left, right = factors.left, factors.right
         if s.undetermined == "nan":
             left, right = blank_rows(left, factors.rows.undetermined), blank_rows(right, factors.cols.undetermined)
@@ -333,3 +363,13 @@ class Solve:
             schedule=checked.schedule,
             chunk_bytes=s.chunk_bytes,
         )
+
+
+def _beyond_all(samples: CrossSamples) -> float:
+    """A threshold that no residual exceeds."""
+    most = 0.0
+    for value in (samples.r_block.value, samples.c_block.value):
+        xp = array_namespace(value)
+        if value.shape[0]:
+            most = max(most, float(xp.max(value)), -float(xp.min(value)))
+    return 1e6 * most

@@ -1,4 +1,4 @@
-"""`rcurc`: the arguments, and where the work is done."""
+"""`rcurc` and `icurc`: the arguments, and where the work is done."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from array_api_compat import is_cupy_array
 
 from .backend import (
+    Array,
     device_scope,
     place_for,
     same_place,
@@ -21,7 +22,7 @@ from .errors import ConvergenceWarning
 from .progress import Progress
 from .result import Result
 from .samples import CrossSamples
-from .settings import check_rank, check_settings
+from .settings import Settings, check_rank, check_settings
 from .solve import Solve
 from .units import at_home, in_units, unit_of
 
@@ -106,13 +107,8 @@ def rcurc(
     ConvergenceWarning
         If the result is not confirmed; `Result.message` says why.
     """
-    if not isinstance(samples, CrossSamples):
-        hint = (
-            "did you mean problem.samples?" if hasattr(samples, "samples") else "make one with CrossSamples.from_dense(...)"
-        )
-        raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; {hint}")
     settings = check_settings(
-        samples,
+        _checked(samples).dtype,
         method=method,
         zeta0=zeta0,
         gamma=gamma,
@@ -129,19 +125,118 @@ def rcurc(
         callback=callback,
         kernels=kernels,
     )
+    return _solve(samples, rank, settings, device, progress)
+
+
+def icurc(
+    samples: CrossSamples,
+    rank: int | str,
+    *,
+    method: str = "fast",
+    step_rows: float | None = None,
+    step_cols: float | None = None,
+    step_core: float | None = None,
+    tol: float | None = None,
+    max_iter: int | None = None,
+    holdout: float = 0.03,
+    accuracy: float = 1e-2,
+    sweeps: int | None = None,
+    undetermined: str = "nan",
+    seed: Any = 0,
+    device: str = "auto",
+    kernels: str = "auto",
+    chunk_bytes: int | None = None,
+    callback: Callable[[IterationState], Any] | None = None,
+    progress: bool = False,
+) -> Result:
+    """Recover a low-rank matrix from cross-concentrated samples that are all right (no outliers).
+
+    Iterative CUR Completion, the sister of `rcurc` by some of the same authors: nothing is thresholded. Where one
+    observation in a thousand is far off, `rcurc` is the better choice.
+
+    Parameters
+    ----------
+    method : {"fast", "paper"}
+        "paper" takes gradient steps everywhere, as the authors do. "fast" takes them for the core alone and then solves
+        a least-squares problem for each remaining column and row.
+    step_rows, step_cols, step_core : float, optional
+        eta_R, eta_C and eta_U, the steps of R, of C and of their intersection. By default 1 / p_R, 1 / p_C and
+        1 / (p_R + p_C) ("paper"), 1 / p_u for the intersection ("fast"; p_u is its observed share).
+    samples, rank, tol, max_iter, holdout, accuracy, sweeps, undetermined, seed, device, kernels, chunk_bytes, \
+callback, progress :
+        As in `rcurc`.
+
+    Returns
+    -------
+    Result
+        `Result.threshold` is what the judgement takes for an agreement; the fit leaves nothing out.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the result is not confirmed; `Result.message` says why.
+    """
+    _checked(samples)
+    if method == "paper":
+        step_rows = 1 / samples.rate_rows if step_rows is None else step_rows
+        step_cols = 1 / samples.rate_cols if step_cols is None else step_cols
+        step_core = 1 / (samples.rate_rows + samples.rate_cols) if step_core is None else step_core
+    settings = check_settings(
+        samples.dtype,
+        method=method,
+        zeta0=None,
+        gamma=None,
+        step_rows=step_rows,
+        step_cols=step_cols,
+        tol=tol,
+        max_iter=max_iter,
+        holdout=holdout,
+        accuracy=accuracy,
+        sweeps=sweeps,
+        undetermined=undetermined,
+        chunk_bytes=chunk_bytes,
+        seed=seed,
+        callback=callback,
+        kernels=kernels,
+        outliers=False,
+        step_core=step_core,
+    )
+    return _solve(samples, rank, settings, device, progress)
+
+
+def _checked(samples: Any) -> CrossSamples:
+    """`samples`, or an error that says how to make some."""
+    if not isinstance(samples, CrossSamples):
+        hint = (
+            "did you mean problem.samples?" if hasattr(samples, "samples") else "make one with CrossSamples.from_dense(...)"
+        )
+        raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; {hint}")
+    return samples
+
+
+def _solve(samples: CrossSamples, rank: Any, settings: Settings, device: str, progress: bool) -> Result:
+    """Compute where `device` says, in units in which squares neither overflow nor vanish."""
     rank = check_rank(samples, rank)
     like = place_for(device, samples.r_block.value)
-    # Observations stream to a CUDA device; to any other place they are copied.
-    here = samples if is_cupy_array(like) or same_place(like, samples.r_block.value) else samples.to_namespace(np)
+    here = reachable(samples, like)
     with Progress(progress, settings.callback) as show, device_scope(like):
         unit = unit_of(here)
-        if unit == 1:
-            result = Solve(here, settings, show, like).run(rank)
-        else:  # squares of such numbers would overflow or vanish
-            scaled = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
-            result = in_units(Solve(here.scaled(1 / unit), scaled, show, like).run(rank), unit)
-    result = at_home(result, samples)
+        if unit != 1:
+            settings = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
+            here = here.scaled(1 / unit)
+        result = in_units(Solve(here, settings, show, like).run(rank), unit)
+    return announced(at_home(result, samples), stacklevel=4)
+
+
+def reachable(samples: CrossSamples, like: Array) -> CrossSamples:
+    """The samples where a solve on the device of `like` takes them from: they stream to a CUDA device, to any other place
+    they are copied."""
+    return samples if is_cupy_array(like) or same_place(like, samples.r_block.value) else samples.to_namespace(np)
+
+
+def announced(result: Result, stacklevel: int) -> Result:
+    """The result, with a warning to the user's line if it is not confirmed."""
     if not result.converged:
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=stacklevel)
     log.info("%r", result)
     return result

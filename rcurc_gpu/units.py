@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from .backend import array_namespace, bring, same_place
+from .backend import Array, array_namespace, bring, same_place
 from .cur import CURMatrix
 from .result import Result
 from .samples import CrossSamples
@@ -16,7 +16,12 @@ def unit_of(samples: CrossSamples) -> float:
     value = samples.r_block.value
     xp = array_namespace(value)
     size = max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
-    safe = 1e6 if xp.finfo(value.dtype).bits == 32 else 1e50
+    return power_of_two(size, value)
+
+
+def power_of_two(size: float, like: Array) -> float:
+    """One near `size` if squares of that overflow or vanish in the dtype of `like`, else 1."""
+    safe = 1e6 if array_namespace(like).finfo(like.dtype).bits == 32 else 1e50
     return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** round(math.log2(size))
 
 
@@ -30,6 +35,8 @@ def at_home(result: Result, samples: CrossSamples) -> Result:
 
 def in_units(result: Result, unit: float) -> Result:
     """The result of samples that were divided by `unit`, in their own units."""
+    if unit == 1:
+        return result
     cur = result.cur
     return replace(
         result,
