@@ -25,14 +25,14 @@ from .backend import (
 from .block import others
 from .core import Core, IterationState, robust_sigma
 from .dense import DenseReader, dense_source
-from .errors import check_count, check_number
+from .errors import check_number
 from .grid import residuals
 from .ingest import float_values
 from .operators import hard_threshold, invert, product_svd, truncated_svd
 from .pca import OVERSAMPLING, cross_size
 from .progress import Progress
 from .result import Result
-from .settings import Settings, check_settings
+from .settings import Settings, check_rank, check_settings
 from .solve import Solve
 from .solver import announced, reachable
 from .units import at_home, in_units, power_of_two
@@ -117,8 +117,7 @@ def ircur(
     most = min(Y.shape) // 4 - 2  # a quarter is left to judge by
     if most < 1:
         raise ValueError(f"Y must have at least 12 rows and columns, got shape {tuple(Y.shape)}")
-    if rank != "auto":
-        rank = check_count("rank", rank, 1, most)
+    rank = check_rank(rank, most, "min(n1, n2) / 4 - 2")
     like = place_for(device, corner[0, :])
     largest = DenseReader(Y, like).largest
     if largest == 0:

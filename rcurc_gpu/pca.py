@@ -11,10 +11,11 @@ from .dense import DenseReader, dense_source
 from .errors import check_count
 from .hashing import seed_to_int
 from .result import Result
+from .settings import check_rank
 from .solver import rcurc
 
 OVERSAMPLING = 4.0
-_LEAST = 64  # rows (columns) of a cross, if there are as many
+_LEAST = 128  # rows (columns) of a cross, if there are as many
 _UNKNOWN_RANK = 10  # for the size of a cross when the rank is to be found
 
 
@@ -31,7 +32,7 @@ def robust_pca(
         NumPy, CuPy, any array-API array, a memory map, HDF5, Zarr. NaN means not known.
     rank : int or "auto"
     n_rows, n_cols : int, optional
-        How many rows and columns to look at; by default 4 r log(n), at least 64. More of them cost more, and reduce the
+        How many rows and columns to look at; by default 4 r log(n), at least 128. More of them cost more, and reduce the
         effect of noise as the square root of their number.
     seed : int, None or numpy.random.Generator
         Fixes the rows and columns, and the result on one device.
@@ -50,7 +51,8 @@ def robust_pca(
     """
     Y = dense_source(Y)
     number = seed_to_int(seed)
-    least = 1 if rank == "auto" else check_count("rank", rank, 1, min(Y.shape))
+    rank = check_rank(rank, min(Y.shape), "min(n1, n2)")
+    least = 1 if isinstance(rank, str) else rank
     sizes = [
         cross_size(rank, n) if k is None else check_count(name, k, least, n)
         for name, k, n in zip(("n_rows", "n_cols"), (n_rows, n_cols), Y.shape, strict=True)

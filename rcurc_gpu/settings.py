@@ -9,7 +9,6 @@ from typing import Any
 from .core import IterationState
 from .errors import check_choice, check_count, check_number
 from .hashing import seed_to_int
-from .samples import CrossSamples
 
 
 @dataclass(frozen=True)
@@ -95,14 +94,13 @@ def check_settings(
     )
 
 
-def check_rank(samples: CrossSamples, rank: Any) -> int | str:
-    """A rank that the samples allow, or "auto"."""
+def check_rank(rank: Any, most: int, reason: str) -> int | str:
+    """A rank of at most `most`, for which there is a `reason`, or "auto"."""
     if isinstance(rank, str):
         if rank != "auto":
             raise ValueError(f"rank must be a positive integer or 'auto', got {rank!r}")
         return rank
     number = check_count("rank", rank)
-    most = min(len(samples.rows), len(samples.cols))
     if number > most:
-        raise ValueError(f"rank must be at most min(|I|, |J|) = {most}, got {number}: choose more rows and columns")
+        raise ValueError(f"rank must be at most {reason} = {most}, got {number}: choose more rows and columns")
     return number

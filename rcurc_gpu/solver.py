@@ -216,7 +216,7 @@ def _checked(samples: Any) -> CrossSamples:
 
 def _solve(samples: CrossSamples, rank: Any, settings: Settings, device: str, progress: bool) -> Result:
     """Compute where `device` says, in units in which squares neither overflow nor vanish."""
-    rank = check_rank(samples, rank)
+    rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
     like = place_for(device, samples.r_block.value)
     here = reachable(samples, like)
     with Progress(progress, settings.callback) as show, device_scope(like):
