@@ -16,6 +16,7 @@ import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, bring, device_of, gather, qr, quantile_abs, to_numpy
 from .block import Block
+from .checkpoint import Step
 from .fused import Kernels
 from .grid import Entries, Grid, residuals
 from .operators import random_start, sketch_width, subspace_svd
@@ -26,6 +27,7 @@ log = logging.getLogger("rcurc_gpu")
 CHECK_EVERY = 5  # iterations between two looks at the device
 _SAMPLE = 16384  # entries from which medians are taken
 Factors = tuple[Array, Array, Array]  # W, s, V
+_STATE = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
@@ -222,6 +224,8 @@ class CoreStep:
         the number of outliers in S_k; zeta_k; the relative change from U_{k-1}; the next threshold; singular values.
     threshold : 0-d array
         zeta_k.
+    whole : Factors
+        (W, s, V) with the columns beyond the rank, from which the iteration can be taken up again.
     """
 
     k: int
@@ -229,12 +233,28 @@ class CoreStep:
     previous: Factors
     numbers: Array
     threshold: Array
+    whole: Factors
+
+
+@dataclass(frozen=True, eq=False)
+class Resume:
+    """An iteration to go on from: its number, its whole factors and the threshold after it."""
+
+    k: int
+    whole: Factors
+    zeta: float
 
 
 def iterate_core(
-    data: CoreData, rank: int, options: CoreOptions, seed: int, start: Factors | None = None
+    data: CoreData,
+    rank: int,
+    options: CoreOptions,
+    seed: int,
+    start: Factors | None = None,
+    resume: Resume | None = None,
 ) -> Iterator[CoreStep]:
-    """Iterate the intersection from U_0 = 0, or from `start`, without reading anything back from the device.
+    """Iterate the intersection from U_0 = 0, or from `start`, without reading anything back from the device; or go on from
+    the end of a group of five iterations.
 
     The iterate is ``left @ Q.T`` with a few columns more than the rank, which are 0 in `left`: `Q` is where the next
     truncated SVD starts.
@@ -259,8 +279,13 @@ def iterate_core(
         else:
             Q = V
     zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0, options.floor)
+    if resume is not None:
+        P, s, Q = resume.whole
+        left, s = grid.scale(P, s, rank)
+        factors = (P[:, :rank], s[:rank], Q[:, :rank])
+        zeta = xp.asarray(resume.zeta, dtype=like.dtype, device=device_of(like))
     G, S, Z, _, n_out = grid.threshold(left, Q, zeta, None)
-    for k in range(1, options.max_iter + 1):
+    for k in range(1 if resume is None else resume.k + 1, options.max_iter + 1):
         old_left, old_Q, old_s, previous = left, Q, s, factors
         P, s, Q = subspace_svd(
             partial(_mul, grid, left, Q, G),
@@ -279,7 +304,7 @@ def iterate_core(
         G, S, Z, square, next_out = grid.threshold(left, Q, next_zeta, S)
         before = None if k % CHECK_EVERY == 1 else numbers
         numbers = grid.record(before, [square, n_out, zeta, change, next_zeta], s)
-        yield CoreStep(k, factors, previous, numbers, zeta)
+        yield CoreStep(k, factors, previous, numbers, zeta, (P, s, Q))
         zeta, n_out = next_zeta, next_out
 
 
@@ -299,16 +324,21 @@ def solve_core(
     clock: Callable[[], float],
     callback: Callable[[IterationState], Any] | None = None,
     start: Factors | None = None,
+    memory: Step | None = None,
 ) -> Core:
     """Iterate the core from 0, or from `start`, until it stands still.
 
     A handful of numbers is read back from the device every few iterations (every one, with a callback). A callback
-    that returns True ends the iteration.
+    that returns True ends the iteration. `memory` keeps how far it got, and goes on from there.
     """
     history: list[IterationState] = []
     pending: list[CoreStep] = []
-    stopped = False
-    for step in iterate_core(data, rank, options, seed, start):
+    stopped, resume = False, None
+    if memory is not None and memory.saved is not None:
+        if "sigma" in memory.saved:
+            return _recalled(memory.saved, data.weight)
+        history, resume = _half_way(memory.saved, data.weight)
+    for step in iterate_core(data, rank, options, seed, start, resume):
         pending.append(step)
         if step.k % CHECK_EVERY and step.k != options.max_iter and callback is None:
             continue
@@ -319,9 +349,34 @@ def solve_core(
         stopped = _stands_still(history[-1], s, zeta, data, options)
         if stopped or ended or not np.isfinite(history[-1].error):
             break
+        if memory is not None and step.k % CHECK_EVERY == 0:
+            memory.save(_kept(step.whole, history, zeta))
     W, S, V = step.factors
     sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
+    if memory is not None:
+        memory.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
     return Core(W, S, V, stopped, history, sigma, zeta)
+
+
+def _kept(factors: Factors, history: list[IterationState], zeta: float) -> dict[str, Array]:
+    """An iteration as arrays, for `Resume` and `Core`."""
+    table = [[getattr(state, name) for name in _STATE] for state in history]
+    return dict(zip("WsV", factors, strict=True)) | {"history": np.asarray(table), "zeta": np.asarray(zeta)}
+
+
+def _history_of(saved: dict[str, np.ndarray]) -> list[IterationState]:
+    return [IterationState(int(row[0]), *row[1:].tolist()) for row in saved["history"]]
+
+
+def _half_way(saved: dict[str, np.ndarray], like: Array) -> tuple[list[IterationState], Resume]:
+    W, s, V = (asarray_on(saved[name], like) for name in "WsV")
+    history = _history_of(saved)
+    return history, Resume(history[-1].iteration, (W, s, V), float(saved["zeta"]))
+
+
+def _recalled(saved: dict[str, np.ndarray], like: Array) -> Core:
+    W, s, V = (asarray_on(saved[name], like) for name in "WsV")
+    return Core(W, s, V, bool(saved["stopped"]), _history_of(saved), float(saved["sigma"]), float(saved["zeta"]))
 
 
 def read_back(

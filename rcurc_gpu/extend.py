@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from .backend import (
     take_rows,
     to_numpy,
 )
-from .block import Block, ChunkPlan
+from .block import Block, ChunkPlan, pieces
+from .checkpoint import Checkpoint
 from .diagnostics import (
     DIAGNOSTIC_NAMES,
     OK,
@@ -37,6 +39,7 @@ from .stream import through
 FLOOR_SIGMAS = 4.0  # threshold of a regression, in standard deviations of the noise
 _RESTARTS = 6
 _MOST_SUBSETS = 1000
+_PART = 2_000_000  # observations after which a checkpoint may be written
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +71,8 @@ class Task:
         What does the work.
     start : float array (n_units, r), optional
         Where the first look begins.
+    checkpoint : Checkpoint, optional
+        Keeps what was done of a long look.
     """
 
     block: Block
@@ -82,6 +87,7 @@ class Task:
     chunk_bytes: int | None
     kernels: Kernels
     start: Array | None = None
+    checkpoint: Checkpoint | None = None
 
     @cached_property
     def whitener(self) -> Array:
@@ -208,9 +214,37 @@ def _subsets_needed(typical: float, rank: int) -> int:
 
 def _look(task: Task, units: np.ndarray, look: Look, report: Callable[[int], None] | None) -> Extension:
     """Look at some units; `look.start` has a row for every unit of the block."""
-    r = task.basis.shape[1]
     if len(units) == 0:
-        return Extension(bring(task.basis[:0, :], task.block.value), diagnose(np.zeros((0, N_NUMBERS)), r), 0, 0)
+        a, table = bring(task.basis[:0, :], task.block.value), np.zeros((0, N_NUMBERS))
+    elif task.checkpoint is None or task.block.counts[units].sum() < 2 * _PART:
+        a, table = _look_at(task, units, look, report)
+    else:
+        a, table = _look_in_parts(task, task.checkpoint, units, look, report)
+    n_held, n_agreeing = table[:, 6:].sum(axis=0).tolist()
+    return Extension(a, diagnose(table, task.basis.shape[1]), int(n_held), int(n_agreeing))
+
+
+def _look_in_parts(
+    task: Task, checkpoint: Checkpoint, units: np.ndarray, look: Look, report: Callable[[int], None] | None
+) -> tuple[Array, np.ndarray]:
+    """`_look_at`, part by part: those that an earlier run has done are taken from it."""
+    coefficients, tables = [], []
+    for start, stop in pairwise(pieces(task.block.counts[units], _PART)):
+        step = checkpoint.step("columns" if task.transposed else "rows")
+        if step.saved is not None:
+            a, table = asarray_on(step.saved["a"], task.block.value), step.saved["table"]
+            if report is not None:
+                report(int(stop - start))
+        else:
+            a, table = _look_at(task, units[start:stop], look, report)
+            step.save({"a": a, "table": table})
+        coefficients.append(a)
+        tables.append(table)
+    return array_namespace(a).concat(coefficients), np.concatenate(tables)
+
+
+def _look_at(task: Task, units: np.ndarray, look: Look, report: Callable[[int], None] | None) -> tuple[Array, np.ndarray]:
+    """Coefficients of some units, and the table of `look.regress` on the host."""
     plan = task.plan(units)
     white, names_here = task.whitener, task.names  # made now, and not on the stream of the first chunk
 
@@ -232,9 +266,7 @@ def _look(task: Task, units: np.ndarray, look: Look, report: Callable[[int], Non
     xp = array_namespace(coefficients[0])
     back = plan.restore()
     table = to_numpy(xp.concat(numbers)).astype(np.float64)[back]
-    n_held, n_agreeing = table[:, 6:].sum(axis=0).tolist()
-    a = xp.take(xp.concat(coefficients), asarray_on(back, coefficients[0]), axis=0)
-    return Extension(a, diagnose(table, r), int(n_held), int(n_agreeing))
+    return xp.take(xp.concat(coefficients), asarray_on(back, coefficients[0]), axis=0), table
 
 
 def _typical_share(d: UnitDiagnostics) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, gather
 from .block import Block
+from .checkpoint import Checkpoint
 from .core import Core, CoreData, CoreOptions, IterationState, draw_sample, solve_core
 from .extend import regress_all
 from .fused import Kernels
@@ -45,6 +46,7 @@ def solve_with_head_start(
     callback: Callable[[IterationState], Any] | None,
     kernels: Kernels,
     chunk_bytes: int | None,
+    checkpoint: Checkpoint | None = None,
 ) -> Core | None:
     """`core.solve_core`, beginning with a quarter; None if that did not settle.
 
@@ -74,7 +76,8 @@ def solve_with_head_start(
         count=block.n_obs,
         sample=draw_sample(block, rng),
     )
-    head = solve_core(quarter, rank, options, seed, clock, callback)
+    memory = None if checkpoint is None else checkpoint.step("quarter of the core")
+    head = solve_core(quarter, rank, options, seed, clock, callback, memory=memory)
     if not head.stopped:
         return None
     look = Look(schedule(head.sigma), 0.0)
@@ -84,7 +87,8 @@ def solve_with_head_start(
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets
     rest = replace(options, zeta0=2 * head.threshold, max_iter=max(options.max_iter - before, 1))
-    core = solve_core(data, rank, rest, seed, clock, callback, start)
+    memory = None if checkpoint is None else checkpoint.step("core")
+    core = solve_core(data, rank, rest, seed, clock, callback, start, memory)
     later = [replace(state, iteration=state.iteration + before) for state in core.history]
     return replace(core, history=head.history + later)
 

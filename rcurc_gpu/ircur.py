@@ -146,7 +146,8 @@ def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: 
     samples = reader.cross(rows, cols)
     here = reachable(samples, reader.like)
     zeta = history[-1].threshold
-    judge = Solve(here, replace(settings, zeta0=None), show, reader.like, started)
+    judge = Solve(here, replace(settings, zeta0=None), show, reader.like)
+    judge.started = started
     # X on the cross as an SVD, and the coefficients of the other columns and rows in it
     at_rows, at_cols = (take_rows(f, asarray_on(k, f)) for f, k in ((left, rows), (right, cols)))
     W, s, V = product_svd(at_rows, at_cols)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, bring
 from .block import Block, others
+from .checkpoint import Checkpoint
 from .cur import join_units
 from .diagnostics import OK, UnitDiagnostics
 from .extend import Extension, Task, extend
@@ -43,6 +44,7 @@ def sweep(
     chunk_bytes: int | None,
     kernels: Kernels,
     like: Array,
+    checkpoint: Checkpoint | None = None,
 ) -> Factors:
     """One alternating sweep at a fixed threshold.
 
@@ -84,6 +86,7 @@ def sweep(
             chunk_bytes,
             kernels,
             start=_without_nan(start),
+            checkpoint=checkpoint,
         )
         return extend(task, units, once=True)
 

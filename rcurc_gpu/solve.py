@@ -20,6 +20,7 @@ from .backend import (
     quantile_abs,
 )
 from .block import others
+from .checkpoint import Checkpoint
 from .core import Core, CoreData, CoreOptions, prepare, solve_core
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
@@ -67,10 +68,11 @@ class Solve:
     """One solve: its data, settings and clock."""
 
     def __init__(
-        self, samples: CrossSamples, settings: Settings, show: Progress, like: Array, started: float | None = None
+        self, samples: CrossSamples, settings: Settings, show: Progress, like: Array, checkpoint: Checkpoint | None = None
     ) -> None:
         self.samples, self.settings, self.show, self.like = samples, settings, show, like
-        self.started = time.perf_counter() if started is None else started
+        self.checkpoint = checkpoint
+        self.started = time.perf_counter() - (checkpoint.elapsed if checkpoint is not None else 0.0)
         s = settings
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
@@ -179,7 +181,8 @@ class Solve:
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter)
         self.show.stage(f"core, rank {rank}")
         with profiled(f"core, rank {rank}", self.like):
-            core = solve_core(self._data_at(rank), rank, options, s.seed, self.clock, self.show.iteration)
+            memory = None if self.checkpoint is None else self.checkpoint.step("core")
+            core = solve_core(self._data_at(rank), rank, options, s.seed, self.clock, self.show.iteration, memory=memory)
         return self._judge(core, self._schedule(core.sigma, zeta0), gamma)
 
     def _head_start(self, rank: int) -> list[_Attempt]:
@@ -199,6 +202,7 @@ class Solve:
                     self.show.iteration,
                     self.kernels.at(rank),
                     self.settings.chunk_bytes,
+                    self.checkpoint,
                 )
         except MemoryError:  # it takes some more than the core alone
             free_memory(self.like)
@@ -243,7 +247,7 @@ class Solve:
         rest = (s.holdout, s.seed, schedule, s.chunk_bytes, self.kernels.at(W.shape[1]))
         cols = Task(samples.r_block, W, usable[0], np.arange(samples.shape[1]), samples.rows, True, *rest)
         rows = Task(samples.c_block, V, usable[1], np.arange(samples.shape[0]), samples.cols, False, *rest)
-        return cols, rows
+        return replace(cols, checkpoint=self.checkpoint), replace(rows, checkpoint=self.checkpoint)
 
     def _tasks_of(self, checked: CheckedCore) -> tuple[Task, Task]:
         usable = (checked.usable_rows, checked.usable_cols)
@@ -315,7 +319,7 @@ class Solve:
         flipped = (self.samples.r_block.transpose(), self.samples.c_block.transpose())
         self.show.stage("sweeps", sweeps)
         for _ in range(sweeps):
-            rest = (s.holdout, s.seed, s.chunk_bytes, self.kernels.at(core.rank), self.like)
+            rest = (s.holdout, s.seed, s.chunk_bytes, self.kernels.at(core.rank), self.like, self.checkpoint)
             with profiled("sweep", self.like):
                 factors = sweep(self.samples, factors, flipped, attempt.checked.schedule, *rest)
             self.show.advance(1)

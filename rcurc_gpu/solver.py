@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,15 @@ from array_api_compat import is_cupy_array
 
 from .backend import (
     Array,
+    device_name,
     device_scope,
     place_for,
     same_place,
 )
+from .checkpoint import Checkpoint, identity_of
 from .core import IterationState
-from .errors import ConvergenceWarning
+from .errors import ConvergenceWarning, check_number
+from .fused import choose
 from .progress import Progress
 from .result import Result
 from .samples import CrossSamples
@@ -50,6 +54,8 @@ def rcurc(
     chunk_bytes: int | None = None,
     callback: Callable[[IterationState], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 30.0,
 ) -> Result:
     """Recover a low-rank matrix from cross-concentrated samples, some of which are outliers.
 
@@ -97,6 +103,12 @@ def rcurc(
         Called with an `IterationState` after every iteration of the core; returning True ends it.
     progress : bool
         Show progress bars on standard error.
+    checkpoint : path, optional
+        A file to keep what was done, for ``method="fast"``. Ended in any way, the same call goes on from there and gives
+        the same result. It stays when the solve is done; delete it when the result is safe. It is written whole or not
+        at all, and a file that is none of this solve is left alone, with an error.
+    checkpoint_every : float
+        Seconds between two writes of it, at least; more where writing takes long.
 
     Returns
     -------
@@ -125,7 +137,7 @@ def rcurc(
         callback=callback,
         kernels=kernels,
     )
-    return _solve(samples, rank, settings, device, progress)
+    return _solve(samples, rank, settings, device, progress, checkpoint, checkpoint_every)
 
 
 def icurc(
@@ -148,6 +160,8 @@ def icurc(
     chunk_bytes: int | None = None,
     callback: Callable[[IterationState], Any] | None = None,
     progress: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 30.0,
 ) -> Result:
     """Recover a low-rank matrix from cross-concentrated samples that are all right (no outliers).
 
@@ -163,7 +177,7 @@ def icurc(
         eta_R, eta_C and eta_U, the steps of R, of C and of their intersection. By default 1 / p_R, 1 / p_C and
         1 / (p_R + p_C) ("paper"), 1 / p_u for the intersection ("fast"; p_u is its observed share).
     samples, rank, tol, max_iter, holdout, accuracy, sweeps, undetermined, seed, device, kernels, chunk_bytes, \
-callback, progress :
+callback, progress, checkpoint, checkpoint_every :
         As in `rcurc`.
 
     Returns
@@ -201,7 +215,7 @@ callback, progress :
         outliers=False,
         step_core=step_core,
     )
-    return _solve(samples, rank, settings, device, progress)
+    return _solve(samples, rank, settings, device, progress, checkpoint, checkpoint_every)
 
 
 def _checked(samples: Any) -> CrossSamples:
@@ -214,18 +228,44 @@ def _checked(samples: Any) -> CrossSamples:
     return samples
 
 
-def _solve(samples: CrossSamples, rank: Any, settings: Settings, device: str, progress: bool) -> Result:
+def _solve(
+    samples: CrossSamples,
+    rank: Any,
+    settings: Settings,
+    device: str,
+    progress: bool,
+    checkpoint: str | os.PathLike[str] | None,
+    every: float,
+) -> Result:
     """Compute where `device` says, in units in which squares neither overflow nor vanish."""
     rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
+    every = check_number("checkpoint_every", every)
     like = place_for(device, samples.r_block.value)
+    keeper = None if checkpoint is None else _keeper(checkpoint, samples, rank, settings, like, every)
     here = reachable(samples, like)
     with Progress(progress, settings.callback) as show, device_scope(like):
         unit = unit_of(here)
         if unit != 1:
             settings = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
             here = here.scaled(1 / unit)
-        result = in_units(Solve(here, settings, show, like).run(rank), unit)
+        try:
+            result = in_units(Solve(here, settings, show, like, keeper).run(rank), unit)
+        finally:
+            if keeper is not None:
+                keeper.close()
     return announced(at_home(result, samples), stacklevel=4)
+
+
+def _keeper(
+    path: str | os.PathLike[str], samples: CrossSamples, rank: int | str, settings: Settings, like: Array, every: float
+) -> Checkpoint:
+    if settings.method != "fast":
+        raise ValueError(f"checkpoint is for method='fast', got method={settings.method!r}")
+    known = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    for name in ("callback", "chunk_bytes", "method"):  # the first two do not change what is found
+        del known[name]
+    known |= {"rank": rank, "device": device_name(like), "kernels": choose(settings.kernels, like).name}
+    return Checkpoint(path, identity_of(samples, known), every)
 
 
 def reachable(samples: CrossSamples, like: Array) -> CrossSamples:
