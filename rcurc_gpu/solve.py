@@ -21,6 +21,7 @@ from .backend import (
 )
 from .block import others
 from .core import Core, CoreData, CoreOptions, prepare, solve_core
+from .core import Factors as CoreFactors
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
 from .expect import expected_error
@@ -251,7 +252,15 @@ class Solve:
         self.show.stage("Algorithm 1")
         with profiled("Algorithm 1", self.like):
             core, coefficients = solve_paper(
-                self._data_at(rank), (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance
+                self._data_at(rank),
+                (cols, rows),
+                rank,
+                options,
+                s.seed,
+                self.clock,
+                self._matrix,
+                self.show.iteration,
+                self.show.advance,
             )
         schedule = self._schedule(core.sigma, self.zeta0)
         schedule = replace(schedule, floor=max(schedule.floor, core.threshold))
@@ -263,16 +272,22 @@ class Solve:
         tasks, units = self._tasks_of(checked), self._others()
         return measure(tasks[0], units[0], coefficients[0]), measure(tasks[1], units[1], coefficients[1])
 
-    def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
-        """X = left right^T with left[I] = W and right[J] = V diag(s)."""
+    def _matrix(self, core: CoreFactors, coefficients: tuple[Array, Array]) -> CURMatrix:
+        """X = left right^T with left[I] = W and right[J] = V diag(s); `coefficients` are of columns and of rows."""
         samples = self.samples
         n1, n2 = samples.shape
-        W, s, V = (bring(x, samples.r_block.value) for x in (checked.core.W, checked.core.s, checked.core.V))
-        left = join_units(W, rows.coefficients * invert(s), samples.rows, n1)
-        right = join_units(V * s, columns.coefficients, samples.cols, n2)
+        W, s, V = (bring(x, samples.r_block.value) for x in core)
+        left = join_units(W, coefficients[1] * invert(s), samples.rows, n1)
+        right = join_units(V * s, coefficients[0], samples.cols, n2)
+        return CURMatrix(left, right, samples.rows, samples.cols)
+
+    def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
+        samples, core = self.samples, checked.core
+        n1, n2 = samples.shape
+        matrix = self._matrix((core.W, core.s, core.V), (columns.coefficients, rows.coefficients))
         return Factors(
-            left,
-            right,
+            matrix.left,
+            matrix.right,
             join_diagnostics(checked.rows, rows.diagnostics, samples.rows, n1),
             join_diagnostics(checked.cols, columns.diagnostics, samples.cols, n2),
             (columns, rows),

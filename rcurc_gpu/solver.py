@@ -23,7 +23,7 @@ from .result import Result
 from .samples import CrossSamples
 from .settings import check_rank, check_settings
 from .solve import Solve
-from .units import at_home, in_units, unit_of
+from .units import at_home, in_units, state_at_home, unit_of
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -93,7 +93,8 @@ def rcurc(
     chunk_bytes : int, optional
         Working memory of one chunk of columns or rows; by default 8 MiB on a CPU (its cache), 256 MiB on a GPU.
     callback : callable, optional
-        Called with an `IterationState` after every iteration of the core; returning True ends it.
+        Called with an `IterationState` after every iteration of the core; returning True ends it. With ``method="paper"``
+        its method ``cur()`` gives the whole matrix of the iteration.
     progress : bool
         Show progress bars on standard error.
 
@@ -133,8 +134,9 @@ def rcurc(
     like = place_for(device, samples.r_block.value)
     # Observations stream to a CUDA device; to any other place they are copied.
     here = samples if is_cupy_array(like) or same_place(like, samples.r_block.value) else samples.to_namespace(np)
-    with Progress(progress, settings.callback) as show, device_scope(like):
+    with device_scope(like):
         unit = unit_of(here)
+    with Progress(progress, _at_home(settings.callback, samples, unit)) as show, device_scope(like):
         if unit == 1:
             result = Solve(here, settings, show, like).run(rank)
         else:  # squares of such numbers would overflow or vanish
@@ -145,3 +147,10 @@ def rcurc(
         warnings.warn(result.message, ConvergenceWarning, stacklevel=2)
     log.info("%r", result)
     return result
+
+
+def _at_home(
+    callback: Callable[[IterationState], Any] | None, samples: CrossSamples, unit: float
+) -> Callable[[IterationState], Any] | None:
+    """The callback, for states on samples that were divided by `unit`."""
+    return None if callback is None else lambda state: callback(state_at_home(state, samples, unit))
