@@ -46,6 +46,7 @@ log = logging.getLogger("rcurc_gpu")
 # say when it was not.
 _SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
 _EXTENSION_GAMMA = 0.4
+PAPER_GAMMA = 0.9  # of method="paper"
 _SWEEPS = 1
 _NOISELESS = 1e-6  # noise relative to the entries below which alternating sweeps gain nothing
 
@@ -238,7 +239,7 @@ class Solve:
 
     def _paper(self, rank: int) -> tuple[_Attempt, tuple[Array, Array]]:
         s = self.settings
-        gamma = s.gamma or 0.9
+        gamma = s.gamma or PAPER_GAMMA
         options = CoreOptions(
             self.zeta0, gamma, self.steps[0], self.steps[1], s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10
         )
