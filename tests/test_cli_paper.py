@@ -68,6 +68,11 @@ def test_fig2_reports_slopes_and_a_second_call_only_draws(paper, tmp_path, monke
     assert "complete, only drawn again" in again.stdout
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
+    report = json.loads(paper(*FIG2, "--json").stdout)
+    assert report["summary"]["linear"] is True
+    assert all(curve["e"]["slope"] < 0 for curve in report["summary"]["curves"])
+    assert not any("series" in curve for curve in report["summary"]["curves"])  # these are in the file
+
 
 def test_phase_counts_and_its_json_is_one_object(paper, tmp_path, small_phase):
     result = paper(*small_phase, "--json")
@@ -88,17 +93,17 @@ def test_progress_goes_to_standard_error(paper, small_phase):
     assert "100%" not in result.stdout
 
 
-def test_json_of_fig2_leaves_the_curves_in_the_file(paper):
-    report = json.loads(paper(*FIG2, "--json").stdout)
-    assert report["summary"]["linear"] is True
-    assert all("series" not in curve and curve["e"]["slope"] < 0 for curve in report["summary"]["curves"])
-
-
 # ---------------------------------------------------------------- what they find decides the exit status
 
 
 def test_a_curve_that_is_not_linear_is_exit_1(paper, monkeypatch):
-    monkeypatch.setattr(convergence, "LINEAR", 1.0)
+    def stuck(settings, task):
+        e = [1.0] + 30 * [1e-3]
+        end = {"iterations": 9, "seconds": 1.0, "true_error": 1e-10, "converged": True}
+        names = {"seed": 0, "kernels": "xp", "device": "cpu", "converged": False, "fast": end}
+        return {"e": e, "true_error": e, "seconds": list(range(1, 32)), **names}
+
+    monkeypatch.setattr(convergence, "_measure", stuck)
     result = paper(*FIG2, "--quiet")
     assert result.exit_code == 1
     assert "NOT for every curve" in result.stdout

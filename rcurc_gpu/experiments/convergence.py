@@ -315,7 +315,9 @@ def _panel(ax: Axes, curves: list[Record], what: str, label: str | None) -> None
     ax.set_axisbelow(True)
     ax.tick_params(labelsize=10)
     if label is not None:
-        ax.legend(fontsize=10, framealpha=0.9)
+        ax.legend(
+            fontsize=10, framealpha=0.9, loc="lower left", title="$R^2$: $\\log_{10} e_k$ by iteration", title_fontsize=9
+        )
 
 
 def _explain(ax: Axes) -> None:
@@ -328,4 +330,4 @@ def _explain(ax: Axes) -> None:
         Line2D([], [], color=GREY, linewidth=1.5, label="Algorithm 1, every iteration"),
         Line2D([], [], color=GREY, marker="*", markersize=12, linestyle="none", label='end of method="fast"'),
     ]
-    ax.legend(handles=handles, fontsize=10, framealpha=0.9)
+    ax.legend(handles=handles, fontsize=10, framealpha=0.9, loc="lower right")

@@ -80,7 +80,7 @@ def fill(
     done = len(record["runs"])
     if [{name: run.get(name) for name in task} for run, task in zip(record["runs"], tasks, strict=False)] != tasks[:done]:
         raise ValueError("the record's runs are not those of its settings: it is damaged")
-    if show is not None:
+    if show is not None and done < len(tasks):
         show.stage(record["experiment"], len(tasks))
         show.advance(done)
     saver = _Saver(record, save)
