@@ -278,7 +278,7 @@ def draw(record: Record) -> Figure:
         shown = [curve for curve in curves if curve[name] in record["settings"]["ranks" if name == "rank" else "factors"]]
         _panel(axes[0, column], shown, "e", label)
         _panel(axes[1, column], shown, "true_error", None)
-        axes[0, column].set_title(title, fontsize=12)
+        axes[0, column].set_title(title, fontsize=12, pad=26)
         axes[1, column].set_xlabel("time since the start of the solve (s)", fontsize=11)
     axes[0, 0].set_ylabel("$e_k$ (squared relative residual)", fontsize=11)
     axes[1, 0].set_ylabel("true relative error over the matrix", fontsize=11)
@@ -297,7 +297,7 @@ def _panel(ax: Axes, curves: list[Record], what: str, label: str | None) -> None
     styles = zip((BLUE, VERMILLION, GREEN, ORANGE, BLACK), ("o", "s", "^", "D", "v"), strict=True)
     for curve, (colour, marker) in zip(curves, styles, strict=False):
         seconds, values = curve["series"]["seconds"], curve["series"][what]
-        text = None if label is None else f"{label.format(**curve)}   ($R^2$ = {curve['e']['r_squared']:.4f})"
+        text = None if label is None else label.format(**curve)
         every = max(len(seconds) // 10, 1)
         ax.plot(
             seconds, values["mean"], color=colour, marker=marker, markevery=every, markersize=4.5, linewidth=1.5, label=text
@@ -314,10 +314,13 @@ def _panel(ax: Axes, curves: list[Record], what: str, label: str | None) -> None
     ax.grid(True, color="#DDDDDD", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(labelsize=10)
-    if label is not None:
-        ax.legend(
-            fontsize=10, framealpha=0.9, loc="lower left", title="$R^2$: $\\log_{10} e_k$ by iteration", title_fontsize=9
-        )
+    if label is not None and curves:
+        # above the panel: there is no corner that a curve cannot come through
+        above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 0.99), "ncols": len(curves)}
+        ax.legend(fontsize=10, frameon=False, handlelength=1.5, handletextpad=0.4, columnspacing=1.0, **above)
+        least = min(curve["e"]["r_squared"] for curve in curves)
+        text = f"lines through $\\log_{{10}}e_k$ by iteration:\n$R^2 \\geq {math.floor(1e4 * least) / 1e4:.4f}$"
+        ax.text(0.98, 0.97, text, transform=ax.transAxes, ha="right", va="top", fontsize=9)
 
 
 def _explain(ax: Axes) -> None:

@@ -215,8 +215,8 @@ def _cells(ax: Axes, shares: list[list[float | None]], settings: Record) -> Any:
     values = np.asarray(shares, dtype=float)
     image = ax.imshow(values, origin="lower", aspect="auto", cmap="cividis", vmin=0, vmax=1, interpolation="nearest")
     for axis, labels, step in (
-        (ax.xaxis, [str(k) for k in settings["observations"]], 1 + len(settings["observations"]) // 10),
-        (ax.yaxis, [f"{a:.0%}" for a in settings["alphas"]], 1 + len(settings["alphas"]) // 10),
+        (ax.xaxis, [str(k) for k in settings["observations"]], 1 + len(settings["observations"]) // 13),
+        (ax.yaxis, [f"{a:.0%}" for a in settings["alphas"]], 1 + len(settings["alphas"]) // 13),
     ):
         axis.set_ticks(list(range(len(labels)))[::step], labels[::step], fontsize=10)
     return image
