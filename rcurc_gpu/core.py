@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -17,6 +17,7 @@ import numpy as np
 from .backend import Array, array_namespace, asarray_on, bring, device_of, gather, qr, quantile_abs, to_numpy
 from .block import Block
 from .checkpoint import Step
+from .cur import CURMatrix
 from .fused import Kernels
 from .grid import Entries, Grid, residuals
 from .operators import random_start, sketch_width, subspace_svd
@@ -77,6 +78,8 @@ class IterationState:
         ``||U_k - U_{k-1}||_F / ||U_k||_F``.
     seconds : float
         Since the start of the solve; interpolated between the few iterations after which the clock is read.
+    make : callable or None
+        What `cur` calls; None in `Result.history`, which would otherwise keep every iterate.
     """
 
     iteration: int
@@ -85,6 +88,21 @@ class IterationState:
     outlier_share: float
     change: float
     seconds: float
+    make: Callable[[], CURMatrix] | None = field(default=None, repr=False, compare=False)
+
+    def cur(self) -> CURMatrix:
+        """The whole matrix X_k, made now; for callbacks of ``method="paper"``.
+
+        Raises
+        ------
+        RuntimeError
+            Where there is no X_k: in `Result.history`; with ``method="fast"``, which iterates the intersection alone; and
+            with more than 4096 columns outside of J or rows outside of I, most of which follow at the end.
+        """
+        if self.make is None:
+            few = "at most 4096 columns outside of J and rows outside of I"
+            raise RuntimeError(f"no whole matrix here: only a callback of method='paper' sees one, with {few}")
+        return self.make()
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,12 +1,13 @@
-"""One file per object: NumPy's ``.npz`` without pickle, written atomically, checked when read."""
+"""Files that are written atomically; one ``.npz`` without pickle per object, checked when read."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import zipfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -14,12 +15,18 @@ _VERSION = 1
 
 
 def write_npz(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write `arrays` under a header that names their `kind`; the file appears whole or not at all."""
+    """Write `arrays` under a header that names their `kind`."""
+    header = np.asarray(f"rcurc-gpu {kind} {_VERSION}")
+    write_whole(path, lambda file: np.savez(file, allow_pickle=False, format=header, **arrays))
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a new file, which then appears at `path` whole or not at all."""
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, allow_pickle=False, format=np.asarray(f"rcurc-gpu {kind} {_VERSION}"), **arrays)
+            write(file)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's 0600 is not what a user expects of a result

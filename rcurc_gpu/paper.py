@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -20,12 +21,14 @@ from .core import (
     CoreData,
     CoreOptions,
     CoreStep,
+    Factors,
     IterationState,
     dof_share,
     iterate_core,
     numbers_of,
     robust_sigma,
 )
+from .cur import CURMatrix
 from .extend import Task
 from .grid import residuals
 
@@ -100,10 +103,13 @@ def solve_paper(
     options: CoreOptions,
     seed: int,
     clock: Callable[[], float],
+    assemble: Callable[[Factors, tuple[Array, Array]], CURMatrix],
     callback: Callable[[IterationState], Any] | None = None,
     report: Callable[[int], None] | None = None,
 ) -> tuple[Core, tuple[Array, Array]]:
     """Run Algorithm 1; the core, and the coefficients of the units of both sides.
+
+    `assemble` makes a matrix of these two, for a callback that asks for the iterate.
 
     Notes
     -----
@@ -134,13 +140,17 @@ def solve_paper(
                 for runner, a in zip(group, starts, strict=True):
                     runner.a = a
             _advance_all(runners, scale, steps)
-        now = clock()
-        for step, (error, share), (_, _, zeta, change, _) in zip(steps, sums / size, numbers, strict=False):
-            history.append(IterationState(step.k, float(error), float(zeta), float(share), float(change), now))
+        seconds = np.linspace(history[-1].seconds if history else 0.0, clock(), len(steps) + 1)[1:].tolist()
+        for step, (error, share), (_, _, zeta, change, _), at in zip(steps, sums / size, numbers, seconds, strict=False):
+            history.append(IterationState(step.k, float(error), float(zeta), float(share), float(change), at))
         if not whole:
             trail += steps
             core_sums = np.concatenate([core_sums, numbers[: len(steps), :2]])
-        if ends.size or (callback is not None and callback(history[-1]) is True):
+        if callback is not None:
+            make = partial(_matrix, assemble, steps[-1].factors, sides, _places(runners)) if whole else None
+            if callback(replace(history[-1], make=make)) is True:
+                break
+        if ends.size:
             break
     if not whole:
         history = _follow(sides, runners, trail, history, core_size, core_sums, report)
@@ -155,7 +165,7 @@ def solve_paper(
         robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank)),
         history[-1].threshold,
     )
-    return core, (_gather_coefficients(sides[0], runners[0]), _gather_coefficients(sides[1], runners[1]))
+    return core, _coefficients(sides, _places(runners))
 
 
 def _groups(steps: Iterable[CoreStep], size: int) -> Iterator[list[CoreStep]]:
@@ -200,10 +210,28 @@ def _follow(
     ]
 
 
-def _gather_coefficients(side: Side, runners: list[_Runner]) -> Array:
-    if not runners:
+def _places(runners: list[list[_Runner]]) -> list[list[tuple[np.ndarray, Array]]]:
+    """Units and coefficients of both sides as they are now; runners take new arrays when they go on."""
+    return [[(runner.units, runner.a) for runner in group] for group in runners]
+
+
+def _coefficients(sides: tuple[Side, Side], places: list[list[tuple[np.ndarray, Array]]]) -> tuple[Array, Array]:
+    return _gather(sides[0], places[0]), _gather(sides[1], places[1])
+
+
+def _gather(side: Side, places: list[tuple[np.ndarray, Array]]) -> Array:
+    if not places:
         return bring(side.task.basis[:0, :], side.task.block.value)
-    xp = array_namespace(runners[0].a)
-    order = np.argsort(np.concatenate([runner.units for runner in runners]), kind="stable")
-    a = xp.take(xp.concat([runner.a for runner in runners]), asarray_on(order, runners[0].a), axis=0)
-    return bring(a, side.task.block.value)
+    like = places[0][1]
+    xp = array_namespace(like)
+    order = np.argsort(np.concatenate([units for units, _ in places]), kind="stable")
+    return bring(xp.take(xp.concat([a for _, a in places]), asarray_on(order, like), axis=0), side.task.block.value)
+
+
+def _matrix(
+    assemble: Callable[[Factors, tuple[Array, Array]], CURMatrix],
+    factors: Factors,
+    sides: tuple[Side, Side],
+    places: list[list[tuple[np.ndarray, Array]]],
+) -> CURMatrix:
+    return assemble(factors, _coefficients(sides, places))

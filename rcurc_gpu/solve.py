@@ -22,6 +22,7 @@ from .backend import (
 from .block import others
 from .checkpoint import Checkpoint
 from .core import Core, CoreData, CoreOptions, prepare, solve_core
+from .core import Factors as CoreFactors
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
 from .expect import expected_error
@@ -46,6 +47,7 @@ log = logging.getLogger("rcurc_gpu")
 # say when it was not.
 _SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
 _EXTENSION_GAMMA = 0.4
+PAPER_GAMMA = 0.9  # of method="paper"
 _SWEEPS = 1
 _NOISELESS = 1e-6  # noise relative to the entries below which alternating sweeps gain nothing
 
@@ -274,7 +276,7 @@ class Solve:
 
     def _paper(self, rank: int) -> tuple[Core, float, tuple[Array, Array]]:
         s = self.settings
-        zeta0, gamma = (self.zeta0, s.gamma or 0.9) if s.outliers else (self.beyond_all, 1.0)
+        zeta0, gamma = (self.zeta0, s.gamma or PAPER_GAMMA) if s.outliers else (self.beyond_all, 1.0)
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10)
         like = self.data.sample[2]
         xp = array_namespace(like)
@@ -286,7 +288,15 @@ class Solve:
         self.show.stage("Algorithm 1")
         with profiled("Algorithm 1", self.like):
             core, coefficients = solve_paper(
-                self._data_at(rank), (cols, rows), rank, options, s.seed, self.clock, self.show.iteration, self.show.advance
+                self._data_at(rank),
+                (cols, rows),
+                rank,
+                options,
+                s.seed,
+                self.clock,
+                self._matrix,
+                self.show.iteration,
+                self.show.advance,
             )
         return core, gamma, coefficients
 
@@ -295,16 +305,22 @@ class Solve:
         tasks, units = self._tasks_of(checked), self._others()
         return measure(tasks[0], units[0], coefficients[0]), measure(tasks[1], units[1], coefficients[1])
 
-    def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
-        """X = left right^T with left[I] = W and right[J] = V diag(s)."""
+    def _matrix(self, core: CoreFactors, coefficients: tuple[Array, Array]) -> CURMatrix:
+        """X = left right^T with left[I] = W and right[J] = V diag(s); `coefficients` are of columns and of rows."""
         samples = self.samples
         n1, n2 = samples.shape
-        W, s, V = (bring(x, samples.r_block.value) for x in (checked.core.W, checked.core.s, checked.core.V))
-        left = join_units(W, rows.coefficients * invert(s), samples.rows, n1)
-        right = join_units(V * s, columns.coefficients, samples.cols, n2)
+        W, s, V = (bring(x, samples.r_block.value) for x in core)
+        left = join_units(W, coefficients[1] * invert(s), samples.rows, n1)
+        right = join_units(V * s, coefficients[0], samples.cols, n2)
+        return CURMatrix(left, right, samples.rows, samples.cols)
+
+    def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
+        samples, core = self.samples, checked.core
+        n1, n2 = samples.shape
+        matrix = self._matrix((core.W, core.s, core.V), (columns.coefficients, rows.coefficients))
         return Factors(
-            left,
-            right,
+            matrix.left,
+            matrix.right,
             join_diagnostics(checked.rows, rows.diagnostics, samples.rows, n1),
             join_diagnostics(checked.cols, columns.diagnostics, samples.cols, n2),
             (columns, rows),

@@ -28,7 +28,7 @@ from .result import Result
 from .samples import CrossSamples
 from .settings import Settings, check_rank, check_settings
 from .solve import Solve
-from .units import at_home, in_units, unit_of
+from .units import at_home, in_units, state_at_home, unit_of
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -100,7 +100,8 @@ def rcurc(
     chunk_bytes : int, optional
         Working memory of one chunk of columns or rows; by default 8 MiB on a CPU (its cache), 256 MiB on a GPU.
     callback : callable, optional
-        Called with an `IterationState` after every iteration of the core; returning True ends it.
+        Called with an `IterationState` after every iteration of the core; returning True ends it. With ``method="paper"``
+        its method ``cur()`` gives the whole matrix of the iteration.
     progress : bool
         Show progress bars on standard error.
     checkpoint : path, optional
@@ -243,8 +244,9 @@ def _solve(
     like = place_for(device, samples.r_block.value)
     keeper = None if checkpoint is None else _keeper(checkpoint, samples, rank, settings, like, every)
     here = reachable(samples, like)
-    with Progress(progress, settings.callback) as show, device_scope(like):
+    with device_scope(like):
         unit = unit_of(here)
+    with Progress(progress, _at_home(settings.callback, samples, unit)) as show, device_scope(like):
         if unit != 1:
             settings = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
             here = here.scaled(1 / unit)
@@ -280,3 +282,10 @@ def announced(result: Result, stacklevel: int) -> Result:
         warnings.warn(result.message, ConvergenceWarning, stacklevel=stacklevel)
     log.info("%r", result)
     return result
+
+
+def _at_home(
+    callback: Callable[[IterationState], Any] | None, samples: CrossSamples, unit: float
+) -> Callable[[IterationState], Any] | None:
+    """The callback, for states on samples that were divided by `unit`."""
+    return None if callback is None else lambda state: callback(state_at_home(state, samples, unit))

@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from .backend import Array, array_namespace, bring, same_place
+from .core import IterationState
 from .cur import CURMatrix
 from .result import Result
 from .samples import CrossSamples
@@ -27,20 +28,34 @@ def power_of_two(size: float, like: Array) -> float:
 
 def at_home(result: Result, samples: CrossSamples) -> Result:
     """The result with arrays of the kind of `samples`."""
-    cur, like = result.cur, samples.r_block.value
-    if not same_place(cur.left, like):
-        cur = CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols)
-    return replace(result, cur=cur, samples=samples)
+    return replace(result, cur=_matrix_at_home(result.cur, samples), samples=samples)
+
+
+def _matrix_at_home(cur: CURMatrix, samples: CrossSamples) -> CURMatrix:
+    like = samples.r_block.value
+    if same_place(cur.left, like):
+        return cur
+    return CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols)
+
+
+def state_at_home(state: IterationState, samples: CrossSamples, unit: float) -> IterationState:
+    """An iteration on samples that were divided by `unit`, as the owner of `samples` wants to see it."""
+    made = state.make
+    make = None if made is None else lambda: _matrix_at_home(_scaled(made(), unit), samples)
+    return replace(state, threshold=state.threshold * unit, make=make)
+
+
+def _scaled(cur: CURMatrix, unit: float) -> CURMatrix:
+    return CURMatrix(cur.left, cur.right * unit, cur.rows, cur.cols)
 
 
 def in_units(result: Result, unit: float) -> Result:
     """The result of samples that were divided by `unit`, in their own units."""
     if unit == 1:
         return result
-    cur = result.cur
     return replace(
         result,
-        cur=CURMatrix(cur.left, cur.right * unit, cur.rows, cur.cols),
+        cur=_scaled(result.cur, unit),
         history=[replace(state, threshold=state.threshold * unit) for state in result.history],
         columns=result.columns.scaled(unit),
         rows=result.rows.scaled(unit),

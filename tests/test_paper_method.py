@@ -105,3 +105,58 @@ def test_a_wrong_row_of_the_core_is_not_called_right():
     wrong = rows[hard.row_errors(result.cur)[rows] > 1e-2]
     assert len(wrong) > 0
     assert set(wrong) <= set(result.rows.undetermined)
+
+
+def test_a_callback_sees_the_whole_iterate(problem):
+    """`state.cur()` is X_k of the reference, also when it is asked for after the solve."""
+    states, options = reference(problem, 8)
+    seen = []
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(
+            problem.samples,
+            4,
+            method="paper",
+            holdout=0,
+            tol=0,
+            max_iter=8,
+            undetermined="keep",
+            callback=seen.append,
+            **options,
+        )
+    s = problem.samples
+    assert [state.iteration for state in seen] == list(range(1, 9))
+    for state, expected in zip(seen, states, strict=True):
+        assert relative(state.cur()[s.rows, :], expected.X_rows) <= 1e-8
+        assert relative(state.cur()[:, s.cols], expected.X_cols) <= 1e-8
+    np.testing.assert_array_equal(seen[-1].cur().to_dense(), result.cur.to_dense())
+    assert result.history == seen
+    assert all(state.make is None for state in result.history)  # else every iterate would be kept
+
+
+def test_a_callback_sees_the_iterate_in_the_units_of_the_data(problem):
+    s = problem.samples
+    solves = []
+    for unit in (1.0, 2.0**300):  # squares of such numbers overflow; the solver works in other units
+        seen = []
+        with pytest.warns(rg.ConvergenceWarning):
+            rg.rcurc(s.scaled(unit), 4, method="paper", max_iter=3, callback=seen.append)
+        solves.append([(state.threshold / unit, state.cur().to_dense() / unit) for state in seen])
+    for (zeta, X), (other_zeta, other_X) in zip(*solves, strict=True):
+        assert other_zeta == pytest.approx(zeta, rel=1e-9)
+        assert relative(other_X, X) <= 1e-9
+
+
+def test_where_there_is_no_whole_iterate_it_says_so(problem, monkeypatch):
+    seen = []
+    rg.rcurc(problem.samples, 4, callback=seen.append)
+    with pytest.raises(RuntimeError, match="only a callback of method='paper'"):
+        seen[0].cur()
+    monkeypatch.setattr(paper, "_PILOT", 20)
+    rg.rcurc(problem.samples, 4, method="paper", callback=seen.append)
+    with pytest.raises(RuntimeError, match="at most 4096 columns"):
+        seen[-1].cur()
+
+
+def test_the_clock_goes_on_from_iteration_to_iteration(problem):
+    seconds = [state.seconds for state in rg.rcurc(problem.samples, 4, method="paper").history]
+    assert all(later > earlier for earlier, later in zip([0.0, *seconds], seconds, strict=False))

@@ -7,6 +7,7 @@ import click
 from .._version import __version__
 from .demo import demo
 from .doctor import doctor
+from .paper import paper
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -18,8 +19,9 @@ def main() -> None:
     Examples:
       rcurc-gpu demo
       rcurc-gpu doctor
+      rcurc-gpu paper fig2
     """  # noqa: D301  # click's mark of lines to keep is a real backspace
 
 
-for _command in (demo, doctor):
+for _command in (demo, doctor, paper):
     main.add_command(_command)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -36,6 +37,14 @@ class DeviceName(click.ParamType[str]):
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)):
             self.fail(f"{value!r} is not auto, cpu, cuda or a numbered device such as cuda:1.", param, ctx)
         return str(value)
+
+
+def make_directory(path: Path) -> None:
+    """Before the work, so that none is lost to a directory that cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"cannot make {str(path)!r}: {error.strerror}", param_hint="--output") from error
 
 
 def say_nothing(text: str) -> None:

@@ -23,7 +23,7 @@ from ..samples import CrossSamples
 from ..solver import rcurc
 from ..synthetic import SyntheticProblem, synthetic
 from . import demo_report
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, print_json, say_nothing
+from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, make_directory, print_json, say_nothing
 
 # What the library calls an argument, and the option it came from.
 _OPTION_OF = {
@@ -113,7 +113,7 @@ def _run(options: DemoOptions, saved: list[Path]) -> dict[str, Any]:
     """Make, solve, compare and save; `saved` is filled as files appear. Returns the report."""
     say = say_nothing if options.as_json else click.echo
     xp, device = _device(options.device)
-    _make_directory(options.output)
+    make_directory(options.output)
     problem, generating = _timed(lambda: _problem(options))
     report = demo_report.describe_problem(options, problem)
     say(demo_report.problem_words(report, generating))
@@ -166,14 +166,6 @@ def _device(wanted: str) -> tuple[Any, str]:
         return namespace_for_device(wanted)
     except RuntimeError as error:
         raise click.UsageError(re.sub(r"\bdevice='(\w+)'", r"--device \1", " ".join(str(error).split()))) from error
-
-
-def _make_directory(path: Path) -> None:
-    """Before the work, so that none is lost to a directory that cannot be made."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.BadParameter(f"cannot make {str(path)!r}: {error.strerror}", param_hint="--output") from error
 
 
 # ---------------------------------------------------------------- work

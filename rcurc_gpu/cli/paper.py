@@ -1,0 +1,243 @@
+"""``rcurc-gpu paper``: the paper's figures, one command each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ..experiments import convergence, patterns, phase
+from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, DeviceName, Finite
+from .paper_report import convergence_words, pattern_words, phase_words
+from .paper_run import Experiment, run
+
+
+class Numbers(click.ParamType[tuple[Any, ...]]):
+    """Numbers with commas between them, all in the range of `kind`."""
+
+    name = "numbers"
+
+    def __init__(self, kind: click.ParamType[Any]) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[Any, ...]:
+        """The numbers, or click's error."""
+        if isinstance(value, tuple):
+            return value
+        numbers = tuple(self.kind.convert(part.strip(), param, ctx) for part in str(value).split(","))
+        if len(set(numbers)) < len(numbers):
+            self.fail(f"{value} names a number twice.", param, ctx)
+        return numbers
+
+
+_Command = TypeVar("_Command", bound=Callable[..., None])
+_COUNT = click.IntRange(min=1)
+_json = click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+
+
+def common_options(command: _Command) -> _Command:
+    """What every command of the group takes; those that measure something take --json too."""
+    for option in (
+        click.option("--quiet", is_flag=True, show_default=False, help="No progress bars."),
+        click.option("--force", is_flag=True, show_default=False, help="Replace what is there, also of other settings."),
+        click.option(
+            "--output",
+            type=click.Path(file_okay=False, path_type=Path),
+            default=Path("rcurc-paper"),
+            metavar="DIR",
+            help="Where to save.",
+        ),
+        click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the problems."),
+    ):
+        command = option(command)
+    return command
+
+
+def _full(text: str) -> Callable[[_Command], _Command]:
+    return click.option("--full", is_flag=True, show_default=False, help=text)
+
+
+_device = click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
+
+
+@click.group()
+def paper() -> None:
+    """Reproduce the paper's figures.
+
+    Each command writes a PNG, a PDF and the numbers behind them as JSON. One that was interrupted goes on when it is called
+    again with the same options; one that is complete only draws again.
+
+    \b
+    Examples:
+      rcurc-gpu paper fig2
+      rcurc-gpu paper fig2 --full --output full
+      rcurc-gpu paper all
+    """  # noqa: D301
+
+
+def _settings(kind: Any, full: dict[str, Any], values: dict[str, Any]) -> Any:
+    """Settings from options; those that are None are left at their defaults, or at those of --full."""
+    wanted = full if values.pop("full") else {}
+    return kind(**{**wanted, **{name: value for name, value in values.items() if value is not None}})
+
+
+def _split(values: dict[str, Any]) -> dict[str, Any]:
+    """Take the options that are not settings out of `values`."""
+    return {name: values.pop(name) for name in ("output", "force", "quiet", "as_json")}
+
+
+# ---------------------------------------------------------------- figures
+
+
+@paper.command(context_settings={"show_default": True})
+@click.option("--size", type=click.IntRange(min=20, max=2000), default=200, help="Rows, and columns, of the matrix.")
+@common_options
+@_json
+def fig1(**values: Any) -> None:
+    """Figure 1: sampling patterns from uniform to CUR.
+
+    Uniform sampling, cross-concentrated sampling in two degrees, and CUR sampling of a matrix, all with the same number of
+    observations.
+
+    \b
+    Example:
+      rcurc-gpu paper fig1 --size 100 --output figures
+
+    \b
+    Exit status: 0, 2 if an option is wrong, 130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    how = _split(values)
+    settings = patterns.PatternSettings(**values)
+    run(Experiment("fig1", patterns, settings, pattern_words, lambda summary: True, {"size": "--size"}), **how)
+
+
+@paper.command(context_settings={"show_default": True})
+@click.option("--size", type=_COUNT, help="Rows, and columns, of the matrix.  [default: 1500, 3000 with --full]")
+@click.option("--runs", type=_COUNT, help="Problems to average over.  [default: 3, 50 with --full]")
+@click.option(
+    "--ranks", type=Numbers(_COUNT), metavar="R,...", help="Ranks, at c = 10.  [default: 5,10,15, with --full also 20,25]"
+)
+@click.option(
+    "--c",
+    "factors",
+    type=Numbers(Finite(min=0)),
+    metavar="C,...",
+    help="Sizes of outliers, at rank 5.  [default: 1,5,10,20,50]",
+)
+@_full("The paper's size and number of runs; about an hour or two.")
+@_device
+@common_options
+@_json
+def fig2(**values: Any) -> None:
+    """Figure 2: convergence of Algorithm 1 against time.
+
+    30 % of rows and columns, 25 % of them seen, 20 % outliers. Draws e_k and the true error over the whole matrix at every
+    iteration, for several ranks and sizes of outliers, and where method="fast" ends. Says how straight the curves are:
+    slope and R^2 of log10 e_k over the iterations. Without --full it takes about a minute. The paper's text
+    does not say which ranks and which c its figure has.
+
+    \b
+    Examples:
+      rcurc-gpu paper fig2
+      rcurc-gpu paper fig2 --size 3000 --runs 2 --ranks 5,25 --output large
+
+    \b
+    Exit status: 0 if every curve of e_k is a falling line (R^2 of at least
+    0.95), 1 if not, 2 if an option is wrong, 130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    how = _split(values)
+    settings = _settings(convergence.ConvergenceSettings, convergence.FULL, values)
+    options = {"rank": "--ranks", "n_rows": "--size"}
+    run(Experiment("fig2", convergence, settings, convergence_words, lambda s: s["linear"], options), **how)
+
+
+@paper.command("phase", context_settings={"show_default": True})
+@click.option("--size", type=_COUNT, help="Rows, and columns, of the matrix.  [default: 400, 600 with --full]")
+@click.option("--rank", type=_COUNT, default=4, help="Rank of the matrix.")
+@click.option("--trials", type=_COUNT, help="Problems for each cell of the grid.  [default: 2, 20 with --full]")
+@click.option("--success", type=Finite(0, 1, min_open=True), default=1e-3, help="Largest error that counts as recovery.")
+@_full("A finer grid and more problems; some hours.")
+@_device
+@common_options
+@_json
+def phase_command(**values: Any) -> None:
+    """Where recovery ends: observations per column against outliers.
+
+    Solves a grid of problems by Algorithm 1 and by method="fast" and draws how many are recovered, how many of the results
+    are confirmed (result.converged), and where a wrong one was confirmed. The paper does not have this figure. Without
+    --full it takes about a minute.
+
+    \b
+    Examples:
+      rcurc-gpu paper phase
+      rcurc-gpu paper phase --rank 8 --size 600 --trials 5 --output rank8
+
+    \b
+    Exit status: 0 if no wrong result was confirmed, 1 if one was, 2 if an
+    option is wrong, 130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    how = _split(values)
+    size = values["size"] or (phase.FULL["size"] if values["full"] else phase.PhaseSettings.size)
+    values["observations"] = phase.observations_for(size)
+    settings = _settings(phase.PhaseSettings, phase.FULL, values)
+    options = {"rank": "--rank", "n_rows": "--size"}
+
+    def honest(summary: dict[str, Any]) -> bool:
+        return not any(summary[method]["wrongly_confirmed_in_all"] for method in phase.METHODS)
+
+    run(Experiment("phase", phase, settings, phase_words, honest, options), **how)
+
+
+# ---------------------------------------------------------------- all of them
+
+
+@paper.command("all", context_settings={"show_default": True})
+@_full("With --full for every command that has it.")
+@common_options
+@click.pass_context
+def everything(context: click.Context, /, **values: Any) -> None:
+    """Run every command of this group with its defaults.
+
+    \b
+    Examples:
+      rcurc-gpu paper all
+      rcurc-gpu paper all --full --output full
+
+    \b
+    Exit status: the worst of theirs.
+    """  # noqa: D301
+    worst = CONFIRMED
+    for name, command in paper.commands.items():
+        if command is not everything:
+            click.echo(f"--- rcurc-gpu paper {name}")
+            code = _call(command, name, context, values)
+            if code == STOPPED:
+                raise SystemExit(code)
+            worst = max(worst, code)
+    raise SystemExit(worst)
+
+
+def _call(command: click.Command, name: str, context: click.Context, values: dict[str, Any]) -> int:
+    """Run `command` with those of the options it knows; its exit status."""
+    arguments: list[str] = []
+    for parameter in command.params:
+        if parameter.name in values and isinstance(parameter, click.Option):
+            value = values[parameter.name]
+            if parameter.is_flag:
+                arguments += [parameter.opts[0]] if value else []
+            else:
+                arguments += [parameter.opts[0], str(value)]
+    try:
+        command.main(
+            arguments,
+            prog_name=f"{context.parent.command_path if context.parent else 'paper'} {name}",
+            standalone_mode=False,
+        )
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else NOT_CONFIRMED
+    except click.ClickException as error:  # one that cannot run here does not keep the others from running
+        error.show()
+        return error.exit_code
+    return CONFIRMED

@@ -1,0 +1,5 @@
+"""The experiments of the paper, and one that it does not have.
+
+In each module ``compute`` makes a record, a dictionary that goes to JSON and back, ``summarize`` says what it shows, and
+``draw`` makes a Figure of it. What measures anything can be interrupted and taken up again; see `records`.
+"""
