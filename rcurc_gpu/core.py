@@ -24,6 +24,7 @@ from .samples import CrossSamples
 log = logging.getLogger("rcurc_gpu")
 
 CHECK_EVERY = 5  # iterations between two looks at the device
+_WHILE = 20  # iterations after which a converging core has come nearer to rest
 _SAMPLE = 16384  # entries from which medians are taken
 Factors = tuple[Array, Array, Array]  # W, s, V
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -316,7 +317,7 @@ def solve_core(
         history += states
         pending.clear()
         ended = callback is not None and callback(history[-1]) is True
-        stopped = _stands_still(history[-1], s, zeta, data, options)
+        stopped = _stands_still(history, s, zeta, data, options)
         if stopped or ended or not np.isfinite(history[-1].error):
             break
     W, S, V = step.factors
@@ -348,9 +349,13 @@ def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
     return table[:, :5], table[-1, 5:]
 
 
-def _stands_still(state: IterationState, s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
-    """Whether U has stopped moving: to the square root of tol, or to a thousandth of the noise once that holds the
-    threshold up."""
+def _stands_still(history: list[IterationState], s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
+    """Whether U has stopped moving: to the square root of tol, or, once the noise holds the threshold up, to a thousandth of
+    the noise, or to a fiftieth of it if it does not come nearer to rest.
+
+    The last is for real data, of which a few entries always lie at the edge of the threshold and change sides for ever.
+    """
+    state = history[-1]
     if not state.change <= 1:  # also NaN
         return False
     floored = zeta > options.zeta0 * options.gamma**state.iteration
@@ -358,7 +363,17 @@ def _stands_still(state: IterationState, s: np.ndarray, zeta: float, data: CoreD
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
     settled = floored or options.gamma == 1 or state.error <= options.tol
-    return state.change <= max(options.tol**0.5, 1e-3 * noise) and settled
+    enough = 2e-2 if _restless(history, options) else 1e-3
+    return state.change <= max(options.tol**0.5, enough * noise) and settled
+
+
+def _restless(history: list[IterationState], options: CoreOptions) -> bool:
+    """Whether the steps have hardly become smaller for a while, and the threshold was at its floor all the time."""
+    if len(history) <= _WHILE:
+        return False
+    earlier = history[-1 - _WHILE]
+    floored = earlier.threshold > options.zeta0 * options.gamma ** (earlier.iteration - 1)
+    return floored and history[-1].change > 0.8 * earlier.change
 
 
 def robust_sigma(sample: Array, zeta: Array | float, dof_share: float = 0.0) -> float:

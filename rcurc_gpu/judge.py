@@ -161,7 +161,7 @@ def _core_cause(checked: CheckedCore, e: Evidence, accuracy: float) -> str:
         return "rank too large"
     if unexplained or lost:
         return "unexplained"
-    if e.missing > 0.1 * accuracy:  # thresholds clip the residuals, so this much seen is ten times as much there
+    if e.missing > structure_allowed(accuracy):
         return "rank too small"
     if overfit:
         return "overfit"
@@ -171,6 +171,11 @@ def _core_cause(checked: CheckedCore, e: Evidence, accuracy: float) -> str:
     if not checked.core.stopped:
         return "not settled"
     return "undetermined" if checked.n_undetermined else ""
+
+
+def structure_allowed(accuracy: float) -> float:
+    """`Evidence.missing` that an accuracy allows: thresholds clip the residuals, so ten times as much may be there."""
+    return 0.1 * accuracy
 
 
 def _slack(n_held: int) -> float:

@@ -60,13 +60,18 @@ class _Search:
     def exact(self) -> bool:
         return any(self.error(k) <= _NUMERICALLY_ZERO and self.sound(k) for k in self.seen)
 
+    def in_vain(self, rank: int, structure: float) -> bool:
+        """Whether a smaller rank left nothing but noise, and this one does not make it less."""
+        smaller = [k for k in self.seen if k < rank and self.sound(k) and self(k).missing <= structure]
+        return any(self.error(rank) > _WORTH * self.error(k) for k in smaller)
+
     def best(self) -> int:
         """The smallest sound rank that is as good as any."""
         least = min(self.error(k) for k in self.candidates())
         return min(k for k in self.candidates() if self.error(k) <= least / _WORTH)
 
 
-def choose_rank(evaluate: Callable[[int], Evidence], largest: int) -> RankCurve:
+def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: float = 0.0) -> RankCurve:
     """Double the rank while the held-out entries confirm it, then bisect.
 
     Parameters
@@ -75,6 +80,8 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int) -> RankCurve:
         Solves the core at a rank and says how it did.
     largest : int
         No rank above this is tried.
+    structure : float
+        What may be left in the residuals, relative to the matrix, and still be called noise.
     """
     search = _Search(evaluate)
     rank, failed = 1, 0
@@ -82,6 +89,9 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int) -> RankCurve:
         # At a small rank nothing may be confirmed although a larger one explains everything: go on a little.
         failed = 0 if search.sound(rank) else failed + 1
         if rank == largest or (failed >= 2 and rank >= 16) or (failed and search.error(search.best()) < 0.8):
+            break
+        # Outliers that move together, as people in a video do, are confirmed as components up to any rank.
+        if search.in_vain(rank, structure):
             break
         rank = min(2 * rank, largest)
         search(rank)

@@ -27,7 +27,7 @@ from .expect import expected_error
 from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
 from .fused import XP, choose
 from .head_start import is_rich, solve_with_head_start
-from .judge import Evidence, Verdict, examine, judge_core, judge_result
+from .judge import Evidence, Verdict, examine, judge_core, judge_result, structure_allowed
 from .operators import invert
 from .paper import Side, solve_paper
 from .progress import Progress
@@ -233,7 +233,7 @@ class Solve:
                 attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=_Attempt.score)
             return attempt.evidence
 
-        return choose_rank(evaluate, largest)
+        return choose_rank(evaluate, largest, structure_allowed(self.settings.accuracy))
 
     # ------------------------------------------------------------ extension
 
