@@ -71,6 +71,7 @@ class Solve:
     ) -> None:
         self.samples, self.settings, self.show, self.like = samples, settings, show, like
         self.started = time.perf_counter() if started is None else started
+        self.confirmed: dict[int, _Attempt] = {}  # cores that need not be solved again, by rank
         s = settings
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
@@ -140,6 +141,8 @@ class Solve:
 
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
+        if rank in self.confirmed:
+            return self.confirmed[rank]
         attempts: list[_Attempt] = []
         # Who counts or watches the iterations means those of the whole intersection.
         if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
@@ -231,6 +234,8 @@ class Solve:
             attempt = self._attempt(rank, zeta0, gamma, max_iter)
             if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
                 attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=_Attempt.score)
+            if attempt.verdict.ok:
+                self.confirmed[rank] = attempt
             return attempt.evidence
 
         return choose_rank(evaluate, largest, structure_allowed(self.settings.accuracy))
