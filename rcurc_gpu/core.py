@@ -351,14 +351,11 @@ def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
 
 def _stands_still(history: list[IterationState], s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
     """Whether U has stopped moving: to the square root of tol, or, once the noise holds the threshold up, to a thousandth of
-    the noise, or to a fiftieth of it if it does not come nearer to rest.
-
-    The last is for real data, of which a few entries always lie at the edge of the threshold and change sides for ever.
-    """
+    it; to a fiftieth if it comes no nearer to rest, because entries at the edge of the threshold change sides for ever."""
     state = history[-1]
     if not state.change <= 1:  # also NaN
         return False
-    floored = zeta > options.zeta0 * options.gamma**state.iteration
+    floored = _at_floor(zeta, state.iteration, options)
     m, n = data.grid.shape
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
@@ -372,8 +369,12 @@ def _restless(history: list[IterationState], options: CoreOptions) -> bool:
     if len(history) <= _WHILE:
         return False
     earlier = history[-1 - _WHILE]
-    floored = earlier.threshold > options.zeta0 * options.gamma ** (earlier.iteration - 1)
-    return floored and history[-1].change > 0.8 * earlier.change
+    return _at_floor(earlier.threshold, earlier.iteration - 1, options) and history[-1].change > 0.8 * earlier.change
+
+
+def _at_floor(zeta: float, k: int, options: CoreOptions) -> bool:
+    """Whether a threshold is held up by the residuals; one that is not is zeta0 gamma^k but for float32's rounding."""
+    return zeta > (1 + 1e-5) * options.zeta0 * options.gamma**k
 
 
 def robust_sigma(sample: Array, zeta: Array | float, dof_share: float = 0.0) -> float:

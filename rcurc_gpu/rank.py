@@ -35,8 +35,8 @@ class RankCurve:
 class _Search:
     """Solves each rank once."""
 
-    def __init__(self, evaluate: Callable[[int], Evidence]) -> None:
-        self.evaluate, self.seen = evaluate, {}  # type: ignore[var-annotated]
+    def __init__(self, evaluate: Callable[[int], Evidence], zero: float) -> None:
+        self.evaluate, self.zero, self.seen = evaluate, zero, {}  # type: ignore[var-annotated]
 
     def __call__(self, rank: int) -> Evidence:
         if rank not in self.seen:
@@ -51,14 +51,14 @@ class _Search:
         return self(rank).supported >= rank
 
     def error(self, rank: int) -> float:
-        return max(self(rank).unexplained, _NUMERICALLY_ZERO)
+        return max(self(rank).unexplained, self.zero)
 
     def candidates(self) -> list[int]:
         """Ranks that were tried and are sound; all of them if none is."""
         return sorted(k for k in self.seen if self.sound(k)) or sorted(self.seen)
 
     def exact(self) -> bool:
-        return any(self.error(k) <= _NUMERICALLY_ZERO and self.sound(k) for k in self.seen)
+        return any(self.error(k) <= self.zero and self.sound(k) for k in self.seen)
 
     def in_vain(self, rank: int, structure: float) -> bool:
         """Whether a smaller rank left nothing but noise, and this one does not make it less."""
@@ -71,7 +71,7 @@ class _Search:
         return min(k for k in self.candidates() if self.error(k) <= least / _WORTH)
 
 
-def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: float = 0.0) -> RankCurve:
+def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: float = 0.0, zero: float = 0.0) -> RankCurve:
     """Double the rank while the held-out entries confirm it, then bisect.
 
     Parameters
@@ -82,8 +82,10 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: fl
         No rank above this is tried.
     structure : float
         What may be left in the residuals, relative to the matrix, and still be called noise.
+    zero : float
+        Held-out errors below this are as good as none.
     """
-    search = _Search(evaluate)
+    search = _Search(evaluate, max(zero, _NUMERICALLY_ZERO))
     rank, failed = 1, 0
     while not search.exact():
         # At a small rank nothing may be confirmed although a larger one explains everything: go on a little.

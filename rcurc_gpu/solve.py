@@ -27,7 +27,7 @@ from .expect import expected_error
 from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
 from .fused import XP, choose
 from .head_start import is_rich, solve_with_head_start
-from .judge import Evidence, Verdict, examine, judge_core, judge_result, structure_allowed
+from .judge import Evidence, Verdict, examine, judge_core, judge_result
 from .operators import invert
 from .paper import Side, solve_paper
 from .progress import Progress
@@ -63,6 +63,13 @@ class _Attempt:
         return not self.verdict.ok, round(self.evidence.unexplained, 3), self.checked.n_undetermined
 
 
+def _no_less_undetermined(last: list[_Attempt]) -> bool:
+    """Whether rows or columns are all that is wrong with the last two attempts, and the second did not mend many."""
+    if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
+        return False
+    return last[1].checked.n_undetermined > 0.8 * last[0].checked.n_undetermined
+
+
 class Solve:
     """One solve: its data, settings and clock."""
 
@@ -71,7 +78,7 @@ class Solve:
     ) -> None:
         self.samples, self.settings, self.show, self.like = samples, settings, show, like
         self.started = time.perf_counter() if started is None else started
-        self.confirmed: dict[int, _Attempt] = {}  # cores that need not be solved again, by rank
+        self.tried: dict[tuple[int, float, float, int], _Attempt] = {}
         s = settings
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
@@ -141,17 +148,16 @@ class Solve:
 
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
-        if rank in self.confirmed:
-            return self.confirmed[rank]
         attempts: list[_Attempt] = []
+        known = (rank, *self._schedules()[0]) in self.tried
         # Who counts or watches the iterations means those of the whole intersection.
-        if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
+        if not known and self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
             attempts += self._head_start(rank)
             if attempts and attempts[0].verdict.ok:
                 return attempts[0]
         for zeta0, gamma, max_iter in self._schedules():
             attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
-            if attempts[-1].verdict.ok or self.show.ended:
+            if attempts[-1].verdict.ok or self.show.ended or _no_less_undetermined(attempts[-2:]):
                 break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
@@ -178,12 +184,16 @@ class Solve:
         ]
 
     def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> _Attempt:
+        key = (rank, zeta0, gamma, max_iter)
+        if key in self.tried:  # when the rank was chosen
+            return self.tried[key]
         s = self.settings
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter)
         self.show.stage(f"core, rank {rank}")
         with profiled(f"core, rank {rank}", self.like):
             core = solve_core(self._data_at(rank), rank, options, s.seed, self.clock, self.show.iteration)
-        return self._judge(core, self._schedule(core.sigma, zeta0), gamma)
+        self.tried[key] = self._judge(core, self._schedule(core.sigma, zeta0), gamma)
+        return self.tried[key]
 
     def _head_start(self, rank: int) -> list[_Attempt]:
         """An attempt that begins with a quarter of the intersection, if that settles."""
@@ -215,7 +225,7 @@ class Solve:
         checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
-        return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma, cut_short), gamma)
+        return _Attempt(checked, evidence, judge_core(checked, evidence, self._structure, gamma, cut_short), gamma)
 
     def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
@@ -234,11 +244,18 @@ class Solve:
             attempt = self._attempt(rank, zeta0, gamma, max_iter)
             if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
                 attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=_Attempt.score)
-            if attempt.verdict.ok:
-                self.confirmed[rank] = attempt
             return attempt.evidence
 
-        return choose_rank(evaluate, largest, structure_allowed(self.settings.accuracy))
+        quartile = float(quantile_abs(self.data.sample[2], 0.25))
+        zero = 0.5 * self.settings.resolution / quartile if quartile > 0 else 0.0
+        return choose_rank(evaluate, largest, self._structure, zero)
+
+    @cached_property
+    def _structure(self) -> float:
+        """What may be left in the residuals, relative to X: thresholds clip them, so ten times as much may be there."""
+        y = self.data.sample[2]
+        size = float(array_namespace(y).mean(y * y)) ** 0.5
+        return max(0.1 * self.settings.accuracy, self.settings.resolution / size)
 
     # ------------------------------------------------------------ extension
 

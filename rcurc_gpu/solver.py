@@ -42,6 +42,7 @@ def rcurc(
     max_iter: int | None = None,
     holdout: float = 0.03,
     accuracy: float = 1e-2,
+    resolution: float = 0.0,
     sweeps: int | None = None,
     undetermined: str = "nan",
     seed: Any = 0,
@@ -78,6 +79,9 @@ def rcurc(
         Share of the observations that is kept out of the fit to judge it. 0 turns the judgement by held-out entries off.
     accuracy : float
         `converged` is only true if the relative error expected from the noise is below this.
+    resolution : float
+        Differences that do not matter, in the unit of the data, as one grey level in a video: what is left in the residuals
+        is no reason for a larger rank if it is smaller than this.
     sweeps : int, optional
         Alternating sweeps over all observations after the extension ("fast"): they reduce the effect of noise. By default 1
         if there is noise, else none.
@@ -124,6 +128,7 @@ def rcurc(
         seed=seed,
         callback=callback,
         kernels=kernels,
+        resolution=resolution,
     )
     return _solve(samples, rank, settings, device, progress)
 
@@ -222,7 +227,8 @@ def _solve(samples: CrossSamples, rank: Any, settings: Settings, device: str, pr
     with Progress(progress, settings.callback) as show, device_scope(like):
         unit = unit_of(here)
         if unit != 1:
-            settings = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
+            zeta0 = None if settings.zeta0 is None else settings.zeta0 / unit
+            settings = replace(settings, zeta0=zeta0, resolution=settings.resolution / unit)
             here = here.scaled(1 / unit)
         result = in_units(Solve(here, settings, show, like).run(rank), unit)
     return announced(at_home(result, samples), stacklevel=4)
