@@ -35,8 +35,9 @@ class RankCurve:
 class _Search:
     """Solves each rank once."""
 
-    def __init__(self, evaluate: Callable[[int], Evidence], zero: float) -> None:
-        self.evaluate, self.zero, self.seen = evaluate, zero, {}  # type: ignore[var-annotated]
+    def __init__(self, evaluate: Callable[[int], Evidence], structure: float, zero: float) -> None:
+        self.evaluate, self.structure, self.zero = evaluate, structure, zero
+        self.seen: dict[int, Evidence] = {}
 
     def __call__(self, rank: int) -> Evidence:
         if rank not in self.seen:
@@ -54,15 +55,16 @@ class _Search:
         return max(self(rank).unexplained, self.zero)
 
     def candidates(self) -> list[int]:
-        """Ranks that were tried and are sound; all of them if none is."""
-        return sorted(k for k in self.seen if self.sound(k)) or sorted(self.seen)
+        """Ranks that were tried, are sound and leave no structure; the sound ones, or all, if there is none."""
+        sound = sorted(k for k in self.seen if self.sound(k))
+        return [k for k in sound if self(k).missing <= self.structure] or sound or sorted(self.seen)
 
     def exact(self) -> bool:
         return any(self.error(k) <= self.zero and self.sound(k) for k in self.seen)
 
-    def in_vain(self, rank: int, structure: float) -> bool:
+    def in_vain(self, rank: int) -> bool:
         """Whether a smaller rank left nothing but noise, and this one does not make it less."""
-        smaller = [k for k in self.seen if k < rank and self.sound(k) and self(k).missing <= structure]
+        smaller = [k for k in self.seen if k < rank and self.sound(k) and self(k).missing <= self.structure]
         return any(self.error(rank) > _WORTH * self.error(k) for k in smaller)
 
     def best(self) -> int:
@@ -85,7 +87,7 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: fl
     zero : float
         Held-out errors below this are as good as none.
     """
-    search = _Search(evaluate, max(zero, _NUMERICALLY_ZERO))
+    search = _Search(evaluate, structure, max(zero, _NUMERICALLY_ZERO))
     rank, failed = 1, 0
     while not search.exact():
         # At a small rank nothing may be confirmed although a larger one explains everything: go on a little.
@@ -93,7 +95,7 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: fl
         if rank == largest or (failed >= 2 and rank >= 16) or (failed and search.error(search.best()) < 0.8):
             break
         # Outliers that move together, as people in a video do, are confirmed as components up to any rank.
-        if search.in_vain(rank, structure):
+        if search.in_vain(rank):
             break
         rank = min(2 * rank, largest)
         search(rank)
