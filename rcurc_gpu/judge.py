@@ -134,8 +134,8 @@ _CORE_TEXTS = {
 
 
 def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma: float, cut_short: bool) -> Verdict:
-    """The verdict on the core alone; `structure` may be left in the residuals, relative to X; `cut_short` if the user limited
-    the iterations."""
+    """The verdict on the core alone; `structure`, relative to X, may be left in the residuals; `cut_short` if the user
+    limited the iterations."""
     core = checked.core
     cause = "not settled" if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
     text = _CORE_TEXTS[cause].format(

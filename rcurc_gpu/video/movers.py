@@ -129,7 +129,8 @@ def paint(picture: np.ndarray, mask: np.ndarray, mover: Mover, k: int) -> None:
     shadow = (u / 0.6) ** 2 + (v / 0.09) ** 2 < 1
     part[shadow] *= 0.7
     covered |= shadow
-    for shape, shade in zip((_person_parts if mover.kind == "person" else _car_parts)(u, v, moved), mover.shades, strict=True):
+    parts = _person_parts(u, v, moved) if mover.kind == "person" else _car_parts(u, v)
+    for shape, shade in zip(parts, mover.shades, strict=True):
         part[shape] = shade * (0.9 + 0.2 * np.broadcast_to(v, shape.shape)[shape])  # lighter above
         covered |= shape
 
@@ -144,7 +145,7 @@ def _person_parts(u: np.ndarray, v: np.ndarray, moved: int) -> tuple[np.ndarray,
     return head, coat, legs
 
 
-def _car_parts(u: np.ndarray, v: np.ndarray, moved: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _car_parts(u: np.ndarray, v: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Windows (below the roof), body and wheels."""
     cabin = (np.abs(u + 0.05) < 0.33 - 0.28 * (v - 0.55)) & (v >= 0.55) & (v < 1)
     windows = cabin & (np.abs(u + 0.05) < 0.29 - 0.28 * (v - 0.55)) & (v > 0.60) & (v < 0.93) & (np.abs(u + 0.05) > 0.02)

@@ -34,7 +34,7 @@ def psnr(found: Any, reference: Any, *, peak: float = 255.0, undetermined: str =
     check_choice("undetermined", undetermined, ("nan", "skip"))
     shapes = tuple(found.shape), tuple(reference.shape)
     if len(shapes[0]) != 2 or shapes[0] != shapes[1]:
-        raise ValueError(f"found and reference must be matrices of one shape, pixels x frames, got {shapes[0]} and {shapes[1]}")
+        raise ValueError(f"found and reference must be matrices of one shape, pixels x frames, got {shapes[0]}, {shapes[1]}")
     n1, n2 = shapes[0]
     step = max(_ENTRIES_AT_ONCE // max(n1, 1), 1)
     total, count = 0.0, 0
