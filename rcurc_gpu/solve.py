@@ -149,9 +149,8 @@ class Solve:
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
         attempts: list[_Attempt] = []
-        known = (rank, *self._schedules()[0]) in self.tried
         # Who counts or watches the iterations means those of the whole intersection.
-        if not known and self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
+        if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
             attempts += self._head_start(rank)
             if attempts and attempts[0].verdict.ok:
                 return attempts[0]
