@@ -25,6 +25,7 @@ log = logging.getLogger("rcurc_gpu")
 
 CHECK_EVERY = 5  # iterations between two looks at the device
 _WHILE = 20  # iterations after which a converging core has come nearer to rest
+_ROUNDING = 1e-6  # residuals, relative to the entries, that are not noise
 _SAMPLE = 16384  # entries from which medians are taken
 Factors = tuple[Array, Array, Array]  # W, s, V
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -353,15 +354,13 @@ def _stands_still(history: list[IterationState], s: np.ndarray, zeta: float, dat
     """Whether U has stopped moving: to the square root of tol, or, once the noise holds the threshold up, to a thousandth of
     it; to a fiftieth if it comes no nearer to rest, because entries at the edge of the threshold change sides for ever."""
     state = history[-1]
-    if not state.change <= 1:  # also NaN
-        return False
     floored = _at_floor(zeta, state.iteration, options)
     m, n = data.grid.shape
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
     settled = floored or options.gamma == 1 or state.error <= options.tol
-    enough = 2e-2 if _restless(history, options) else 1e-3
-    return state.change <= max(options.tol**0.5, enough * noise) and settled
+    enough = 2e-2 if noise > _ROUNDING and _restless(history, options) else 1e-3
+    return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled  # False of NaN
 
 
 def _restless(history: list[IterationState], options: CoreOptions) -> bool:

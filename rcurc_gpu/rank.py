@@ -65,7 +65,7 @@ class _Search:
     def in_vain(self, rank: int) -> bool:
         """Whether a smaller rank left nothing but noise, and this one does not make it less."""
         smaller = [k for k in self.seen if k < rank and self.sound(k) and self(k).missing <= self.structure]
-        return any(self.error(rank) > _WORTH * self.error(k) for k in smaller)
+        return any(self.error(k) < 0.8 and self.error(rank) > _WORTH * self.error(k) for k in smaller)
 
     def best(self) -> int:
         """The smallest sound rank that is as good as any."""

@@ -63,11 +63,12 @@ class _Attempt:
         return not self.verdict.ok, round(self.evidence.unexplained, 3), self.checked.n_undetermined
 
 
-def _no_less_undetermined(last: list[_Attempt]) -> bool:
-    """Whether rows or columns are all that is wrong with the last two attempts, and the second did not mend many."""
+def _resigned(last: list[_Attempt], typical: float) -> bool:
+    """Whether single rows or columns are all that is wrong with the last two attempts, in noise, and the second mended few."""
     if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
         return False
-    return last[1].checked.n_undetermined > 0.8 * last[0].checked.n_undetermined
+    first, second = (attempt.checked for attempt in last)
+    return second.core.sigma > _NOISELESS * typical and second.n_undetermined > 0.8 * first.n_undetermined
 
 
 class Solve:
@@ -148,6 +149,9 @@ class Solve:
 
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
+        known = self.tried.get((rank, *self._schedules()[0]))
+        if known is not None and known.verdict.ok:
+            return known
         attempts: list[_Attempt] = []
         # Who counts or watches the iterations means those of the whole intersection.
         if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
@@ -156,7 +160,7 @@ class Solve:
                 return attempts[0]
         for zeta0, gamma, max_iter in self._schedules():
             attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
-            if attempts[-1].verdict.ok or self.show.ended or _no_less_undetermined(attempts[-2:]):
+            if attempts[-1].verdict.ok or self.show.ended or _resigned(attempts[-2:], self.typical):
                 break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
