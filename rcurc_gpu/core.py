@@ -26,6 +26,8 @@ from .samples import CrossSamples
 log = logging.getLogger("rcurc_gpu")
 
 CHECK_EVERY = 5  # iterations between two looks at the device
+_WHILE = 20  # iterations after which a converging core has come nearer to rest
+_ROUNDING = 1e-6  # residuals, relative to the entries, that are not noise
 _SAMPLE = 16384  # entries from which medians are taken
 Factors = tuple[Array, Array, Array]  # W, s, V
 _STATE = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")
@@ -364,7 +366,7 @@ def solve_core(
         history += states
         pending.clear()
         ended = callback is not None and callback(history[-1]) is True
-        stopped = _stands_still(history[-1], s, zeta, data, options)
+        stopped = _stands_still(history, s, zeta, data, options)
         if stopped or ended or not np.isfinite(history[-1].error):
             break
         if memory is not None and step.k % CHECK_EVERY == 0:
@@ -421,17 +423,30 @@ def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
     return table[:, :5], table[-1, 5:]
 
 
-def _stands_still(state: IterationState, s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
-    """Whether U has stopped moving: to the square root of tol, or to a thousandth of the noise once that holds the
-    threshold up."""
-    if not state.change <= 1:  # also NaN
-        return False
-    floored = zeta > options.zeta0 * options.gamma**state.iteration
+def _stands_still(history: list[IterationState], s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
+    """Whether U has stopped moving: to the square root of tol, or, once the noise holds the threshold up, to a thousandth of
+    it; to a fiftieth if it comes no nearer to rest, because entries at the edge of the threshold change sides for ever."""
+    state = history[-1]
+    floored = _at_floor(zeta, state.iteration, options)
     m, n = data.grid.shape
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
     settled = floored or options.gamma == 1 or state.error <= options.tol
-    return state.change <= max(options.tol**0.5, 1e-3 * noise) and settled
+    enough = 2e-2 if noise > _ROUNDING and _restless(history, options) else 1e-3
+    return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled  # False of NaN
+
+
+def _restless(history: list[IterationState], options: CoreOptions) -> bool:
+    """Whether the steps have hardly become smaller for a while, and the threshold was at its floor all the time."""
+    if len(history) <= _WHILE:
+        return False
+    earlier = history[-1 - _WHILE]
+    return _at_floor(earlier.threshold, earlier.iteration - 1, options) and history[-1].change > 0.8 * earlier.change
+
+
+def _at_floor(zeta: float, k: int, options: CoreOptions) -> bool:
+    """Whether a threshold is held up by the residuals; one that is not is zeta0 gamma^k but for float32's rounding."""
+    return zeta > (1 + 1e-5) * options.zeta0 * options.gamma**k
 
 
 def robust_sigma(sample: Array, zeta: Array | float, dof_share: float = 0.0) -> float:

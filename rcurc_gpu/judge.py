@@ -133,10 +133,11 @@ _CORE_TEXTS = {
 }
 
 
-def judge_core(checked: CheckedCore, evidence: Evidence, accuracy: float, gamma: float, cut_short: bool) -> Verdict:
-    """The verdict on the core alone; `cut_short` if the user limited the iterations."""
+def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma: float, cut_short: bool) -> Verdict:
+    """The verdict on the core alone; `structure`, relative to X, may be left in the residuals; `cut_short` if the user
+    limited the iterations."""
     core = checked.core
-    cause = "not settled" if cut_short and not core.stopped else _core_cause(checked, evidence, accuracy)
+    cause = "not settled" if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
     text = _CORE_TEXTS[cause].format(
         rank=core.rank,
         per_row=float(np.median(checked.rows.n_obs)),
@@ -148,7 +149,7 @@ def judge_core(checked: CheckedCore, evidence: Evidence, accuracy: float, gamma:
     return Verdict(not cause, cause, text)
 
 
-def _core_cause(checked: CheckedCore, e: Evidence, accuracy: float) -> str:
+def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> str:
     """What is wrong with a core, worst first."""
     rank = checked.core.rank
     lost = checked.n_undetermined > 0.3 * (len(checked.rows.status) + len(checked.cols.status))
@@ -161,7 +162,7 @@ def _core_cause(checked: CheckedCore, e: Evidence, accuracy: float) -> str:
         return "rank too large"
     if unexplained or lost:
         return "unexplained"
-    if e.missing > 0.1 * accuracy:  # thresholds clip the residuals, so this much seen is ten times as much there
+    if e.missing > structure:
         return "rank too small"
     if overfit:
         return "overfit"

@@ -35,8 +35,9 @@ class RankCurve:
 class _Search:
     """Solves each rank once."""
 
-    def __init__(self, evaluate: Callable[[int], Evidence]) -> None:
-        self.evaluate, self.seen = evaluate, {}  # type: ignore[var-annotated]
+    def __init__(self, evaluate: Callable[[int], Evidence], structure: float, zero: float) -> None:
+        self.evaluate, self.structure, self.zero = evaluate, structure, zero
+        self.seen: dict[int, Evidence] = {}
 
     def __call__(self, rank: int) -> Evidence:
         if rank not in self.seen:
@@ -51,14 +52,20 @@ class _Search:
         return self(rank).supported >= rank
 
     def error(self, rank: int) -> float:
-        return max(self(rank).unexplained, _NUMERICALLY_ZERO)
+        return max(self(rank).unexplained, self.zero)
 
     def candidates(self) -> list[int]:
-        """Ranks that were tried and are sound; all of them if none is."""
-        return sorted(k for k in self.seen if self.sound(k)) or sorted(self.seen)
+        """Ranks that were tried, are sound and leave no structure; the sound ones, or all, if there is none."""
+        sound = sorted(k for k in self.seen if self.sound(k))
+        return [k for k in sound if self(k).missing <= self.structure] or sound or sorted(self.seen)
 
     def exact(self) -> bool:
-        return any(self.error(k) <= _NUMERICALLY_ZERO and self.sound(k) for k in self.seen)
+        return any(self.error(k) <= self.zero and self.sound(k) for k in self.seen)
+
+    def in_vain(self, rank: int) -> bool:
+        """Whether a smaller rank left nothing but noise, and this one does not make it less."""
+        smaller = [k for k in self.seen if k < rank and self.sound(k) and self(k).missing <= self.structure]
+        return any(self.error(k) < 0.8 and self.error(rank) > _WORTH * self.error(k) for k in smaller)
 
     def best(self) -> int:
         """The smallest sound rank that is as good as any."""
@@ -66,7 +73,7 @@ class _Search:
         return min(k for k in self.candidates() if self.error(k) <= least / _WORTH)
 
 
-def choose_rank(evaluate: Callable[[int], Evidence], largest: int) -> RankCurve:
+def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: float = 0.0, zero: float = 0.0) -> RankCurve:
     """Double the rank while the held-out entries confirm it, then bisect.
 
     Parameters
@@ -75,13 +82,20 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int) -> RankCurve:
         Solves the core at a rank and says how it did.
     largest : int
         No rank above this is tried.
+    structure : float
+        What may be left in the residuals, relative to the matrix, and still be called noise.
+    zero : float
+        Held-out errors below this are as good as none.
     """
-    search = _Search(evaluate)
+    search = _Search(evaluate, structure, max(zero, _NUMERICALLY_ZERO))
     rank, failed = 1, 0
     while not search.exact():
         # At a small rank nothing may be confirmed although a larger one explains everything: go on a little.
         failed = 0 if search.sound(rank) else failed + 1
         if rank == largest or (failed >= 2 and rank >= 16) or (failed and search.error(search.best()) < 0.8):
+            break
+        # Outliers that move together, as people in a video do, are confirmed as components up to any rank.
+        if search.in_vain(rank):
             break
         rank = min(2 * rank, largest)
         search(rank)

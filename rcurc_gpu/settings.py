@@ -17,6 +17,8 @@ class Settings:
 
     Attributes
     ----------
+    resolution : float
+        Differences below this do not matter.
     outliers : bool
         False if every observation is taken for right.
     step_core : float, optional
@@ -38,6 +40,7 @@ class Settings:
     seed: int
     callback: Callable[[IterationState], Any] | None
     kernels: str
+    resolution: float = 0.0
     outliers: bool = True
     step_core: float | None = None
 
@@ -60,6 +63,7 @@ def check_settings(
     seed: Any,
     callback: Any,
     kernels: str,
+    resolution: float = 0.0,
     outliers: bool = True,
     step_core: float | None = None,
 ) -> Settings:
@@ -89,6 +93,7 @@ def check_settings(
         seed=seed_to_int(seed),
         callback=callback,
         kernels=check_choice("kernels", kernels, ("auto", "xp", "fused")),
+        resolution=check_number("resolution", resolution),
         outliers=outliers,
         step_core=optional("step_core", step_core, 0),
     )

@@ -66,6 +66,14 @@ class _Attempt:
         return not self.verdict.ok, round(self.evidence.unexplained, 3), self.checked.n_undetermined
 
 
+def _resigned(last: list[_Attempt], typical: float) -> bool:
+    """Whether single rows or columns are all that is wrong with the last two attempts, in noise, and the second mended few."""
+    if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
+        return False
+    first, second = (attempt.checked for attempt in last)
+    return second.core.sigma > _NOISELESS * typical and second.n_undetermined > 0.8 * first.n_undetermined
+
+
 class Solve:
     """One solve: its data, settings and clock."""
 
@@ -75,6 +83,7 @@ class Solve:
         self.samples, self.settings, self.show, self.like = samples, settings, show, like
         self.checkpoint = checkpoint
         self.started = time.perf_counter() - (checkpoint.elapsed if checkpoint is not None else 0.0)
+        self.tried: dict[tuple[int, float, float, int], _Attempt] = {}
         s = settings
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
@@ -144,6 +153,9 @@ class Solve:
 
     def _core(self, rank: int) -> _Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
+        known = self.tried.get((rank, *self._schedules()[0]))
+        if known is not None and known.verdict.ok:
+            return known
         attempts: list[_Attempt] = []
         # Who counts or watches the iterations means those of the whole intersection.
         if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
@@ -152,7 +164,7 @@ class Solve:
                 return attempts[0]
         for zeta0, gamma, max_iter in self._schedules():
             attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
-            if attempts[-1].verdict.ok or self.show.ended:
+            if attempts[-1].verdict.ok or self.show.ended or _resigned(attempts[-2:], self.typical):
                 break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
@@ -179,13 +191,17 @@ class Solve:
         ]
 
     def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> _Attempt:
+        key = (rank, zeta0, gamma, max_iter)
+        if key in self.tried:  # when the rank was chosen
+            return self.tried[key]
         s = self.settings
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter)
         self.show.stage(f"core, rank {rank}")
         with profiled(f"core, rank {rank}", self.like):
             memory = None if self.checkpoint is None else self.checkpoint.step("core")
             core = solve_core(self._data_at(rank), rank, options, s.seed, self.clock, self.show.iteration, memory=memory)
-        return self._judge(core, self._schedule(core.sigma, zeta0), gamma)
+        self.tried[key] = self._judge(core, self._schedule(core.sigma, zeta0), gamma)
+        return self.tried[key]
 
     def _head_start(self, rank: int) -> list[_Attempt]:
         """An attempt that begins with a quarter of the intersection, if that settles."""
@@ -218,7 +234,7 @@ class Solve:
         checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
-        return _Attempt(checked, evidence, judge_core(checked, evidence, s.accuracy, gamma, cut_short), gamma)
+        return _Attempt(checked, evidence, judge_core(checked, evidence, self._structure, gamma, cut_short), gamma)
 
     def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
@@ -239,7 +255,16 @@ class Solve:
                 attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=_Attempt.score)
             return attempt.evidence
 
-        return choose_rank(evaluate, largest)
+        quartile = float(quantile_abs(self.data.sample[2], 0.25))
+        zero = 0.5 * self.settings.resolution / quartile if quartile > 0 else 0.0
+        return choose_rank(evaluate, largest, self._structure, zero)
+
+    @cached_property
+    def _structure(self) -> float:
+        """What may be left in the residuals, relative to X: thresholds clip them, so ten times as much may be there."""
+        y = self.data.sample[2]
+        size = float(array_namespace(y).mean(y * y)) ** 0.5
+        return max(0.1 * self.settings.accuracy, self.settings.resolution / size)
 
     # ------------------------------------------------------------ extension
 

@@ -46,6 +46,7 @@ def rcurc(
     max_iter: int | None = None,
     holdout: float = 0.03,
     accuracy: float = 1e-2,
+    resolution: float = 0.0,
     sweeps: int | None = None,
     undetermined: str = "nan",
     seed: Any = 0,
@@ -84,6 +85,9 @@ def rcurc(
         Share of the observations that is kept out of the fit to judge it. 0 turns the judgement by held-out entries off.
     accuracy : float
         `converged` is only true if the relative error expected from the noise is below this.
+    resolution : float
+        Differences that do not matter, in the unit of the data, as one grey level in a video: what is left in the residuals
+        is no reason for a larger rank if it is smaller than this.
     sweeps : int, optional
         Alternating sweeps over all observations after the extension ("fast"): they reduce the effect of noise. By default 1
         if there is noise, else none.
@@ -137,6 +141,7 @@ def rcurc(
         seed=seed,
         callback=callback,
         kernels=kernels,
+        resolution=resolution,
     )
     return _solve(samples, rank, settings, device, progress, checkpoint, checkpoint_every)
 
@@ -248,7 +253,8 @@ def _solve(
         unit = unit_of(here)
     with Progress(progress, _at_home(settings.callback, samples, unit)) as show, device_scope(like):
         if unit != 1:
-            settings = replace(settings, zeta0=None if settings.zeta0 is None else settings.zeta0 / unit)
+            zeta0 = None if settings.zeta0 is None else settings.zeta0 / unit
+            settings = replace(settings, zeta0=zeta0, resolution=settings.resolution / unit)
             here = here.scaled(1 / unit)
         try:
             result = in_units(Solve(here, settings, show, like, keeper).run(rank), unit)

@@ -1,0 +1,228 @@
+"""``rcurc-gpu paper table1``: backgrounds of videos."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from .._version import __version__
+from ..experiments import table1 as experiment
+from ..experiments.table1 import Outcome, Settings
+from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
+from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, jsonable, print_json, say_nothing
+
+_PAPER_SIZE, _QUICK_SIZE = (256, 320), (96, 120)
+_PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
+
+
+class Rank(click.ParamType[Any]):
+    """A positive number, or ``auto``."""
+
+    name = "rank"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The rank, or click's error."""
+        return "auto" if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("videos", nargs=-1, type=click.Path(path_type=Path))
+@click.option("--rank", type=Rank(), default="auto", metavar="auto|N", help="Rank of the backgrounds.")
+@click.option("--rows", type=SHARE, default=0.4, help="Share of the pixels that is chosen.")
+@click.option("--cols", type=SHARE, default=0.4, help="Share of the frames that is chosen.")
+@click.option("--rate", type=SHARE, default=0.3, help="Share of the chosen pixels and frames that is seen.")
+@click.option("--height", type=click.IntRange(min=16), help="Height to scale the frames to.")
+@click.option("--width", type=click.IntRange(min=16), help="Width to scale the frames to.")
+@click.option("--frames", type=click.IntRange(min=16), help="Take the first so many frames.")
+@click.option(
+    "--full",
+    is_flag=True,
+    show_default=False,
+    help="As large as in the paper: 256 x 320 (videos: at most as many pixels), the scene with 1000 frames.",
+)
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the samples and the scene.")
+@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
+@click.option(
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("rcurc-paper"),
+    metavar="DIR",
+    help="Where to save; files of an earlier table are replaced.",
+)
+@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def table1(
+    videos: tuple[Path, ...],
+    rank: int | str,
+    rows: float,
+    cols: float,
+    rate: float,
+    height: int | None,
+    width: int | None,
+    frames: int | None,
+    full: bool,
+    seed: int,
+    device: str,
+    output: Path,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Table 1: backgrounds of VIDEOS from few of their pixels.
+
+    Finds the background of each video by RCURC, from samples, and by IRCUR, from the whole video, and says how close they
+    are and how long it took. Without VIDEOS it takes a made-up street, whose true background is known. If no size is
+    given, larger videos are scaled down to as many pixels as 96 x 120 has.
+
+    \b
+    Examples:
+      rcurc-gpu paper table1
+      rcurc-gpu paper table1 --full
+      rcurc-gpu paper table1 shoppingmall.avi --height 256 --width 320
+
+    \b
+    Exit status: 0 if all results are confirmed, but for single pixels, 1 if
+    one is not (the report says why), 2 if an option or a video is wrong,
+    130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    settings = Settings(rank, rows, cols, rate, seed=seed, device=device)
+    say = say_nothing if as_json else click.echo
+    saved: list[Path] = []
+    try:
+        with _complaints():
+            sources = _sources(videos, (height, width), frames, full, seed)
+            _make_directory(output)
+            report = _run(sources, settings, output, not (quiet or as_json), say, saved)
+    except KeyboardInterrupt:
+        kept = ", ".join(map(str, saved))
+        click.echo(f"\nStopped. {f'Saved before that: {kept}' if saved else 'Nothing was saved.'}", err=True)
+        raise SystemExit(STOPPED) from None
+    if as_json:
+        print_json(report)
+    good = all(row["rcurc"]["cause"] in ("", "undetermined") for row in report["videos"])
+    raise SystemExit(CONFIRMED if good else NOT_CONFIRMED)
+
+
+def _run(
+    sources: dict[str, Video | SurveillanceScene],
+    settings: Settings,
+    output: Path,
+    visible: bool,
+    say: Callable[[str], Any],
+    saved: list[Path],
+) -> dict[str, Any]:
+    """All videos; the table is saved anew after each. Returns the report."""
+    report: dict[str, Any] = {"version": __version__, "videos": [], "files": {}}
+    experiment.warm_up(settings)
+    for name, source in sources.items():
+        say(f"{name}: {source.shape[0]} x {source.shape[1]}, {len(source)} frames")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", VideoWarning)
+            outcome = experiment.compare(name, source, settings, visible)
+        notices = [str(warning.message) for warning in caught if issubclass(warning.category, VideoWarning)]
+        row = outcome.figures | {"notices": notices}
+        for text in [*notices, *(f"RCURC: {row['rcurc']['message']}" for _ in range(not row["rcurc"]["confirmed"]))]:
+            say(f"  {text}")
+        report["videos"].append(row)
+        _save(report, outcome, name, output, saved)
+    say("\n" + experiment.markdown(report["videos"]) + "\n")
+    say("PSNR: background of RCURC against that of IRCUR, which sees the whole video; to the truth: against the true one.")
+    say(f"Sampling reads the video; real time is {experiment.REAL_TIME:.0f} frames/s.")
+    say(f"Saved: {', '.join(map(str, saved))}")
+    if report["files"].get("sheets_skipped"):
+        say(f"No pictures: {report['files']['sheets_skipped']}")
+    return report
+
+
+def _save(report: dict[str, Any], outcome: Outcome, name: str, output: Path, saved: list[Path]) -> None:
+    """Write the contact sheet of a video, and the table and the figures so far."""
+    files = report["files"]
+    try:
+        drawn = io.BytesIO()  # so that Ctrl-C leaves no half of a picture
+        experiment.draw(outcome).savefig(drawn, format="png")
+        _write(output / f"table1-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png", drawn.getvalue(), saved)
+        files.setdefault("sheets", []).append(str(saved[-1]))
+    except ImportError as error:
+        files["sheets_skipped"] = str(error)
+    table, data = output / "table1.md", output / "table1.json"
+    files |= {"table": str(table), "data": str(data)}
+    _write(table, (experiment.markdown(report["videos"]) + "\n").encode(), saved)
+    _write(data, _json_bytes(report), saved)
+
+
+def _json_bytes(report: dict[str, Any]) -> bytes:
+    import json
+
+    return (json.dumps(jsonable(report), indent=2, allow_nan=False) + "\n").encode()
+
+
+def _write(path: Path, content: bytes, saved: list[Path]) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise click.BadParameter(f"cannot write {str(path)!r}: {error.strerror}", param_hint="--output") from error
+    if path not in saved:
+        saved.append(path)
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _sources(
+    videos: tuple[Path, ...], size: tuple[int | None, int | None], frames: int | None, full: bool, seed: int
+) -> dict[str, Video | SurveillanceScene]:
+    """Videos by their names, or the scene."""
+    most = _PAPER_SIZE if full else _QUICK_SIZE
+    if not videos:
+        shape = (size[0] or most[0], size[1] or most[1])
+        return {"scene": surveillance_scene(shape, frames or (_PAPER_FRAMES if full else _QUICK_FRAMES), seed)}
+    sources: dict[str, Video | SurveillanceScene] = {}
+    for path in videos:
+        video = open_video(path, stop=frames)
+        shape = _scaled((video.shape[0], video.shape[1]), size, most)
+        name = path.stem if path.stem not in sources else f"{path.stem} {len(sources) + 1}"
+        sources[name] = open_video(path, size=shape, stop=frames)
+    return sources
+
+
+def _scaled(own: tuple[int, int], asked: tuple[int | None, int | None], most: tuple[int, int]) -> tuple[int, int]:
+    """Height and width to scale to: as asked for, what is not so in proportion; else no more pixels than in `most`."""
+    height, width = asked
+    if height is not None or width is not None:
+        return (
+            height or max(round(own[0] * width / own[1]), 1),  # type: ignore[operator]  # one of them is there
+            width or max(round(own[1] * height / own[0]), 1),  # type: ignore[operator]
+        )
+    factor = min((most[0] * most[1] / (own[0] * own[1])) ** 0.5, 1.0)
+    return max(round(factor * own[0]), 1), max(round(factor * own[1]), 1)
+
+
+def _make_directory(path: Path) -> None:
+    """Before the work, so that none is lost to a directory that cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.BadParameter(f"cannot make {str(path)!r}: {error.strerror}", param_hint="--output") from error
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
+    """Turn what the library says about a video or an argument into one line."""
+    try:
+        yield
+    except np.linalg.LinAlgError:
+        raise  # a ValueError by inheritance, but not about an argument
+    except MemoryError as error:
+        raise click.UsageError("the video does not fit into the memory: give a smaller --height or --frames") from error
+    except OSError as error:
+        raise click.UsageError(f"cannot read {str(error.filename)!r}: {error.strerror}") from error
+    except (ImportError, RuntimeError, ValueError, TypeError) as error:
+        message = re.sub(r"\bdevice='([\w:]+)'", r"--device \1", " ".join(str(error).split()))
+        raise click.UsageError(message) from error
