@@ -9,7 +9,8 @@ import pytest
 import rcurc_gpu as rg
 from bench import authors_style
 from bench.speed import fresh
-from rcurc_gpu.core import CoreOptions, prepare, solve_core
+from rcurc_gpu.core import CoreOptions, solve_core
+from rcurc_gpu.core_data import prepare
 from rcurc_gpu.fused import XP
 from rcurc_gpu.grid import make_grid
 

@@ -1,10 +1,10 @@
 """Robust CUR completion: recover a huge low-rank matrix from few, partly wrong entries."""
 
 from ._version import __version__
-from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix
 from .diagnostics import UnitDiagnostics
 from .errors import ConvergenceWarning
+from .history import IterationState
 from .ircur import ircur
 from .operators import hard_threshold, truncated_svd, union_sum
 from .pca import robust_pca

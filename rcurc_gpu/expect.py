@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .backend import array_namespace
-from .core import Core, CoreData
+from .core import Core
+from .core_data import CoreData
 from .grid import residuals
 from .refine import Factors
 from .samples import CrossSamples

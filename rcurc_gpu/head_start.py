@@ -16,9 +16,11 @@ import numpy as np
 from .backend import Array, array_namespace, asarray_on, gather
 from .block import Block
 from .checkpoint import Checkpoint
-from .core import Core, CoreData, CoreOptions, IterationState, draw_sample, solve_core
+from .core import Core, CoreOptions, solve_core
+from .core_data import CoreData, draw_sample
 from .extend import regress_all
 from .fused import Kernels
+from .history import IterationState
 from .look import Look
 from .operators import invert, product_svd
 from .regress import Schedule

@@ -23,10 +23,11 @@ from .backend import (
     take_rows,
 )
 from .block import others
-from .core import Core, IterationState, robust_sigma
+from .core import Core, robust_sigma
 from .dense import DenseReader, dense_source
 from .errors import check_number
 from .grid import residuals
+from .history import IterationState
 from .ingest import float_values
 from .operators import hard_threshold, invert, product_svd, truncated_svd
 from .pca import OVERSAMPLING, cross_size

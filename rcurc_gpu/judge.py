@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backend import Array, array_namespace, quantile_abs, take_rows, to_numpy
-from .core import Core, CoreData
+from .core import Core
+from .core_data import CoreData
 from .describe import CORE_PER_RANK
 from .diagnostics import UnitDiagnostics
 from .extend import Extension

@@ -15,22 +15,12 @@ from typing import Any
 import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
-from .core import (
-    CHECK_EVERY,
-    Core,
-    CoreData,
-    CoreOptions,
-    CoreStep,
-    Factors,
-    IterationState,
-    dof_share,
-    iterate_core,
-    numbers_of,
-    robust_sigma,
-)
+from .core import CHECK_EVERY, Core, CoreOptions, CoreStep, Factors, iterate_core, numbers_of, robust_sigma
+from .core_data import CoreData, dof_share
 from .cur import CURMatrix
 from .extend import Task
 from .grid import residuals
+from .history import IterationState
 
 _PILOT = 4096  # units that run along with the core, to see when e_k is small enough
 _TRAIL_BYTES = 64 << 20  # bases handed over at once

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .core import IterationState
+from .history import IterationState
 
 
 class Progress:

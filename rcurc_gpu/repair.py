@@ -12,7 +12,8 @@ import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, quantile_abs, take_rows, to_numpy
 from .block import Block
-from .core import Core, CoreData
+from .core import Core
+from .core_data import CoreData
 from .diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from .extend import Extension, Task, extend, regress_all, thin
 from .fused import Kernels

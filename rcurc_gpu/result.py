@@ -9,12 +9,12 @@ import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, is_array, sparse_module, take_rows
 from .block import Block
-from .core import IterationState
 from .cur import CURMatrix, LowRankMatrix, blank_rows
 from .dense import outlying_entries
 from .diagnostics import OK, UnitDiagnostics
 from .extend import Task, extend
 from .fused import choose
+from .history import IterationState
 from .ingest import (
     block_from_dense,
     block_from_entries,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .core import IterationState
 from .errors import check_choice, check_count, check_number
 from .hashing import seed_to_int
+from .history import IterationState
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
+from .attempt import NOISELESS, Attempt, beyond_all, resigned
 from .backend import (
     Array,
     array_namespace,
@@ -21,15 +22,16 @@ from .backend import (
 )
 from .block import others
 from .checkpoint import Checkpoint
-from .core import Core, CoreData, CoreOptions, prepare, solve_core
+from .core import Core, CoreOptions, solve_core
 from .core import Factors as CoreFactors
+from .core_data import CoreData, prepare
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
 from .expect import expected_error
 from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
 from .fused import XP, choose
 from .head_start import is_rich, solve_with_head_start
-from .judge import Evidence, Verdict, examine, judge_core, judge_result
+from .judge import Evidence, examine, judge_core, judge_result
 from .operators import invert
 from .paper import Side, solve_paper
 from .progress import Progress
@@ -49,29 +51,6 @@ _SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
 _EXTENSION_GAMMA = 0.4
 PAPER_GAMMA = 0.9  # of method="paper"
 _SWEEPS = 1
-_NOISELESS = 1e-6  # noise relative to the entries below which alternating sweeps gain nothing
-
-
-@dataclass(frozen=True, eq=False)
-class _Attempt:
-    """A core at one rank and gamma, with what is known of it."""
-
-    checked: CheckedCore
-    evidence: Evidence
-    verdict: Verdict
-    gamma: float
-
-    def score(self) -> tuple[bool, float, int]:
-        """Smaller is better."""
-        return not self.verdict.ok, round(self.evidence.unexplained, 3), self.checked.n_undetermined
-
-
-def _resigned(last: list[_Attempt], typical: float) -> bool:
-    """Whether single rows or columns are all that is wrong with the last two attempts, in noise, and the second mended few."""
-    if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
-        return False
-    first, second = (attempt.checked for attempt in last)
-    return second.core.sigma > _NOISELESS * typical and second.n_undetermined > 0.8 * first.n_undetermined
 
 
 class Solve:
@@ -83,7 +62,7 @@ class Solve:
         self.samples, self.settings, self.show, self.like = samples, settings, show, like
         self.checkpoint = checkpoint
         self.started = time.perf_counter() - (checkpoint.elapsed if checkpoint is not None else 0.0)
-        self.tried: dict[tuple[int, float, float, int], _Attempt] = {}
+        self.tried: dict[tuple[int, float, float, int], Attempt] = {}
         s = settings
         steps = (s.step_rows, s.step_cols)
         if s.method == "paper":
@@ -102,7 +81,7 @@ class Solve:
         # Entries of very different size (dark and bright pixels, few large singular values): the median may be too small
         # to begin with. Larger ones let outliers in, so they come later.
         self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical]
-        self.beyond_all = 0.0 if s.outliers else _beyond_all(samples)
+        self.beyond_all = 0.0 if s.outliers else beyond_all(samples)
 
     def clock(self) -> float:
         """Seconds since the beginning."""
@@ -151,12 +130,12 @@ class Solve:
 
     # ------------------------------------------------------------ core
 
-    def _core(self, rank: int) -> _Attempt:
+    def _core(self, rank: int) -> Attempt:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
         known = self.tried.get((rank, *self._schedules()[0]))
         if known is not None and known.verdict.ok:
             return known
-        attempts: list[_Attempt] = []
+        attempts: list[Attempt] = []
         # Who counts or watches the iterations means those of the whole intersection.
         if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
             attempts += self._head_start(rank)
@@ -164,7 +143,7 @@ class Solve:
                 return attempts[0]
         for zeta0, gamma, max_iter in self._schedules():
             attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
-            if attempts[-1].verdict.ok or self.show.ended or _resigned(attempts[-2:], self.typical):
+            if attempts[-1].verdict.ok or self.show.ended or resigned(attempts[-2:], self.typical):
                 break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
@@ -173,7 +152,7 @@ class Solve:
             if smaller.verdict.ok and smaller.evidence.held_share >= attempts[-1].evidence.held_share - 0.02:
                 return smaller
             too_large = [smaller] if smaller.verdict.cause == "rank too large" else []
-        return min(attempts, key=_Attempt.score)
+        return min(attempts, key=Attempt.score)
 
     def _schedules(self) -> list[tuple[float, float, int]]:
         """(zeta0, gamma, max_iter) to try, in this order."""
@@ -190,7 +169,7 @@ class Solve:
             (gamma, s.max_iter or max_iter) for gamma, max_iter in (_SCHEDULES if s.gamma is None else ((s.gamma, 500),))
         ]
 
-    def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> _Attempt:
+    def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> Attempt:
         key = (rank, zeta0, gamma, max_iter)
         if key in self.tried:  # when the rank was chosen
             return self.tried[key]
@@ -203,7 +182,7 @@ class Solve:
         self.tried[key] = self._judge(core, self._schedule(core.sigma, zeta0), gamma)
         return self.tried[key]
 
-    def _head_start(self, rank: int) -> list[_Attempt]:
+    def _head_start(self, rank: int) -> list[Attempt]:
         """An attempt that begins with a quarter of the intersection, if that settles."""
         zeta0, gamma, max_iter = self._schedules()[0]
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], self.settings.tol, max_iter)
@@ -227,14 +206,14 @@ class Solve:
             return []
         return [] if core is None else [self._judge(core, self._schedule(core.sigma, zeta0), gamma)]
 
-    def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> _Attempt:
+    def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> Attempt:
         s = self.settings
         data, kernels = self._data_at(core.rank), self.kernels.at(core.rank)
         mend = mend and s.outliers
         checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
-        return _Attempt(checked, evidence, judge_core(checked, evidence, self._structure, gamma, cut_short), gamma)
+        return Attempt(checked, evidence, judge_core(checked, evidence, self._structure, gamma, cut_short), gamma)
 
     def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
@@ -252,7 +231,7 @@ class Solve:
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, max_iter)
             if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
-                attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=_Attempt.score)
+                attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=Attempt.score)
             return attempt.evidence
 
         quartile = float(quantile_abs(self.data.sample[2], 0.25))
@@ -351,9 +330,9 @@ class Solve:
             (columns, rows),
         )
 
-    def _refine(self, attempt: _Attempt, factors: Factors) -> Factors:
+    def _refine(self, attempt: Attempt, factors: Factors) -> Factors:
         s, core = self.settings, attempt.checked.core
-        noisy = attempt.verdict.cause in ("", "undetermined") and core.sigma > _NOISELESS * self.typical
+        noisy = attempt.verdict.cause in ("", "undetermined") and core.sigma > NOISELESS * self.typical
         sweeps = (_SWEEPS if noisy else 0) if s.sweeps is None else s.sweeps
         if sweeps == 0:
             return factors
@@ -368,7 +347,7 @@ class Solve:
 
     # ------------------------------------------------------------ verdict
 
-    def _conclude(self, attempt: _Attempt, factors: Factors, curve: RankCurve | None, asked: int) -> Result:
+    def _conclude(self, attempt: Attempt, factors: Factors, curve: RankCurve | None, asked: int) -> Result:
         s, checked = self.settings, attempt.checked
         expected = expected_error(self.samples, self.data, checked.core, factors)
         verdict = judge_result(
@@ -408,13 +387,3 @@ class Solve:
             schedule=checked.schedule,
             chunk_bytes=s.chunk_bytes,
         )
-
-
-def _beyond_all(samples: CrossSamples) -> float:
-    """A threshold that no residual exceeds."""
-    most = 0.0
-    for value in (samples.r_block.value, samples.c_block.value):
-        xp = array_namespace(value)
-        if value.shape[0]:
-            most = max(most, float(xp.max(value)), -float(xp.min(value)))
-    return 1e6 * most

@@ -20,9 +20,9 @@ from .backend import (
     same_place,
 )
 from .checkpoint import Checkpoint, identity_of
-from .core import IterationState
 from .errors import ConvergenceWarning, check_number
 from .fused import choose
+from .history import IterationState
 from .progress import Progress
 from .result import Result
 from .samples import CrossSamples

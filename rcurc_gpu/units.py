@@ -6,8 +6,8 @@ import math
 from dataclasses import replace
 
 from .backend import Array, array_namespace, bring, same_place
-from .core import IterationState
 from .cur import CURMatrix
+from .history import IterationState
 from .result import Result
 from .samples import CrossSamples
 

@@ -12,6 +12,7 @@ from ..experiments import convergence, patterns, phase
 from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, DeviceName, Finite
 from .paper_report import convergence_words, pattern_words, phase_words
 from .paper_run import Experiment, run
+from .paper_table import table1
 
 
 class Numbers(click.ParamType[tuple[Any, ...]]):
@@ -188,6 +189,9 @@ def phase_command(**values: Any) -> None:
         return not any(summary[method]["wrongly_confirmed_in_all"] for method in phase.METHODS)
 
     run(Experiment("phase", phase, settings, phase_words, honest, options), **how)
+
+
+paper.add_command(table1)
 
 
 # ---------------------------------------------------------------- all of them

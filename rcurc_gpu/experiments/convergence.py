@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..backend import to_numpy
-from ..core import IterationState
 from ..cur import CURMatrix
 from ..errors import ConvergenceWarning, check_count
+from ..history import IterationState
 from ..progress import Progress
 from ..result import Result
 from ..solve import PAPER_GAMMA

@@ -1,0 +1,44 @@
+"""One try at a core, and how tries are compared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .backend import array_namespace
+from .judge import Evidence, Verdict
+from .repair import CheckedCore
+from .samples import CrossSamples
+
+NOISELESS = 1e-6  # noise relative to the entries below which there is none to speak of
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """A core at one rank and gamma, with what is known of it."""
+
+    checked: CheckedCore
+    evidence: Evidence
+    verdict: Verdict
+    gamma: float
+
+    def score(self) -> tuple[bool, float, int]:
+        """Smaller is better."""
+        return not self.verdict.ok, round(self.evidence.unexplained, 3), self.checked.n_undetermined
+
+
+def resigned(last: list[Attempt], typical: float) -> bool:
+    """Whether single rows or columns are all that is wrong with the last two tries, in noise, and the second mended few."""
+    if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
+        return False
+    first, second = (attempt.checked for attempt in last)
+    return second.core.sigma > NOISELESS * typical and second.n_undetermined > 0.8 * first.n_undetermined
+
+
+def beyond_all(samples: CrossSamples) -> float:
+    """A threshold that no residual exceeds."""
+    most = 0.0
+    for value in (samples.r_block.value, samples.c_block.value):
+        xp = array_namespace(value)
+        if value.shape[0]:
+            most = max(most, float(xp.max(value)), -float(xp.min(value)))
+    return 1e6 * most
