@@ -51,12 +51,12 @@ def test_the_command_prints_the_table_and_saves_it_with_figures_and_a_sheet(tmp_
 
 
 def test_videos_are_scaled_and_reported_as_json(tmp_path):
-    frames = np.stack(list(surveillance_scene((64, 80), 90, crowd=0.5)))
+    frames = np.stack(list(surveillance_scene((64, 80), 170, crowd=0.5)))
     path = write_video(tmp_path / "my street.mkv", frames)
-    done = run(path, "--width", 40, "--frames", 80, "--rank", 1, "--json", "--output", tmp_path)
+    done = run(path, "--width", 40, "--frames", 150, "--rank", 1, "--json", "--output", tmp_path)
     report = json.loads(done.stdout)
     row = report["videos"][0]
-    assert (row["video"], row["height"], row["width"], row["frames"]) == ("my street", 32, 40, 80)
+    assert (row["video"], row["height"], row["width"], row["frames"]) == ("my street", 32, 40, 150)
     assert row["psnr"] > 30
     assert row["psnr_truth"] is None
     assert "truth" not in (tmp_path / "table1.md").read_text()
