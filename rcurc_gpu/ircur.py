@@ -39,6 +39,9 @@ from .solver import announced, reachable
 from .units import at_home, in_units, power_of_two
 
 
+_ABOVE = 1.001
+
+
 def ircur(
     Y: Any,
     rank: int | str,
@@ -73,7 +76,8 @@ def ircur(
         oversampling * r * log(n) rows and columns are drawn, with replacement; those that came twice count once. No more
         than three quarters are taken, to have others for the judgement.
     zeta0 : float, optional
-        First threshold; by default max|Y|.
+        First threshold; by default a hair above max|Y|, so that nothing is an outlier at first. (The authors take max|Y|
+        itself; then entries of this size, such as pixels that are always white, are outliers at once and for ever.)
     gamma : float in (0, 1)
         Decay of the threshold.
     tol : float
@@ -125,7 +129,7 @@ def ircur(
         raise ValueError("Y is 0 everywhere: there is nothing to recover")
     unit = power_of_two(largest, like)
     reader = DenseReader(Y, like, unit)
-    settings = replace(settings, zeta0=largest / unit if settings.zeta0 is None else settings.zeta0 / unit)
+    settings = replace(settings, zeta0=_ABOVE * largest / unit if settings.zeta0 is None else settings.zeta0 / unit)
     with Progress(progress, settings.callback) as show, device_scope(like):
         result = in_units(_solve(reader, rank, oversampling, settings, show), unit)
     return announced(result, stacklevel=3)

@@ -41,7 +41,7 @@ def test_both_recover_and_robust_pca_is_closer(rank, alpha, c, seed):
 def dense_ircur(Y, rank, iterations, seed, oversampling=4.0):
     """Its authors' algorithm with whole matrices, pseudo-inverses and full SVDs."""
     rng = np.random.default_rng([seed, 5])
-    zeta, L = np.abs(Y).max(), np.zeros_like(Y)
+    zeta, L = 1.001 * np.abs(Y).max(), np.zeros_like(Y)
     for _ in range(iterations):
         I, J = (_draw(rng, n, oversampling * rank * np.log(n)) for n in Y.shape)  # noqa: E741
         S = np.where(np.abs(Y - L) >= zeta, Y - L, 0)
@@ -152,6 +152,15 @@ def test_other_types_of_numbers(solve, dtype):
 def test_numbers_whose_squares_overflow(solve, scale):
     X, _, Y = matrix(200, 200, 2, seed=9)
     assert np.abs(solve(Y * scale, 2).cur.to_dense() / scale - X).max() <= 1e-4 * np.abs(X).max()
+
+
+def test_entries_of_the_largest_size_are_not_lost_to_ircur():
+    """Pixels that are always white."""
+    rng = np.random.default_rng(1)
+    X = np.minimum(np.outer(rng.uniform(0.5, 1.2, 300), np.full(260, 250.0)), 255.0)
+    Y = np.where(rng.random(X.shape) < 0.1, rng.uniform(0, 255, X.shape), X)
+    assert (X == 255).mean() > 0.1
+    assert error(rg.ircur(Y, 1), X) <= 1e-4
 
 
 class OnlySlices:

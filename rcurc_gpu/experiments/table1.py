@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 REAL_TIME = 25.0  # frames per second
 # Of IRCUR, twice the largest grey level: with the largest itself, its default, pixels that are white in all frames are taken
 # for outliers in the first iterations, and stay black holes in the background.
-_FIRST_THRESHOLD = 510.0
 _TIMES = 3  # rows of a contact sheet
 
 
@@ -103,7 +102,7 @@ def compare(name: str, source: Any, settings: Settings, progress: bool = False) 
     common = {"seed": settings.seed, "device": settings.device, "undetermined": "keep", "progress": progress}
     result, solving = _timed(_quietly, rcurc, samples, settings.rank, resolution=settings.resolution, **common)
     pixels, reading = _timed(_whole, source, progress)
-    whole, solving_whole = _timed(_quietly, ircur, pixels, result.rank, zeta0=_FIRST_THRESHOLD, **common)
+    whole, solving_whole = _timed(_quietly, ircur, pixels, result.rank, **common)
     n1, n2 = pixels.shape
     figures: dict[str, Any] = {
         "video": name,
