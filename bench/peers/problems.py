@@ -1,0 +1,150 @@
+"""The problems, with their truth, and a directory to hand them to other processes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rcurc_gpu as rg
+
+RANK, ALPHA, C, CHOSEN, RATE = 5, 0.2, 10.0, 0.3, 0.25
+VIDEO_RANK = 2
+WHITE = 255.0
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A matrix to recover.
+
+    Attributes
+    ----------
+    kind : {"full", "cross", "video"}
+    Y, truth : float64 arrays (n1, n2)
+        What there is to see, and what is to be found. A column of a video is a frame.
+    rank : int
+    mask : bool array (n1, n2), optional
+        What was observed, if not all; `Y` is 0 elsewhere.
+    rows, cols : index vectors, optional
+        I and J, where the observations are.
+    frame_shape : (int, int), optional
+        Height and width of a video.
+    """
+
+    kind: str
+    Y: np.ndarray
+    truth: np.ndarray
+    rank: int
+    mask: np.ndarray | None = None
+    rows: np.ndarray | None = None
+    cols: np.ndarray | None = None
+    frame_shape: tuple[int, int] | None = None
+
+    @property
+    def title(self) -> str:
+        n1, n2 = self.Y.shape
+        if self.kind == "video":
+            height, width = self.frame_shape or (0, 0)
+            return f"Background of a video, {n2} frames of {height} x {width}, rank {self.rank}"
+        what = "Fully observed" if self.mask is None else f"Cross-sampled, {self.mask.mean():.1%} observed"
+        return f"{what}, {n1} x {n2}, rank {self.rank}, {ALPHA:.0%} outliers, c = {C:g}"
+
+    @property
+    def share(self) -> float:
+        """Which share of the entries was observed."""
+        return 1.0 if self.mask is None else float(self.mask.mean())
+
+    def with_nan(self) -> np.ndarray:
+        """Y (n1, n2) with NaN where nothing was observed."""
+        return self.Y if self.mask is None else np.where(self.mask, self.Y, np.nan)
+
+    def score(self, found: Any) -> dict[str, float]:
+        """The relative error of a dense or low-rank matrix, and for a video the PSNR in dB."""
+        dense = found.to_dense() if hasattr(found, "to_dense") else np.asarray(found)
+        difference = np.linalg.norm(dense - self.truth)
+        score = {"error": float(difference / np.linalg.norm(self.truth))}
+        if self.kind == "video":
+            score["psnr"] = float(20 * np.log10(WHITE * np.sqrt(self.truth.size) / difference))
+        return score
+
+    def save(self, directory: Path) -> None:
+        """One file for each array, read back without a copy in between."""
+        directory.mkdir(parents=True)
+        small = {"kind": self.kind, "rank": self.rank, "frame_shape": self.frame_shape}
+        (directory / "problem.json").write_text(json.dumps(small))
+        for name in ("Y", "truth", "mask", "rows", "cols"):
+            array = getattr(self, name)
+            if array is not None:
+                np.save(directory / f"{name}.npy", array)
+
+    @classmethod
+    def load(cls, directory: Path) -> Problem:
+        small = json.loads((directory / "problem.json").read_text())
+        shape = small.pop("frame_shape")
+        arrays = {path.stem: np.load(path) for path in directory.glob("*.npy")}
+        return cls(**small, **arrays, frame_shape=None if shape is None else tuple(shape))
+
+
+def matrices(size: int, seed: int = 0) -> tuple[Problem, Problem]:
+    """One matrix, fully observed and seen through a cross."""
+    drawn = rg.synthetic((size, size), RANK, ALPHA, C, rate=RATE, seed=seed)
+    i, j = np.divmod(np.arange(size * size), size)
+    Y, truth = drawn.entries(i, j).reshape(size, size), drawn.W @ drawn.V.T
+    samples = drawn.samples
+    R, C_block = samples.R.tocoo(), samples.C.tocoo()
+    mask = np.zeros((size, size), dtype=bool)
+    mask[samples.rows[R.row], R.col] = True
+    mask[C_block.row, samples.cols[C_block.col]] = True
+    return (
+        Problem("full", Y, truth, RANK),
+        Problem("cross", np.where(mask, Y, 0.0), truth, RANK, mask, samples.rows, samples.cols),
+    )
+
+
+def video(shape: tuple[int, int], frames: int, seed: int = 0) -> Problem:
+    """A synthetic scene whose background is known."""
+    scene = surveillance_scene(shape, frames, seed)
+    Y, truth = (
+        np.stack([np.asarray(look(k), dtype=np.float64).ravel() for k in range(frames)], axis=1)
+        for look in (scene.frame, scene.background)
+    )
+    return Problem("video", Y, truth, VIDEO_RANK, frame_shape=shape)
+
+
+def surveillance_scene(shape: tuple[int, int], frames: int, seed: int) -> Any:
+    return _Scene(shape, frames, seed)
+
+
+class _Scene:
+    """A still background under light that changes, and squares that walk across it."""
+
+    def __init__(self, shape: tuple[int, int], frames: int, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        self.shape, self.frames, self.seed = shape, frames, seed
+        y, x = np.mgrid[: shape[0], : shape[1]]
+        self._still = 90 + 50 * np.sin(x / 9) * np.cos(y / 7) + rng.normal(0, 6, shape)
+        self._start, self._speed = rng.uniform(0, max(shape), (6, 2)), rng.uniform(-1.5, 1.5, (6, 2))
+        self._grey = rng.uniform(0, 255, 6)
+
+    def background(self, k: int) -> np.ndarray:
+        return self._still * (1 + 0.15 * np.sin(2 * np.pi * k / self.frames))
+
+    def mask(self, k: int) -> np.ndarray:
+        return np.isfinite(self._walkers(k))
+
+    def frame(self, k: int) -> np.ndarray:
+        walkers = self._walkers(k)
+        noise = np.random.default_rng([self.seed, k]).normal(0, 2, self.shape)
+        frame = np.where(np.isfinite(walkers), walkers, self.background(k)) + noise
+        return np.clip(np.rint(frame), 0, WHITE).astype(np.uint8)
+
+    def _walkers(self, k: int) -> np.ndarray:
+        seen = np.full(self.shape, np.nan)
+        side = min(self.shape) // 6
+        for start, speed, grey in zip(self._start, self._speed, self._grey, strict=True):
+            top, left = ((start + k * speed) % self.shape).astype(int)
+            seen[top : top + side, left : left + side] = grey
+        return seen
