@@ -20,10 +20,12 @@ KINDS = ("full", "cross", "video")
 
 @click.command()
 @click.option("--full", is_flag=True, help="The paper's size: d = 3000, 500 frames of 120 x 160, a limit of 300 s.")
-@click.option("--size", type=click.IntRange(min=20), help="Rows and columns of the matrices; 500 by default.")
+@click.option("--size", type=click.IntRange(min=20), help="Rows and columns of the matrices; 400 by default.")
 @click.option("--problem", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this one; may be repeated.")
-@click.option("--only", multiple=True, type=click.Choice([m.name for m in METHODS]), help="Only this method; may be repeated.")
-@click.option("--limit", type=click.FloatRange(min=1), help="Seconds after which a run is stopped; 40 by default.")
+@click.option(
+    "--only", multiple=True, type=click.Choice([m.name for m in METHODS]), help="Only this method; may be repeated."
+)
+@click.option("--limit", type=click.FloatRange(min=1), help="Seconds of CPU after which a run is stopped; 25 by default.")
 @click.option("--repeats", default=3, type=click.IntRange(min=1), show_default=True, help="Runs of each method.")
 @click.option("--threads", default=1, type=click.IntRange(min=1), show_default=True, help="Threads of every method.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Where to put peers.md and peers.json.")
@@ -38,8 +40,8 @@ def main(
     output: Path | None,
 ) -> None:
     """Compare our methods with other packages: seconds, true error, peak memory."""
-    size = size or (3000 if full else 500)
-    limit = limit or (300.0 if full else 40.0)
+    size = size or (3000 if full else 400)
+    limit = limit or (300.0 if full else 25.0)
     methods = [m for m in METHODS if not only or m.name in only]
     machine = {
         "processor": _processor(),

@@ -12,7 +12,7 @@ import numpy as np
 import rcurc_gpu as rg
 
 RANK, ALPHA, C, CHOSEN, RATE = 5, 0.2, 10.0, 0.3, 0.25
-VIDEO_RANK = 2
+VIDEO_RANK, VIDEO_CHOSEN, VIDEO_RATE = 2, 0.4, 0.5
 WHITE = 255.0
 
 
@@ -130,7 +130,8 @@ class _Scene:
         self._grey = rng.uniform(0, 255, 6)
 
     def background(self, k: int) -> np.ndarray:
-        return self._still * (1 + 0.15 * np.sin(2 * np.pi * k / self.frames))
+        sun = 40 * np.linspace(0, 1, self.shape[1]) * (1 + np.cos(5 * np.pi * k / self.frames))
+        return self._still * (1 + 0.15 * np.sin(2 * np.pi * k / self.frames)) + sun
 
     def mask(self, k: int) -> np.ndarray:
         return np.isfinite(self._walkers(k))

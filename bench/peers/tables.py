@@ -8,19 +8,19 @@ from .run import Entry
 
 
 def table(entries: Sequence[Entry]) -> str:
-    """One problem: a row for each method. Ratios are to the first method that has a time."""
+    """One problem: a row for each method. Ratios (x) are to the first method that has a time."""
     if not entries:
         return ""
-    yardstick = next((e for e in entries if e.seconds is not None), None)
+    first = next((e for e in entries if e.seconds is not None), None)
     with_psnr = any(e.psnr is not None for e in entries)
-    head = ["method", "version", "seconds", "CPU seconds", f"times {yardstick.method}" if yardstick else "times"]
-    head += ["true error", *(["PSNR (dB)"] if with_psnr else []), "memory (MB)", "runs"]
+    head = ["method", "version", "seconds", "x", "CPU seconds", "x", "true error"]
+    head += [*(["PSNR (dB)"] if with_psnr else []), "memory (MB)", "runs"]
     lines = [f"### {entries[0].problem}", "", _row(head), _row(["---"] * len(head))]
     for e in entries:
-        ratio = e.seconds / yardstick.seconds if yardstick and e.seconds is not None else None
-        cells = [e.method, e.version, e.note or _number(e.seconds, ".3g"), _number(e.cpu, ".3g"), _number(ratio, ".3g")]
-        cells += [_number(e.error, ".1e"), *([_number(e.psnr, ".1f")] if with_psnr else [])]
-        lines.append(_row([*cells, _number(e.memory and e.memory / 1e6, ".0f"), str(e.runs)]))
+        cells = [e.method, e.version, e.note or _number(e.seconds, ".3g"), _ratio(e.seconds, first and first.seconds)]
+        cells += [_number(e.cpu, ".3g"), _ratio(e.cpu, first and first.cpu), _number(e.error, ".1e")]
+        cells += [*([_number(e.psnr, ".1f")] if with_psnr else []), _number(e.memory, ".0f", 1e6), str(e.runs)]
+        lines.append(_row(cells))
     return "\n".join(lines) + "\n"
 
 
@@ -28,5 +28,9 @@ def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _ratio(value: float | None, to: float | None) -> str:
+    return _number(value, ".3g", to) if to else "-"
+
+
+def _number(value: float | None, form: str, unit: float = 1) -> str:
+    return "-" if value is None else format(value / unit, form)
