@@ -15,6 +15,6 @@ def pytest_addoption(parser):
 def pytest_report_header(config):
     return [
         f"rcurc-gpu {rg.__version__}, numpy {np.__version__}, {os.cpu_count()} cores, {platform.machine()}",
-        "timed: a whole solve from samples in memory, on fresh samples each time; not timed: making the problem, and a first "
-        "solve of each backend, which compiles (extra_info: first_call_seconds)",
+        "timed: a whole solve from samples in memory, nothing known from an earlier one",
+        "not timed: making the problem, and a first solve of each backend, which compiles (extra_info: first_call_seconds)",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -65,7 +66,7 @@ def main(
     if output:
         output.mkdir(parents=True, exist_ok=True)
         (output / "peers.md").write_text("\n".join(tables))
-        saved = {"machine": machine, "limit": limit, "entries": [e.as_dict() for e in entries]}
+        saved = {"machine": machine, "limit": limit, "entries": [asdict(e) for e in entries]}
         (output / "peers.json").write_text(json.dumps(saved, indent=1))
         click.echo(f"{output / 'peers.md'}, {output / 'peers.json'}")
 

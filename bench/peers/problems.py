@@ -45,6 +45,7 @@ class Problem:
 
     @property
     def title(self) -> str:
+        """In words, for a heading."""
         n1, n2 = self.Y.shape
         if self.kind == "video":
             height, width = self.frame_shape or (0, 0)
@@ -82,6 +83,7 @@ class Problem:
 
     @classmethod
     def load(cls, directory: Path) -> Problem:
+        """What `save` has put there."""
         small = json.loads((directory / "problem.json").read_text())
         shape = small.pop("frame_shape")
         arrays = {path.stem: np.load(path) for path in directory.glob("*.npy")}

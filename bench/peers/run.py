@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
@@ -49,9 +49,6 @@ class Entry:
     psnr: float | None = None
     note: str = ""
     runs: int = 0
-
-    def as_dict(self) -> dict[str, object]:
-        return asdict(self)
 
 
 def version_of(method: Method) -> str | None:

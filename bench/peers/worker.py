@@ -41,7 +41,7 @@ def compile_for(method: Method, problem: Problem) -> None:
 
 
 def measure(method: Method, problem: Problem, limit: float) -> dict[str, float]:
-    """Seconds, seconds of CPU, bytes that memory rose by, and the score of the outcome; SIGPROF after `limit` of the latter."""
+    """Seconds, seconds of CPU, bytes that memory rose by, and the score of the outcome; SIGPROF at the limit."""
     work = method.prepare(problem)
     give_back()
     before = forget_peak()
