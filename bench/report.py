@@ -68,7 +68,8 @@ def tables(timings: Sequence[Timing]) -> str:
     parts = []
     for task in _distinct(t.task for t in timings):
         part = [t for t in timings if t.task == task]
-        parts.append(f"### {task}: seconds (times faster than {BASELINE})\n\n{_table(part, _seconds)}")
+        ratio = f" (times faster than {BASELINE})" if any(t.backend == BASELINE for t in part) else ""
+        parts.append(f"### {task}: seconds{ratio}\n\n{_table(part, _seconds)}")
         if any(t.error is not None for t in part):
             parts.append(f"### {task}: true relative error\n\n{_table(part, _error)}")
     return "\n".join(parts)
@@ -113,12 +114,14 @@ def slope(line: Sequence[Timing]) -> float:
 
 def draw(timings: Sequence[Timing]) -> Figure:
     """Seconds against size, a panel for each rank and a line for each backend."""
+    from matplotlib.ticker import LogLocator
+
     from rcurc_gpu import plot
 
     found = lines(timings)
     ranks, backends = _distinct(rank for rank, _ in found), _distinct(t.backend for t in timings if t.task == "solve")
     colours = (plot.BLUE, plot.VERMILLION, plot.GREEN, plot.ORANGE, plot.BLACK, plot.GREY)
-    fig = plot.new_figure(5.5 * len(ranks), 4)
+    fig = plot.new_figure(5.5 * len(ranks), 4.5)
     for ax, rank in zip(np.atleast_1d(fig.subplots(1, len(ranks))), ranks, strict=True):
         for k, backend in enumerate(backends):
             line = found.get((rank, backend))
@@ -128,11 +131,13 @@ def draw(timings: Sequence[Timing]) -> Figure:
                 ax.loglog(x, y, "-", label=f"{backend}: slope {slope(line):.2f}", **style)
         sizes = sorted({t.size for (r, _), line in found.items() if r == rank for t in line})
         ax.set_xticks(sizes, labels=[str(s) for s in sizes])
+        ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        ax.yaxis.set_major_formatter("{x:g}")
         ax.minorticks_off()
         ax.set_xlabel("rows and columns of the matrix")
         ax.set_ylabel("median time (s)")
         ax.set_title(f"rank {rank}", fontsize=10)
-        ax.legend(fontsize=8)
+        ax.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=2)
         ax.grid(True, color="#DDDDDD", linewidth=0.6)
     return fig
 
