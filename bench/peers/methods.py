@@ -138,8 +138,8 @@ def _cmfrec(problem: Problem) -> Work:
     # No biases and no centring: the matrix has neither. Its own example for imputation (example/cmfrec_imputer.ipynb)
     # keeps the default penalty of 10 on the factors.
     seen = problem.with_nan()
-    model = CMF(k=problem.rank, user_bias=False, item_bias=False, center=False, verbose=False, use_float=False)
-    model.nthreads = threads()
+    plain = {"user_bias": False, "item_bias": False, "center": False, "use_float": False}
+    model = CMF(k=problem.rank, nthreads=threads(), verbose=False, **plain)
 
     def work() -> np.ndarray:
         model.fit(seen)
