@@ -26,7 +26,7 @@ KINDS = ("full", "cross", "video")
 @click.option(
     "--only", multiple=True, type=click.Choice([m.name for m in METHODS]), help="Only this method; may be repeated."
 )
-@click.option("--limit", type=click.FloatRange(min=1), help="Seconds of CPU after which a run is stopped; 25 by default.")
+@click.option("--limit", type=click.FloatRange(min=1), help="Seconds of CPU after which a run is stopped; 20 by default.")
 @click.option("--repeats", default=3, type=click.IntRange(min=1), show_default=True, help="Runs of each method.")
 @click.option("--threads", default=1, type=click.IntRange(min=1), show_default=True, help="Threads of every method.")
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path), help="Where to put peers.md and peers.json.")
@@ -42,7 +42,7 @@ def main(
 ) -> None:
     """Compare our methods with other packages: seconds, true error, peak memory."""
     size = size or (3000 if full else 400)
-    limit = limit or (300.0 if full else 25.0)
+    limit = limit or (300.0 if full else 20.0)
     methods = [m for m in METHODS if not only or m.name in only]
     machine = {
         "processor": _processor(),

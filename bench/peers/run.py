@@ -77,7 +77,8 @@ def compare(
     problem : Problem
     methods : iterable of Method
     limit : float
-        Seconds of CPU after which a run is stopped; not of the clock, which other programs on the machine make run faster.
+        Seconds of CPU, for each thread, after which a run is stopped; not of the clock, which other programs on the
+        machine make run faster.
     repeats : int
         Runs of each method, of which the median counts; one for those that take longer than five seconds.
     threads : int
@@ -118,6 +119,7 @@ def compare(
 def _run(data: Path, name: str, limit: float, threads: int, result: Path) -> dict[str, float] | str:
     """What the worker measured, or why there is nothing."""
     result.unlink(missing_ok=True)
+    limit *= threads
     environment = os.environ | {f"{library}_NUM_THREADS": str(threads) for library in LIBRARIES}
     command = [sys.executable, "-m", "bench.peers.worker", str(data), name, str(limit), str(result)]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
