@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import rcurc_gpu as rg
+from rcurc_gpu.video import surveillance_scene
 
 RANK, ALPHA, C, CHOSEN, RATE = 5, 0.2, 10.0, 0.3, 0.25
 VIDEO_RANK, VIDEO_CHOSEN, VIDEO_RATE = 2, 0.4, 0.5
@@ -114,40 +115,3 @@ def video(shape: tuple[int, int], frames: int, seed: int = 0) -> Problem:
         for look in (scene.frame, scene.background)
     )
     return Problem("video", Y, truth, VIDEO_RANK, frame_shape=shape)
-
-
-def surveillance_scene(shape: tuple[int, int], frames: int, seed: int) -> Any:
-    return _Scene(shape, frames, seed)
-
-
-class _Scene:
-    """A still background under light that changes, and squares that walk across it."""
-
-    def __init__(self, shape: tuple[int, int], frames: int, seed: int) -> None:
-        rng = np.random.default_rng(seed)
-        self.shape, self.frames, self.seed = shape, frames, seed
-        y, x = np.mgrid[: shape[0], : shape[1]]
-        self._still = 90 + 50 * np.sin(x / 9) * np.cos(y / 7) + rng.normal(0, 6, shape)
-        self._start, self._speed = rng.uniform(0, max(shape), (6, 2)), rng.uniform(-1.5, 1.5, (6, 2))
-        self._grey = rng.uniform(0, 255, 6)
-
-    def background(self, k: int) -> np.ndarray:
-        sun = 40 * np.linspace(0, 1, self.shape[1]) * (1 + np.cos(5 * np.pi * k / self.frames))
-        return self._still * (1 + 0.15 * np.sin(2 * np.pi * k / self.frames)) + sun
-
-    def mask(self, k: int) -> np.ndarray:
-        return np.isfinite(self._walkers(k))
-
-    def frame(self, k: int) -> np.ndarray:
-        walkers = self._walkers(k)
-        noise = np.random.default_rng([self.seed, k]).normal(0, 2, self.shape)
-        frame = np.where(np.isfinite(walkers), walkers, self.background(k)) + noise
-        return np.clip(np.rint(frame), 0, WHITE).astype(np.uint8)
-
-    def _walkers(self, k: int) -> np.ndarray:
-        seen = np.full(self.shape, np.nan)
-        side = min(self.shape) // 6
-        for start, speed, grey in zip(self._start, self._speed, self._grey, strict=True):
-            top, left = ((start + k * speed) % self.shape).astype(int)
-            seen[top : top + side, left : left + side] = grey
-        return seen
