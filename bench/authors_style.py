@@ -5,6 +5,8 @@ The yardstick of the speed comparisons: the corrected union sum, otherwise no tr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 import rcurc_gpu as rg
@@ -20,8 +22,18 @@ def dense_blocks(samples: rg.CrossSamples) -> tuple[np.ndarray, np.ndarray, np.n
     return R.toarray(), C.toarray(), seen_R, seen_C
 
 
-def solve(samples: rg.CrossSamples, rank: int, max_iter: int, tol: float = 0.0, gamma: float = 0.9) -> LowRankMatrix:
-    """Run `max_iter` iterations, or until e_k <= tol, with the best fixed parameters known for it."""
+def solve(
+    samples: rg.CrossSamples,
+    rank: int,
+    max_iter: int,
+    tol: float = 0.0,
+    gamma: float = 0.9,
+    callback: Callable[[], None] | None = None,
+) -> LowRankMatrix:
+    """Run `max_iter` iterations, or until e_k <= tol, with the best fixed parameters known for it.
+
+    `callback` is called after every iteration.
+    """
     Y_R, Y_C, seen_R, seen_C = dense_blocks(samples)
     I, J = samples.rows, samples.cols  # noqa: E741
     step_R, step_C = 0.75 / samples.rate_rows, 0.75 / samples.rate_cols
@@ -41,6 +53,8 @@ def solve(samples: rg.CrossSamples, rank: int, max_iter: int, tol: float = 0.0, 
         U = (W * s) @ Vt
         R[:, J], C[I] = U, U
         X_R, X_C = W @ (W.T @ R), (C @ Vt.T) @ Vt
+        if callback is not None:
+            callback()
         if tol > 0:
             error = ((S_R + X_R - Y_R)[seen_R] ** 2).sum() + ((S_C + X_C - Y_C)[once] ** 2).sum()
             if error <= tol * total:

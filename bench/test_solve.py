@@ -1,52 +1,85 @@
-"""Timings under pytest-benchmark: ``pytest bench/``. Each group is one comparison; generation is not timed."""
+"""Timings under pytest-benchmark, each group one problem and each name what solves it.
+
+    pytest bench/                                          # two to three minutes
+    pytest bench/ --full --benchmark-json=saved.json       # up to d = 3000
+    python -m bench.report saved.json --output report      # tables and a plot of what was saved
+
+The baseline, ``authors``, is dense blocks and a full SVD in every iteration, until it has found the matrix too.
+"""
 
 import time
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import pytest
 
 import rcurc_gpu as rg
-from bench import authors_style
-from bench.speed import fresh
+from bench.backends import BASELINE, backends
 from rcurc_gpu.core import CoreOptions, solve_core
 from rcurc_gpu.core_data import prepare
 from rcurc_gpu.fused import XP
 from rcurc_gpu.grid import make_grid
 
+QUICK = ((600, 5), (850, 5), (1200, 5), (1200, 20))
+FULL = ((1000, 5), (1700, 5), (3000, 5), (3000, 20))
+ROUNDS = 5
 
-@pytest.fixture(scope="module", params=[(600, 5), (1200, 5), (1200, 20)], ids=lambda p: f"d={p[0]}-r={p[1]}")
+
+def pytest_generate_tests(metafunc):
+    if "problem" in metafunc.fixturenames:
+        sizes = FULL if metafunc.config.getoption("full") else QUICK
+        metafunc.parametrize("problem", sizes, ids=lambda p: f"d={p[0]} r={p[1]}", indirect=True, scope="module")
+
+
+@cache
+def made(size, rank):
+    return rg.synthetic((size, size), rank, 0.2, 10, rate=0.3, seed=0)
+
+
+@pytest.fixture(scope="module")
 def problem(request):
     size, rank = request.param
-    return rg.synthetic((size, size), rank, 0.2, 10, rate=0.3, seed=0), rank, f"solve d={size} r={rank}"
+    return made(size, rank), rank
 
 
-def run(benchmark, group, work):
-    benchmark.group = group
-    return benchmark.pedantic(work, rounds=3, warmup_rounds=1)
-
-
-@pytest.mark.parametrize("kernels", ["auto", "xp"])
-@pytest.mark.parametrize("method", ["fast", "paper"])
-def test_rcurc(benchmark, problem, method, kernels):
-    problem, rank, group = problem
-    result = run(benchmark, group, lambda: rg.rcurc(fresh(problem.samples), rank, method=method, kernels=kernels))
-    assert problem.relative_error(result.cur) <= 1e-4
-
-
-def test_dense_blocks_and_full_svd(benchmark, problem):
-    """As many iterations as our core takes."""
-    problem, rank, group = problem
-    iterations = rg.rcurc(problem.samples, rank).n_iter
-    run(benchmark, group, lambda: authors_style.solve(problem.samples, rank, iterations))
+@pytest.mark.parametrize("backend", backends(), ids=lambda b: b.name)
+def test_solve(benchmark, problem, backend):
+    problem, rank = problem
+    samples, size = problem.samples, problem.shape[0]
+    benchmark.group, benchmark.name = f"solve d={size} r={rank}", backend.name
+    first = backend.first_call_seconds()
+    solved = benchmark.pedantic(
+        backend.solve,
+        setup=lambda: ((backend.place(samples), rank), {}),
+        # the slow one needs fewer, and compiles nothing
+        rounds=2 if backend.name == BASELINE else ROUNDS,
+        warmup_rounds=0 if backend.name == BASELINE else 1,
+    )
+    error = problem.relative_error(solved.matrix)
+    benchmark.extra_info.update(
+        task="solve",
+        backend=backend.name,
+        size=size,
+        rank=rank,
+        n_obs=samples.n_obs,
+        iterations=solved.n_iter,
+        error=error,
+        first_call_seconds=first,
+    )
+    assert error <= backend.accuracy
 
 
 @pytest.mark.parametrize("layout", ["dense", "padded"])
 @pytest.mark.parametrize("rate", [0.05, 0.25])
 def test_layouts_of_the_core(benchmark, layout, rate):
-    """Ten iterations of the core in its two layouts."""
-    problem = rg.synthetic((2000, 2000), 2, 0.2, 10, rate=rate, seed=0)
+    """Ten iterations of the core in its two layouts: too few for an error to speak of."""
+    size, rank = 2000, 2
+    problem = rg.synthetic((size, size), rank, 0.2, 10, rate=rate, seed=0)
     kernels = replace(XP, make_grid=partial(make_grid, layout=layout))
     data, *steps = prepare(problem.samples, None, None, 0.03, 0, None, kernels, problem.samples.r_block.value)
     options = CoreOptions(5 * problem.mean_abs, 0.8, *steps, 0.0, 10)
-    run(benchmark, f"core rate={rate}", lambda: solve_core(data, 2, options, 0, time.perf_counter))
+    benchmark.group, benchmark.name = f"core d={size} r={rank} rate={rate}", layout
+    benchmark.pedantic(solve_core, args=(data, rank, options, 0, time.perf_counter), rounds=ROUNDS, warmup_rounds=1)
+    benchmark.extra_info.update(
+        task="core", backend=layout, size=size, rank=rank, n_obs=problem.samples.n_obs, iterations=options.max_iter
+    )

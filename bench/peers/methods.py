@@ -1,0 +1,192 @@
+"""Who takes part, and how: each package in the way that its own documentation shows.
+
+A method is a function that imports what it needs, brings the problem into the form the package wants, and returns the
+work to be timed. What comes out of the work is a dense matrix (n1, n2) or one with ``to_dense``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import rcurc_gpu as rg
+
+from .problems import CHOSEN, RATE, VIDEO_CHOSEN, VIDEO_RATE, Problem
+
+Work = Callable[[], Any]
+OURS = "rcurc-gpu"
+
+
+@dataclass(frozen=True)
+class Method:
+    """One competitor.
+
+    Attributes
+    ----------
+    name : str
+    package : str
+        The distribution it comes from, as pip knows it.
+    kinds : tuple of str
+        The problems it can take.
+    prepare : callable
+        Gives the work for a problem.
+    """
+
+    name: str
+    package: str
+    kinds: tuple[str, ...]
+    prepare: Callable[[Problem], Work]
+
+
+def threads() -> int:
+    """How many threads a method may use; `run` sets the variable for every library."""
+    return int(os.environ.get("OMP_NUM_THREADS", "1"))
+
+
+# ---------------------------------------------------------------- ours
+
+
+# The others never say that they could not determine a column, so ours do not either: "keep" counts every entry.
+
+
+def _robust_pca(problem: Problem) -> Work:
+    return lambda: rg.robust_pca(problem.Y, problem.rank, undetermined="keep").cur
+
+
+def _ircur(problem: Problem) -> Work:
+    return lambda: rg.ircur(problem.Y, problem.rank, undetermined="keep").cur
+
+
+def _rcurc(problem: Problem) -> Work:
+    """On the cross that was observed, or on one drawn from a matrix that is all there."""
+    seen = problem.with_nan()
+
+    def samples() -> rg.CrossSamples:
+        if problem.mask is not None:
+            return rg.CrossSamples.from_dense(seen, problem.rows, problem.cols)
+        chosen, rate = (VIDEO_CHOSEN, VIDEO_RATE) if problem.kind == "video" else (CHOSEN, RATE)
+        return rg.ccs_sample(seen, *(round(chosen * n) for n in seen.shape), rate, rate, seed=0)
+
+    return lambda: rg.rcurc(samples(), problem.rank, undetermined="keep").cur
+
+
+# ---------------------------------------------------------------- principal component pursuit
+
+
+def _pursuit_weight(problem: Problem) -> float:
+    """lambda of principal component pursuit, 1 / sqrt(n), with p n for a share p observed: Candes, Li, Ma and Wright 2011,
+    theorems 1.1 and 1.2."""
+    return float(1 / np.sqrt(problem.share * max(problem.Y.shape)))
+
+
+def _tensorly(problem: Problem) -> Work:
+    from tensorly.decomposition import robust_pca
+
+    # Its objective has the nuclear norm once for each of the two modes, so the weight of the sparse part doubles. The
+    # default of 100 iterations ends long before its own tolerance does.
+    options: dict[str, Any] = {"reg_E": 2 * _pursuit_weight(problem), "n_iter_max": 1000, "verbose": 0}
+    return lambda: robust_pca(problem.Y, mask=problem.mask, **options)[0]
+
+
+def _pyrpca(problem: Problem) -> Work:
+    from pyrpca import rpca_pcp_ialm
+
+    # README: sparsity_factor = 1 / sqrt(max(data.shape))
+    return lambda: rpca_pcp_ialm(problem.Y, _pursuit_weight(problem), verbose=False)[0]
+
+
+def _qolmat_pcp(problem: Problem) -> Work:
+    from qolmat.imputations.rpca.rpca_pcp import RpcaPcp
+
+    seen = problem.with_nan()
+    model = RpcaPcp(lam=_pursuit_weight(problem), verbose=False)
+    return lambda: model.decompose(seen, ~np.isnan(seen))[0]
+
+
+# ---------------------------------------------------------------- methods that are told the rank
+
+
+def _qolmat_noisy(problem: Problem) -> Work:
+    from qolmat.imputations.rpca.rpca_noisy import RpcaNoisy
+
+    # Its benchmark notebook takes 500 iterations; the tolerance is not met in the default of 10 000 either.
+    seen = problem.with_nan()
+    model = RpcaNoisy(rank=problem.rank, max_iterations=500, random_state=0, verbose=False)
+    return lambda: model.decompose(seen, ~np.isnan(seen))[0]
+
+
+def _rpca(problem: Problem) -> Work:
+    from rpca import RobustPCA
+
+    # It subtracts the mean of every column, outliers included, before it starts: the rest has rank r + 1.
+    model = RobustPCA(n_components=problem.rank + 1, verbose=False)
+
+    def work() -> np.ndarray:
+        model.fit(problem.Y)
+        return model.low_rank_ + model.mean_
+
+    return work
+
+
+def _cmfrec(problem: Problem) -> Work:
+    from cmfrec import CMF
+
+    # No biases and no centring: the matrix has neither. Its own example for imputation (example/cmfrec_imputer.ipynb)
+    # keeps the default penalty of 10 on the factors.
+    seen = problem.with_nan()
+    plain = {"user_bias": False, "item_bias": False, "center": False, "use_float": False}
+    model = CMF(k=problem.rank, nthreads=threads(), verbose=False, **plain)
+
+    def work() -> np.ndarray:
+        model.fit(seen)
+        return model.A_ @ model.B_.T
+
+    return work
+
+
+# ---------------------------------------------------------------- backgrounds of videos
+
+
+def _median(problem: Problem) -> Work:
+    """One picture for all frames."""
+    return lambda: np.broadcast_to(np.median(problem.Y, axis=1, keepdims=True), problem.Y.shape)
+
+
+def _mog2(problem: Problem) -> Work:
+    import cv2
+
+    cv2.setNumThreads(threads())
+    height, width = problem.frame_shape or (0, 0)
+    pictures = np.ascontiguousarray(problem.Y.T.astype(np.uint8).reshape(-1, height, width))
+
+    def work() -> np.ndarray:
+        # The documentation: detecting shadows makes it slower, and plays no part in the background.
+        model = cv2.createBackgroundSubtractorMOG2(detectShadows=False)
+        for picture in pictures:  # it learns while it looks, so the clip is shown twice
+            model.apply(picture)
+        found = np.empty(problem.Y.shape)
+        for k, picture in enumerate(pictures):
+            model.apply(picture)
+            found[:, k] = model.getBackgroundImage().ravel()
+        return found
+
+    return work
+
+
+METHODS = (
+    Method("robust_pca", OURS, ("full", "video"), _robust_pca),
+    Method("rcurc", OURS, ("full", "cross", "video"), _rcurc),
+    Method("ircur", OURS, ("full", "video"), _ircur),
+    Method("rpca", "rpca", ("full", "video"), _rpca),
+    Method("pyrpca", "pyrpca", ("full", "video"), _pyrpca),
+    Method("qolmat RpcaNoisy", "qolmat", ("full", "cross", "video"), _qolmat_noisy),
+    Method("qolmat RpcaPcp", "qolmat", ("full", "cross", "video"), _qolmat_pcp),
+    Method("tensorly robust_pca", "tensorly", ("full", "cross", "video"), _tensorly),
+    Method("cmfrec CMF", "cmfrec", ("cross",), _cmfrec),
+    Method("OpenCV MOG2", "opencv-python-headless", ("video",), _mog2),
+    Method("temporal median", "numpy", ("video",), _median),
+)
