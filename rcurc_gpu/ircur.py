@@ -38,7 +38,6 @@ from .solve import Solve
 from .solver import announced, reachable
 from .units import at_home, in_units, power_of_two
 
-
 _ABOVE = 1.001
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 REAL_TIME = 25.0  # frames per second
-# Of IRCUR, twice the largest grey level: with the largest itself, its default, pixels that are white in all frames are taken
-# for outliers in the first iterations, and stay black holes in the background.
 _TIMES = 3  # rows of a contact sheet
 
 
