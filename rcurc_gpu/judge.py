@@ -265,7 +265,9 @@ def _supported(core: Core, data: CoreData) -> int:
     clipped = xp.minimum(xp.maximum(held[:, None] + xp.zeros_like(part), -bound), bound)
     found = xp.mean(part * (part + clipped), axis=0)
     claimed = xp.mean(fitted * fitted, axis=0)
-    return int(np.sum(to_numpy(found) > 0.5 * to_numpy(claimed)))
+    s = to_numpy(core.s)
+    real = s > float(xp.finfo(core.s.dtype).eps) ** 0.5 * s[0]  # the rest is what rounding leaves of nothing
+    return int(np.sum(real & (to_numpy(found) > 0.5 * to_numpy(claimed))))
 
 
 def _parts(core: Core, entries: tuple[Array, Array, Array]) -> Array:

@@ -3,98 +3,44 @@
 from __future__ import annotations
 
 import logging
-import time
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
-from .attempt import NOISELESS, Attempt, beyond_all, resigned
+from .attempt import NOISELESS, Attempt
 from .backend import (
     Array,
     array_namespace,
     bring,
     device_name,
     device_of,
-    free_memory,
     profiled,
-    quantile_abs,
 )
 from .block import others
-from .checkpoint import Checkpoint
-from .core import Core, CoreOptions, solve_core
+from .core import Core, CoreOptions
 from .core import Factors as CoreFactors
-from .core_data import CoreData, prepare
+from .core_solve import EXTENSION_GAMMA, CoreSolve
 from .cur import CURMatrix, blank_rows, join_units
 from .diagnostics import join_diagnostics
 from .expect import expected_error
-from .extend import FLOOR_SIGMAS, Extension, Task, extend, measure
-from .fused import XP, choose
-from .head_start import is_rich, solve_with_head_start
-from .judge import Evidence, examine, judge_core, judge_result
+from .extend import Extension, Task, extend, measure
+from .judge import judge_result
 from .operators import invert
 from .paper import Side, solve_paper
-from .progress import Progress
-from .rank import RankCurve, choose_rank
+from .rank import RankCurve
 from .refine import Factors, sweep
 from .regress import Schedule
-from .repair import CheckedCore, check_core
+from .repair import CheckedCore
 from .result import Result
-from .samples import CrossSamples
-from .settings import Settings
 
 log = logging.getLogger("rcurc_gpu")
 
-# Decay of the core's threshold and iterations to grant it. The fast one is enough for most problems; the held-out entries
-# say when it was not.
-_SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
-_EXTENSION_GAMMA = 0.4
 PAPER_GAMMA = 0.9  # of method="paper"
 _SWEEPS = 1
 
 
-class Solve:
-    """One solve: its data, settings and clock."""
-
-    def __init__(
-        self, samples: CrossSamples, settings: Settings, show: Progress, like: Array, checkpoint: Checkpoint | None = None
-    ) -> None:
-        self.samples, self.settings, self.show, self.like = samples, settings, show, like
-        self.checkpoint = checkpoint
-        self.started = time.perf_counter() - (checkpoint.elapsed if checkpoint is not None else 0.0)
-        self.tried: dict[tuple[int, float, float, int], Attempt] = {}
-        s = settings
-        steps = (s.step_rows, s.step_cols)
-        if s.method == "paper":
-            steps = (s.step_rows or 0.75 / samples.rate_rows, s.step_cols or 0.75 / samples.rate_cols)
-        self.kernels = choose(s.kernels, like)
-        self.data, *self.steps = prepare(
-            samples, steps[0], steps[1], s.holdout, s.seed, s.chunk_bytes, self.kernels, like, s.step_core
-        )
-        y = self.data.sample[2]
-        xp = array_namespace(y)
-        nonzero = y[y != 0]
-        if nonzero.shape[0] == 0:
-            raise ValueError("all observations of the intersection are 0: there is nothing to recover")
-        self.typical = float(quantile_abs(nonzero))
-        self.zeta0 = 5 * self.typical if s.zeta0 is None else s.zeta0
-        # Entries of very different size (dark and bright pixels, few large singular values): the median may be too small
-        # to begin with. Larger ones let outliers in, so they come later.
-        self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical]
-        self.beyond_all = 0.0 if s.outliers else beyond_all(samples)
-
-    def clock(self) -> float:
-        """Seconds since the beginning."""
-        return time.perf_counter() - self.started
-
-    @cached_property
-    def _plain_data(self) -> CoreData:
-        """The intersection for plain code."""
-        return replace(self.data, grid=XP.make_grid(self.data.block, self.data.weight, self.settings.chunk_bytes))
-
-    def _data_at(self, rank: int) -> CoreData:
-        """The intersection as the kernels for `rank` want it."""
-        return self.data if self.kernels.at(rank) is self.kernels else self._plain_data
+class Solve(CoreSolve):
+    """One solve: samples -> core -> extension -> CUR."""
 
     def run(self, rank: int | str) -> Result:
         """samples -> core -> extension -> CUR."""
@@ -128,123 +74,6 @@ class Solve:
         factors = self._factors(attempt.checked, *self._measured(attempt.checked, coefficients))
         return self._conclude(attempt, factors, curve, asked)
 
-    # ------------------------------------------------------------ core
-
-    def _core(self, rank: int) -> Attempt:
-        """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
-        known = self.tried.get((rank, *self._schedules()[0]))
-        if known is not None and known.verdict.ok:
-            return known
-        attempts: list[Attempt] = []
-        # Who counts or watches the iterations means those of the whole intersection.
-        if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
-            attempts += self._head_start(rank)
-            if attempts and attempts[0].verdict.ok:
-                return attempts[0]
-        for zeta0, gamma, max_iter in self._schedules():
-            attempts.append(self._attempt(rank, zeta0, gamma, max_iter))
-            if attempts[-1].verdict.ok or self.show.ended or resigned(attempts[-2:], self.typical):
-                break
-        # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
-        too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
-        while too_large and not self.show.ended:
-            smaller = self._attempt(too_large.pop().evidence.supported, self.zeta0, *self._decays()[0])
-            if smaller.verdict.ok and smaller.evidence.held_share >= attempts[-1].evidence.held_share - 0.02:
-                return smaller
-            too_large = [smaller] if smaller.verdict.cause == "rank too large" else []
-        return min(attempts, key=Attempt.score)
-
-    def _schedules(self) -> list[tuple[float, float, int]]:
-        """(zeta0, gamma, max_iter) to try, in this order."""
-        decays = self._decays()
-        first = [(self.zeta0, gamma, max_iter) for gamma, max_iter in decays]
-        if not self.settings.outliers:  # nothing is cut off, unless that overshoots: then early steps are, as with outliers
-            first.insert(0, (self.beyond_all, 1.0, decays[0][1]))
-        return first + [(zeta0, *decays[min(1, len(decays) - 1)]) for zeta0 in self.other_zeta0]
-
-    def _decays(self) -> list[tuple[float, int]]:
-        """(gamma, max_iter) to try, in this order."""
-        s = self.settings
-        return [
-            (gamma, s.max_iter or max_iter) for gamma, max_iter in (_SCHEDULES if s.gamma is None else ((s.gamma, 500),))
-        ]
-
-    def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> Attempt:
-        key = (rank, zeta0, gamma, max_iter)
-        if key in self.tried:  # when the rank was chosen
-            return self.tried[key]
-        s = self.settings
-        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter)
-        self.show.stage(f"core, rank {rank}")
-        with profiled(f"core, rank {rank}", self.like):
-            memory = None if self.checkpoint is None else self.checkpoint.step("core")
-            core = solve_core(self._data_at(rank), rank, options, s.seed, self.clock, self.show.iteration, memory=memory)
-        self.tried[key] = self._judge(core, self._schedule(core.sigma, zeta0), gamma)
-        return self.tried[key]
-
-    def _head_start(self, rank: int) -> list[Attempt]:
-        """An attempt that begins with a quarter of the intersection, if that settles."""
-        zeta0, gamma, max_iter = self._schedules()[0]
-        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], self.settings.tol, max_iter)
-        self.show.stage(f"core, rank {rank}")
-        try:
-            with profiled(f"core, rank {rank}", self.like):
-                core = solve_with_head_start(
-                    self._data_at(rank),
-                    rank,
-                    options,
-                    lambda sigma: self._schedule(sigma, zeta0),
-                    self.settings.seed,
-                    self.clock,
-                    self.show.iteration,
-                    self.kernels.at(rank),
-                    self.settings.chunk_bytes,
-                    self.checkpoint,
-                )
-        except MemoryError:  # it takes some more than the core alone
-            free_memory(self.like)
-            return []
-        return [] if core is None else [self._judge(core, self._schedule(core.sigma, zeta0), gamma)]
-
-    def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> Attempt:
-        s = self.settings
-        data, kernels = self._data_at(core.rank), self.kernels.at(core.rank)
-        mend = mend and s.outliers
-        checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
-        evidence = examine(data, checked.core, schedule, s.seed)
-        cut_short = s.max_iter is not None or self.show.ended
-        return Attempt(checked, evidence, judge_core(checked, evidence, self._structure, gamma, cut_short), gamma)
-
-    def _schedule(self, sigma: float, zeta0: float) -> Schedule:
-        """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
-        eps = float(array_namespace(self.data.sample[2]).finfo(self.data.sample[2].dtype).eps)
-        floor = max(FLOOR_SIGMAS * sigma, eps**0.5 * self.typical)
-        if zeta0 == self.beyond_all:  # the core cut nothing off, and thresholds only judge
-            zeta0 = self.zeta0
-        return Schedule(max(zeta0, floor), floor, _EXTENSION_GAMMA)
-
-    def choose_rank(self) -> RankCurve:
-        """Find the rank that held-out entries of the core confirm."""
-        largest = max(min(int(np.median(self.samples.intersection.block.counts)) // 4, *self.data.grid.shape, 128), 1)
-
-        def evaluate(rank: int) -> Evidence:
-            zeta0, gamma, max_iter = self._schedules()[0]
-            attempt = self._attempt(rank, zeta0, gamma, max_iter)
-            if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
-                attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=Attempt.score)
-            return attempt.evidence
-
-        quartile = float(quantile_abs(self.data.sample[2], 0.25))
-        zero = 0.5 * self.settings.resolution / quartile if quartile > 0 else 0.0
-        return choose_rank(evaluate, largest, self._structure, zero)
-
-    @cached_property
-    def _structure(self) -> float:
-        """What may be left in the residuals, relative to X: thresholds clip them, so ten times as much may be there."""
-        y = self.data.sample[2]
-        size = float(array_namespace(y).mean(y * y)) ** 0.5
-        return max(0.1 * self.settings.accuracy, self.settings.resolution / size)
-
     # ------------------------------------------------------------ extension
 
     def _tasks(self, W: Array, V: Array, usable: tuple[Array, Array], schedule: Schedule) -> tuple[Task, Task]:
@@ -275,7 +104,7 @@ class Solve:
     def _extend_one(self, task: Task, units: np.ndarray) -> Extension:
         if self.settings.outliers:
             return extend(task, units, report=self.show.advance)
-        everything = replace(task, schedule=Schedule(self.beyond_all, self.beyond_all, _EXTENSION_GAMMA))
+        everything = replace(task, schedule=Schedule(self.beyond_all, self.beyond_all, EXTENSION_GAMMA))
         return measure(task, units, extend(everything, units, report=self.show.advance, once=True).coefficients)
 
     def _paper(self, rank: int) -> tuple[Core, float, tuple[Array, Array]]:
