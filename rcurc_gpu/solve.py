@@ -102,6 +102,7 @@ class Solve:
         if rank == "auto":
             curve = self.choose_rank()
             rank = curve.chosen
+            log.info("rank %d chosen, of %s", rank, ", ".join(map(str, curve.ranks)))
         assert isinstance(rank, int)
         if self.settings.method == "paper":
             return self.conclude_given(*self._paper(rank), curve, rank)
@@ -213,7 +214,17 @@ class Solve:
         checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
-        return Attempt(checked, evidence, judge_core(checked, evidence, self._structure, gamma, cut_short), gamma)
+        verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
+        log.info(
+            "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained",
+            core.rank,
+            verdict.cause or "settled",
+            len(core.history),
+            gamma,
+            evidence.supported,
+            evidence.unexplained,
+        )
+        return Attempt(checked, evidence, verdict, gamma)
 
     def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
