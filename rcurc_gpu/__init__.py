@@ -1,5 +1,7 @@
 """Robust CUR completion: recover a huge low-rank matrix from few, partly wrong entries."""
 
+from typing import TYPE_CHECKING, Any
+
 from ._version import __version__
 from .cur import CURMatrix, LowRankMatrix
 from .diagnostics import UnitDiagnostics
@@ -8,6 +10,7 @@ from .history import IterationState
 from .ircur import ircur
 from .operators import hard_threshold, truncated_svd, union_sum
 from .pca import robust_pca
+from .plan import SamplePlan, plan_samples
 from .rank import RankCurve
 from .reference import ReferenceState, rcurc_reference
 from .result import Result, Transformed
@@ -15,6 +18,9 @@ from .samples import CrossSamples
 from .sampling import ccs_sample
 from .solver import icurc, rcurc
 from .synthetic import SyntheticProblem, synthetic
+
+if TYPE_CHECKING:
+    from .estimator import RobustCURCompletion as RobustCURCompletion
 
 __all__ = [
     "CURMatrix",
@@ -25,6 +31,7 @@ __all__ = [
     "RankCurve",
     "ReferenceState",
     "Result",
+    "SamplePlan",
     "SyntheticProblem",
     "Transformed",
     "UnitDiagnostics",
@@ -33,6 +40,7 @@ __all__ = [
     "hard_threshold",
     "icurc",
     "ircur",
+    "plan_samples",
     "rcurc",
     "rcurc_reference",
     "robust_pca",
@@ -40,3 +48,12 @@ __all__ = [
     "truncated_svd",
     "union_sum",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """The estimator, which needs scikit-learn: imported when it is asked for. That is why it is not in ``__all__``."""
+    if name == "RobustCURCompletion":
+        from .estimator import RobustCURCompletion
+
+        return RobustCURCompletion
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

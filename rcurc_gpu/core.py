@@ -224,6 +224,7 @@ def solve_core(
         states, s, zeta = read_back(pending, data, history[-1].seconds if history else 0.0, clock())
         history += states
         pending.clear()
+        note(history[-1])
         ended = callback is not None and callback(history[-1]) is True
         stopped = _stands_still(history, s, zeta, data, options)
         if stopped or ended or not np.isfinite(history[-1].error):
@@ -256,6 +257,19 @@ def _half_way(saved: dict[str, np.ndarray], like: Array) -> tuple[list[Iteration
 def _recalled(saved: dict[str, np.ndarray], like: Array) -> Core:
     W, s, V = (asarray_on(saved[name], like) for name in "WsV")
     return Core(W, s, V, bool(saved["stopped"]), _history_of(saved), float(saved["sigma"]), float(saved["zeta"]))
+
+
+def note(state: IterationState) -> None:
+    """An iteration as a line of the log, one of a few."""
+    if state.iteration % CHECK_EVERY == 0:
+        log.debug(
+            "iteration %d: e = %.1e, threshold %.2e, %.1f %% outliers, change %.1e",
+            state.iteration,
+            state.error,
+            state.threshold,
+            100 * state.outlier_share,
+            state.change,
+        )
 
 
 def read_back(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -25,6 +26,8 @@ from .repair import check_core
 from .samples import CrossSamples
 from .settings import Settings
 from .stages import GAMMA, WIDER, solve_in_stages
+
+log = logging.getLogger("rcurc_gpu")
 
 # Decay of the core's threshold and iterations to grant it. The fast one is enough for most problems; the held-out entries
 # say when it was not.
@@ -192,7 +195,17 @@ class CoreSolve:
         checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
-        return Attempt(checked, evidence, judge_core(checked, evidence, self._structure, gamma, cut_short), gamma)
+        verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
+        log.info(
+            "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained",
+            core.rank,
+            verdict.cause or "settled",
+            len(core.history),
+            gamma,
+            evidence.supported,
+            evidence.unexplained,
+        )
+        return Attempt(checked, evidence, verdict, gamma)
 
     def _schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""

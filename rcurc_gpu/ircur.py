@@ -23,7 +23,7 @@ from .backend import (
     take_rows,
 )
 from .block import others
-from .core import Core, robust_sigma
+from .core import Core, note, robust_sigma
 from .dense import DenseReader, dense_source
 from .errors import check_number
 from .grid import residuals
@@ -206,6 +206,7 @@ def _iterate(
         change = float(norm(new_R - X_R)) / size(new_R)
         share = float(xp.mean(xp.astype(S_R != 0, like.dtype)))
         history.append(IterationState(k, error, zeta, share, change, time.perf_counter() - started))
+        note(history[-1])
         stopped = error < settings.tol
         ended = show.iteration is not None and show.iteration(history[-1])
         if stopped or ended or not math.isfinite(error):

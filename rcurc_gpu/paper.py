@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
-from .core import CHECK_EVERY, Core, CoreOptions, CoreStep, Factors, iterate_core, numbers_of, robust_sigma
+from .core import CHECK_EVERY, Core, CoreOptions, CoreStep, Factors, iterate_core, note, numbers_of, robust_sigma
 from .core_data import CoreData, dof_share
 from .cur import CURMatrix
 from .extend import Task
@@ -133,6 +133,7 @@ def solve_paper(
         seconds = np.linspace(history[-1].seconds if history else 0.0, clock(), len(steps) + 1)[1:].tolist()
         for step, (error, share), (_, _, zeta, change, _), at in zip(steps, sums / size, numbers, seconds, strict=False):
             history.append(IterationState(step.k, float(error), float(zeta), float(share), float(change), at))
+            note(history[-1])
         if not whole:
             trail += steps
             core_sums = np.concatenate([core_sums, numbers[: len(steps), :2]])

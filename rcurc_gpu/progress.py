@@ -1,11 +1,17 @@
-"""Progress bars, and the user's callback."""
+"""Progress bars, the user's callback, and stages in the log."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
 from .history import IterationState
+
+log = logging.getLogger("rcurc_gpu")
+
+COMPILING = "compiling kernels (once)"
+_visible: list[Progress] = []  # those with bars; kernels are compiled far below them, in any thread
 
 
 class Progress:
@@ -15,21 +21,23 @@ class Progress:
         self.visible, self.callback = visible, callback
         self.ended = False  # whether the callback wants to stop
         self._bar: Any = None
+        self._name = ""
 
     def __enter__(self) -> Progress:
+        if self.visible:
+            _visible.append(self)
         return self
 
     def __exit__(self, *error: object) -> None:
+        if self.visible:
+            _visible.remove(self)
         self._close()
 
     def stage(self, name: str, total: int | None = None) -> None:
         """Begin a stage of `total` units, or of an unknown number of iterations."""
-        if not self.visible:
-            return
-        from tqdm.auto import tqdm
-
-        self._close()
-        self._bar = tqdm(total=total, desc=name, unit="it" if total is None else "", unit_scale=total is not None)
+        log.info("%s", name if total is None else f"{name}: {total}")
+        if self.visible:
+            self._open(name, total)
 
     def advance(self, count: int) -> None:
         """Count units of the stage as done."""
@@ -41,6 +49,14 @@ class Progress:
         """What the core calls after each iteration; None if nobody listens, which saves a look at the device."""
         return None if self.callback is None and not self.visible else self._iteration
 
+    def compiling(self, begun: bool) -> None:
+        """Say that a kernel is being compiled, or that it is done."""
+        if self._bar is None and begun:
+            self._open("", None)  # before the first stage
+        if self._bar is not None:
+            names = [self._name] * bool(self._name) + [COMPILING] * begun
+            self._bar.set_description_str(": ".join(names))
+
     def _iteration(self, state: IterationState) -> bool:
         if self._bar is not None:
             self._bar.set_postfix(e=f"{state.error:.1e}", outliers=f"{state.outlier_share:.1%}", refresh=False)
@@ -49,7 +65,23 @@ class Progress:
             self.ended = True
         return self.ended
 
+    def _open(self, name: str, total: int | None) -> None:
+        from tqdm.auto import tqdm
+
+        self._close()
+        self._name = name
+        # a bar without a name is there for what happens before the first stage, and goes when that begins
+        self._bar = tqdm(
+            total=total, desc=name, unit="it" if total is None else "", unit_scale=total is not None, leave=bool(name)
+        )
+
     def _close(self) -> None:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def show_compiling(begun: bool) -> None:
+    """Let the bars on the screen say that a kernel is being compiled, or that it is done."""
+    for show in _visible[-1:]:
+        show.compiling(begun)

@@ -22,6 +22,7 @@ from .ingest import (
     check_same_place,
     float_values,
     host_array,
+    index_vector,
     observation_mask,
     refuse_masked,
     resolve_duplicates,
@@ -173,30 +174,36 @@ class Result:
             value.append(residual[out])
         return block_from_entries(xp.concat(units), xp.concat(index), xp.concat(value), block.n_units, block.length)
 
-    def transform_columns(self, Y_new: Any, mask: Any = None) -> Transformed:
-        """Complete new columns from what was observed of them on the chosen rows I.
+    def transform_columns(self, Y_new: Any, mask: Any = None, *, rows: Any = None) -> Transformed:
+        """Complete new columns from what was observed of them on the chosen rows I, or on other rows.
 
         Parameters
         ----------
         Y_new : array (|I|, k), or a sparse matrix whose stored entries were observed
             NaN means not observed.
         mask : bool array (|I|, k), optional
+        rows : index vector, optional
+            The rows of the matrix that `Y_new` has, if these are not I.
 
         Returns
         -------
         Transformed
             With ``matrix`` of shape (n1, k).
         """
-        block = _new_block("Y_new", Y_new, mask, len(self.samples.rows), self.cur.left, units_last=True)
-        return self._transform(block, self.cur.left, self.samples.rows, self.rows, self.columns, columns=True)
+        chosen = self.samples.rows if rows is None else index_vector("rows", rows, self.cur.shape[0])
+        what = "the chosen rows I" if rows is None else "rows"
+        block = _new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=True)
+        return self._transform(block, self.cur.left, chosen, self.rows, self.columns, columns=True)
 
-    def transform_rows(self, Y_new: Any, mask: Any = None) -> Transformed:
-        """Complete new rows from what was observed of them on the chosen columns J.
+    def transform_rows(self, Y_new: Any, mask: Any = None, *, cols: Any = None) -> Transformed:
+        """Complete new rows from what was observed of them on the chosen columns J, or on other columns.
 
-        As `transform_columns`, with `Y_new` (k, |J|) and ``matrix`` (k, n2).
+        As `transform_columns`, with `Y_new` (k, |J|), or one column for each of `cols`, and ``matrix`` (k, n2).
         """
-        block = _new_block("Y_new", Y_new, mask, len(self.samples.cols), self.cur.left, units_last=False)
-        return self._transform(block, self.cur.right, self.samples.cols, self.columns, self.rows, columns=False)
+        chosen = self.samples.cols if cols is None else index_vector("cols", cols, self.cur.shape[1])
+        what = "the chosen columns J" if cols is None else "cols"
+        block = _new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=False)
+        return self._transform(block, self.cur.right, chosen, self.columns, self.rows, columns=False)
 
     def _transform(
         self,
@@ -224,8 +231,8 @@ class Result:
         return Transformed(matrix, extension.diagnostics)
 
 
-def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_last: bool) -> Block:
-    """New units as a block; `units_last` if they are the columns of `Y`."""
+def _new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
+    """New units as a block, with a position for each of `what`; `units_last` if they are the columns of `Y`."""
     xp = array_namespace(like)
     if hasattr(Y, "tocoo"):
         if mask is not None:
@@ -234,7 +241,7 @@ def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_las
         check_same_place(name, coo.data, "the recovered matrix", like)
         unit, index = (coo.col, coo.row) if units_last else (coo.row, coo.col)
         found = Y.shape[0] if units_last else Y.shape[1]
-        _check_length(name, found, length, units_last)
+        _check_length(name, found, length, what, units_last)
         value = asarray_on(float_values(name, coo.data), like, like.dtype)
         check_finite(name, value, lambda k: (int(coo.row[k]), int(coo.col[k])))
         unit, index = (asarray_on(x, like, xp.int64) for x in (unit, index))
@@ -249,7 +256,7 @@ def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_las
     mask = observation_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
     if units_last:
         Y, mask = Y.T, None if mask is None else mask.T
-    _check_length(name, Y.shape[1], length, units_last)
+    _check_length(name, Y.shape[1], length, what, units_last)
     Y = xp.astype(float_values(name, Y), like.dtype)
 
     def read(start: int, stop: int) -> tuple[Array, Array | None]:
@@ -258,7 +265,7 @@ def _new_block(name: str, Y: Any, mask: Any, length: int, like: Array, units_las
     return block_from_dense(name, read, Y.shape[0], length, lambda unit, k: (k, unit) if units_last else (unit, k))
 
 
-def _check_length(name: str, found: int, length: int, units_last: bool) -> None:
+def _check_length(name: str, found: int, length: int, what: str, units_last: bool) -> None:
     if found != length:
-        side, what = ("rows", "rows I") if units_last else ("columns", "columns J")
-        raise ValueError(f"{name} must have {length} {side}, one for each of the chosen {what}, got {found}")
+        side = "rows" if units_last else "columns"
+        raise ValueError(f"{name} must have {length} {side}, one for each of {what}, got {found}")

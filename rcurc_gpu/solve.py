@@ -48,6 +48,7 @@ class Solve(CoreSolve):
         if rank == "auto":
             curve = self.choose_rank()
             rank = curve.chosen
+            log.info("rank %d chosen, of %s", rank, ", ".join(map(str, curve.ranks)))
         assert isinstance(rank, int)
         if self.settings.method == "paper":
             return self.conclude_given(*self._paper(rank), curve, rank)
