@@ -13,9 +13,9 @@ from .. import files
 from ..backend import to_numpy
 from ..block import Block
 from ..cells import Cells, chosen_first
-from ..history import IterationState
 from ..cur import CURMatrix
 from ..diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
+from ..history import IterationState
 from ..ingest import index_vector
 from ..rank import RankCurve
 from ..result import Result
