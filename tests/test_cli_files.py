@@ -384,3 +384,40 @@ main()
     assert "Nothing was saved." in errors
     assert "Traceback" not in errors
     assert [p.name for p in tmp_path.iterdir()] == ["big.csv"]
+
+
+# ---------------------------------------------------------------- video
+
+
+def test_sample_takes_a_video(tmp_path):
+    """Pixels x frames; the same samples as from the frames."""
+    av = pytest.importorskip("av")
+    from rcurc_gpu.video import sample_video
+
+    frames = np.random.default_rng(0).integers(256, size=(12, 16, 24), dtype=np.uint8)
+    with av.open(str(tmp_path / "v.mkv"), "w") as container:
+        stream = container.add_stream("ffv1", rate=10)
+        stream.height, stream.width, stream.pix_fmt = 16, 24, "gray"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="gray")))
+        container.mux(stream.encode())
+    done = run("sample", tmp_path / "v.mkv", "-o", tmp_path / "s.npz", "--rows", "0.5", "--cols", "50%", "--seed", "4")
+    assert done.exit_code == 0, done.output
+    drawn, expected = CrossSamples.load(tmp_path / "s.npz"), sample_video(list(frames), 0.5, 0.5, 0.25, 4)
+    np.testing.assert_array_equal(drawn.C.toarray(), expected.C.toarray())
+    np.testing.assert_array_equal(drawn.R.toarray(), expected.R.toarray())
+    done = run("sample", tmp_path / "v.mkv", "-o", tmp_path / "s.npz", "--rows", "20")
+    assert done.exit_code == 2
+    assert "must be shares" in done.stderr
+
+
+@pytest.mark.parametrize("data", [None, b"", b"not a video\n" * 50])
+def test_sample_refuses_a_bad_video_in_one_line(data, tmp_path):
+    pytest.importorskip("av")
+    if data is not None:
+        (tmp_path / "v.mp4").write_bytes(data)
+    done = run("sample", tmp_path / "v.mp4", "-o", tmp_path / "s.npz")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "s.npz").exists()

@@ -83,7 +83,7 @@ def result_words(report: dict[str, Any]) -> str:
     lines = [
         f"Solved:     rank {report['rank']} in {report['seconds']:.2f} s on {report['device']}, "
         f"{report['iterations']} iterations of the core",
-        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {report['message']}",
+        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {in_options(report['message'])}",
         f"Outliers:   {o['count']:,} observations ({o['share']:.1%}) do not fit the recovered matrix",
     ]
     for k, worst in enumerate(o["worst"][:3]):
@@ -97,6 +97,17 @@ def result_words(report: dict[str, Any]) -> str:
             reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["reasons"].items())
             lines.append(f"No value:   {found['count']:,} {what} ({_list(found['labels'])}). {reasons}")
     return "\n".join(lines)
+
+
+def in_options(message: str) -> str:
+    """What the library advises, with options in the place of its arguments."""
+    for argument, option in (
+        ("rank='auto'", "--rank auto"),
+        ("accuracy=", "--accuracy "),
+        ("a larger accuracy", "a larger --accuracy"),
+    ):
+        message = message.replace(argument, option)
+    return message
 
 
 def prediction_words(report: dict[str, Any]) -> str:
