@@ -1,12 +1,17 @@
 """Observations from files, and results kept with labels, against what is known to be in them."""
 
+import csv
 import gzip
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.io
 import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rcurc_gpu import ConvergenceWarning, CrossSamples, CURMatrix, rcurc, synthetic
 from rcurc_gpu.io import Completion, LabelledSamples, Labels, load_result, read_observations, read_pairs, save_result
@@ -160,6 +165,29 @@ def test_pyarrow_reads_large_files_as_the_plain_reader_does(tmp_path, monkeypatc
     for a, b in ((fast.rows, plain.rows), (fast.cols, plain.cols)):
         np.testing.assert_array_equal(a.names, b.names)
         np.testing.assert_array_equal(a.codes, b.codes)
+
+
+LABEL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(
+    lambda text: text.strip() not in ("", "nan", "NaN")
+)
+
+
+@given(
+    st.lists(st.tuples(LABEL, LABEL, st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=12),
+    st.sampled_from([",", ";", "\t", "|"]),
+)
+def test_any_labels_and_numbers_come_back_from_both_readers(triplets, delimiter):
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "a.csv")
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("row", "column", "value"), *triplets])
+        layout = look_at(path, Columns())
+        tables = [read_text(path, layout), read_text_fast(path, layout)]
+    for table in filter(None, tables):  # pyarrow may leave a file to the other
+        rows, cols = table.rows.names[table.rows.codes], table.cols.names[table.cols.codes]
+        assert rows.tolist() == [row.strip() for row, _, _ in triplets]
+        assert cols.tolist() == [column.strip() for _, column, _ in triplets]
+        assert table.values.tolist() == [value for _, _, value in triplets]
 
 
 @pytest.mark.parametrize("kind", ["text", "dictionary", "integers", "floats"])

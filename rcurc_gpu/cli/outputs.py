@@ -42,7 +42,7 @@ def one_line_errors(options: dict[str, str] | None = None) -> Iterator[None]:
         raise BadInput(f"it does not fit into the memory ({_line(error) or 'no more is free'})") from error
     except OSError as error:
         name = f" {error.filename!r}" if error.filename is not None else ""
-        raise BadInput(f"cannot open{name}: {error.strerror or _line(error)}") from error
+        raise BadInput(f"cannot read or write{name}: {error.strerror or _line(error)}") from error
     except ImportError as error:
         raise BadInput(_line(error)) from error
     except RuntimeError as error:
