@@ -224,7 +224,7 @@ def test_pairs_are_found_by_the_names_of_the_columns_or_by_their_place(text, fol
 def test_describe_says_what_is_there(folder, ratings):
     done = run("describe", folder / "ratings.csv", "--rank", RANK)
     assert done.exit_code == 0
-    assert "triplets in text" in done.stdout
+    assert "triplets in text with the columns 'user', 'item', 'stars'" in done.stdout
     assert f"This looks like enough for rank {RANK}." in done.stdout
     report = json.loads(run("describe", folder / "ratings.csv", "--json").stdout)
     assert report["shape"] == [N1, N2]

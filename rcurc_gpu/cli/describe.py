@@ -96,8 +96,9 @@ def _some(labels: np.ndarray) -> str:
 
 def verdict(report: dict[str, Any]) -> str:
     """The last line."""
-    rank = "a rank" if report["rank"] is None else f"rank {report['rank']}"
+    rank = "recovery" if report["rank"] is None else f"rank {report['rank']}"
     if report["warnings"]:
         return f"There may not be enough for {rank}: see the warnings."
-    hint = " Say --rank N to know for which." if report["rank"] is None else ""
-    return f"Nothing speaks against recovery.{hint}" if report["rank"] is None else f"This looks like enough for {rank}."
+    if report["rank"] is None:
+        return "Nothing speaks against recovery. --rank N tells whether it is enough for a rank."
+    return f"This looks like enough for {rank}."

@@ -97,6 +97,7 @@ def read_parquet(path: str, columns: Columns, bar: Any = None) -> Table:
         _parquet_labels(path, taken[0], row),
         _parquet_labels(path, taken[1], column),
         _parquet_values(path, taken[2], value[0]) if value else None,
+        tuple(taken),
     )
 
 

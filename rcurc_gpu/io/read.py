@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def read_table(path: str, columns: Columns, progress: bool = False) -> Table:
         with bar(f"reading {Path(path).name}", file_size(path), progress) as shown:
             table = read(path, layout, shown)
         if table is not None:
-            return table
+            return table if layout.header is None else replace(table, names=tuple(layout.header[k] for k in layout.taken))
     raise AssertionError("read_text gives a table or an error")
 
 
@@ -143,7 +144,9 @@ def _from_table(path: str, table: Table, kind: str, duplicates: str) -> Labelled
     if n_missing:
         i, j, values = i[~missing], j[~missing], values[~missing]
     samples = _cross(path, i, j, values, shape, duplicates, labels)
-    return LabelledSamples(samples, labels, f"triplets in {'Parquet' if kind == 'parquet' else 'text'}", n_missing)
+    # said, because a first line with a misprint for its value passes for a header
+    columns = "without a header" if table.names is None else f"with the columns {', '.join(map(repr, table.names))}"
+    return LabelledSamples(samples, labels, f"triplets in {'Parquet' if kind == 'parquet' else 'text'} {columns}", n_missing)
 
 
 def _observed(path: str, matrix: MaskedMatrix, progress: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

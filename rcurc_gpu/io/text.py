@@ -86,11 +86,14 @@ class Table:
     rows, cols : Encoded
     values : float64 array (n,) or None
         NaN where the file has none.
+    names : tuple of str or None
+        What the file calls the columns that were taken, if it does.
     """
 
     rows: Encoded
     cols: Encoded
     values: np.ndarray | None
+    names: tuple[str, ...] | None = None
 
 
 @contextmanager
