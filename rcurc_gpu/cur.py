@@ -113,6 +113,15 @@ class LowRankMatrix:
             out[start:stop, :] = part if here else to_numpy(part)
         return out
 
+    def singular_values(self) -> np.ndarray:
+        """Its singular values (at most r), largest first, on the host; rows and columns that could not be determined are
+        left out."""
+        factors = (np.asarray(to_numpy(f), dtype=float) for f in (self.left, self.right))
+        left, right = (f[np.isfinite(f).all(axis=1)] for f in factors)
+        if 0 in (len(left), len(right)):
+            return np.zeros(0)
+        return np.linalg.svdvals(np.linalg.qr(left).R @ np.linalg.qr(right).R.T)
+
     def as_linear_operator(self) -> Any:
         """A `scipy.sparse.linalg.LinearOperator` (factors are copied to the host if they are elsewhere)."""
         from scipy.sparse.linalg import LinearOperator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import BinaryIO
@@ -45,7 +46,7 @@ def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> 
         try:
             with np.load(handle, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-        except (zipfile.BadZipFile, EOFError, ValueError, OSError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, RuntimeError) as error:
             raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is damaged ({error})") from error
     header = str(arrays.pop("format", ""))
     if header != f"rcurc-gpu {kind} {_VERSION}":
@@ -55,6 +56,17 @@ def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> 
     if missing:
         raise ValueError(f"{os.fspath(path)!r} lacks {', '.join(missing)}: the {kind} file is damaged")
     return arrays
+
+
+def npz_header(path: str | os.PathLike[str]) -> str:
+    """What a file says of itself, such as "rcurc-gpu CURMatrix 1"; empty if it is not one of ours."""
+    try:
+        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
+            header = file["format"]
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, KeyError, TypeError, NotImplementedError):
+        return ""
+    text = str(header) if header.dtype.kind == "U" and header.ndim == 0 else ""
+    return text if text.startswith("rcurc-gpu ") else ""
 
 
 def _umask() -> int:

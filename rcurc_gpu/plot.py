@@ -6,19 +6,19 @@ there is no global state, no display is needed, and ``ax.figure.savefig("picture
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .backend import to_numpy
+from .cells import Cells, chosen_first, seen
 from .errors import check_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from .block import Block
+    from .io.completion import Completion
     from .result import Result
     from .samples import CrossSamples
     from .synthetic import SyntheticProblem
@@ -29,7 +29,6 @@ __all__ = ["column_diagnostics", "convergence", "demo_figure", "rank_curve", "sa
 BLUE, ORANGE, VERMILLION, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8C8C8C", "#000000"
 
 _EXACT = 400  # matrices up to this size are drawn entry by entry
-_CELLS = 150  # cells per side of the picture of a larger one
 _MOST_POINTS = 20_000  # more dots than this only make a picture slow
 _SMALL_LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 1.2, "columnspacing": 1.2}
 
@@ -112,39 +111,14 @@ def sampling_pattern(samples: CrossSamples, ax: Axes | None = None, order: str =
     ax = _axes(ax, 4.4, 4.2)
     exact = max(samples.shape) <= _EXACT
     sort = order == "chosen first" or (order == "auto" and not exact)
-    places = (_ranking(samples.rows, samples.shape[0], sort), _ranking(samples.cols, samples.shape[1], sort))
+    pairs = zip((samples.rows, samples.cols), samples.shape, strict=True)
+    places = (chosen_first(chosen, n) if sort else np.arange(n) for chosen, n in pairs)
     (_draw_entries if exact else _draw_density)(ax, samples, *places)
     hint = ", chosen first" if sort else ""
     ax.set_xlabel(f"column ({len(samples.cols):,} of {samples.shape[1]:,} chosen{hint})")
     ax.set_ylabel(f"row ({len(samples.rows):,} of {samples.shape[0]:,} chosen{hint})")
     ax.set_title(f"{samples.n_obs / (samples.shape[0] * samples.shape[1]):.1%} of the entries seen", fontsize=10)
     return ax
-
-
-def _ranking(chosen: np.ndarray, total: int, sort: bool) -> np.ndarray:
-    """Where each row (column) is drawn, int64 (total,)."""
-    if not sort:
-        return np.arange(total)
-    others = np.setdiff1d(np.arange(total), chosen)
-    place = np.empty(total, dtype=np.int64)
-    place[np.concatenate([chosen, others])] = np.arange(total)
-    return place
-
-
-def _places(block: Block) -> tuple[np.ndarray, np.ndarray]:
-    """Unit and position of every entry of a block, on the host: two (n_obs,) arrays."""
-    return np.repeat(np.arange(block.n_units), block.counts), to_numpy(block.index)
-
-
-def _seen(samples: CrossSamples) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
-    """Rows and columns of the observations in R, in C, and, with the sign -1, of those that both of them hold."""
-    unit, index = _places(samples.r_block)
-    yield samples.rows[index], unit, 1
-    unit, index = _places(samples.c_block)
-    yield unit, samples.cols[index], 1
-    twice = to_numpy(samples.intersection.seen_by) == 3
-    unit, index = _places(samples.intersection.block)
-    yield samples.rows[unit[twice]], samples.cols[index[twice]], -1
 
 
 def _draw_entries(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_place: np.ndarray) -> None:
@@ -155,7 +129,7 @@ def _draw_entries(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_pl
     colours = ["#FFFFFF", BLUE, ORANGE, BLACK]
     in_rows, in_cols = (np.isin(np.arange(n), at) for n, at in zip(samples.shape, (samples.rows, samples.cols), strict=True))
     image = np.zeros(samples.shape, dtype=np.int8)
-    for i, j, sign in _seen(samples):
+    for i, j, sign in seen(samples):
         if sign > 0:
             image[row_place[i], col_place[j]] = 1 * in_rows[i] + 2 * in_cols[j]
     ax.imshow(image, cmap=ListedColormap(colours), vmin=-0.5, vmax=3.5, interpolation="nearest", aspect="auto")
@@ -167,16 +141,8 @@ def _draw_entries(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_pl
 def _draw_density(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_place: np.ndarray) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    cells = (min(_CELLS, samples.shape[0]), min(_CELLS, samples.shape[1]))
-    # the cell of each row and column, and how many of them a cell holds
-    row_cell, col_cell = (
-        place * count // n for place, count, n in zip((row_place, col_place), cells, samples.shape, strict=True)
-    )
-    area = np.outer(np.bincount(row_cell, minlength=cells[0]), np.bincount(col_cell, minlength=cells[1]))
-    count = np.zeros(cells[0] * cells[1])
-    for i, j, sign in _seen(samples):
-        count += sign * np.bincount(row_cell[i] * cells[1] + col_cell[j], minlength=count.size)
-    share = 100 * count.reshape(cells) / area
+    cells = Cells.of(row_place, col_place)
+    share = 100 * cells.count_seen(samples) / cells.area
     white_to_blue = LinearSegmentedColormap.from_list("seen", ["#FFFFFF", BLUE, "#00213A"])
     n1, n2 = samples.shape
     extent = (-0.5, n2 - 0.5, n1 - 0.5, -0.5)
@@ -188,13 +154,13 @@ def _draw_density(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_pl
 
 
 def convergence(
-    result: Result, ax: Axes | None = None, truth: float | Sequence[float] | None = None, x: str = "iteration"
+    result: Result | Completion, ax: Axes | None = None, truth: float | Sequence[float] | None = None, x: str = "iteration"
 ) -> Axes:
     """e_k and the threshold over the iterations of the core, on a logarithmic axis.
 
     Parameters
     ----------
-    result : Result
+    result : Result or rcurc_gpu.io.Completion
     ax : matplotlib.axes.Axes, optional
     truth : float or sequence of float (n_iter,), optional
         The true relative error, where it is known: of the result, drawn as a level, or of every iteration.
@@ -223,7 +189,7 @@ def convergence(
     return ax
 
 
-def _abscissa(result: Result, x: str) -> tuple[np.ndarray, np.ndarray]:
+def _abscissa(result: Result | Completion, x: str) -> tuple[np.ndarray, np.ndarray]:
     """Where on the x axis, and which iterations (their indices) stand there."""
     if x == "iteration":
         return np.asarray([state.iteration for state in result.history]), np.arange(len(result.history))
@@ -274,12 +240,12 @@ def _whole_numbers(ax: Axes) -> None:
 # ---------------------------------------------------------------- rank
 
 
-def rank_curve(result: Result, ax: Axes | None = None) -> Axes:
+def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
     """The held-out error of every rank that ``rank="auto"`` tried, with the chosen one marked.
 
     Parameters
     ----------
-    result : Result
+    result : Result or rcurc_gpu.io.Completion
         Of a solve with ``rank="auto"``.
     ax : matplotlib.axes.Axes, optional
 
@@ -316,12 +282,12 @@ def rank_curve(result: Result, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def singular_values(result: Result, ax: Axes | None = None) -> Axes:
+def singular_values(result: Result | Completion, ax: Axes | None = None) -> Axes:
     """The singular values of the recovered matrix; rows and columns that could not be determined are left out.
 
     Parameters
     ----------
-    result : Result
+    result : Result or rcurc_gpu.io.Completion
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -329,7 +295,7 @@ def singular_values(result: Result, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
     """
     ax = _axes(ax)
-    values = _singular_values(to_numpy(result.cur.left), to_numpy(result.cur.right))
+    values = result.cur.singular_values()
     ax.plot(np.arange(1, values.size + 1), _positive(values), "o-", color=BLUE, label="recovered matrix")
     ax.set_yscale("log")
     if values.size and values[0] > 0:  # two decades at least: nearly equal values should look it
@@ -341,23 +307,15 @@ def singular_values(result: Result, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def _singular_values(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """Singular values of ``left @ right.T`` for (n1, r) and (n2, r), largest first, without forming it."""
-    left, right = (np.asarray(f[np.isfinite(f).all(axis=1)], dtype=float) for f in (left, right))
-    if 0 in (len(left), len(right)):
-        return np.zeros(0)
-    return np.linalg.svdvals(np.linalg.qr(left).R @ np.linalg.qr(right).R.T)
-
-
 # ---------------------------------------------------------------- trust
 
 
-def column_diagnostics(result: Result, ax: Axes | None = None) -> Axes:
+def column_diagnostics(result: Result | Completion, ax: Axes | None = None) -> Axes:
     """The share of each column's observations that fit the result, with undetermined columns marked.
 
     Parameters
     ----------
-    result : Result
+    result : Result or rcurc_gpu.io.Completion
         Of an (n1, n2) matrix: n2 dots. Of more than 20000 determined columns an even selection is drawn; of the
         undetermined ones all.
     ax : matplotlib.axes.Axes, optional

@@ -25,6 +25,7 @@ from .backend import (
 )
 from .block import Block
 from .errors import check_shape
+from .file_checks import check_sample_arrays
 from .ingest import (
     block_from_dense,
     block_from_entries,
@@ -345,8 +346,8 @@ class CrossSamples:
         r, c = (Block(make(b.indptr), make(b.index), make(b.value), b.length) for b in (self.r_block, self.c_block))
         return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write one ``.npz`` file (no pickle), atomically."""
+    def file_arrays(self) -> dict[str, np.ndarray]:
+        """What `save` writes, on the host."""
         arrays = {
             "shape": np.asarray(self.shape),
             "rows": self.rows,
@@ -355,13 +356,18 @@ class CrossSamples:
         }
         for name, block in (("r", self.r_block), ("c", self.c_block)):
             arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in ("indptr", "index", "value")}
-        files.write_npz(path, "CrossSamples", arrays)
+        return arrays
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file (no pickle), atomically."""
+        files.write_npz(path, "CrossSamples", self.file_arrays())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CrossSamples:
         """Read what `save` wrote, as NumPy arrays."""
         parts = [f"{name}_{part}" for name in "rc" for part in ("indptr", "index", "value")]
         a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", *parts))
+        check_sample_arrays(os.fspath(path), a)
         r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
         c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
         return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))

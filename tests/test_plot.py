@@ -10,7 +10,7 @@ pytest.importorskip("matplotlib")
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rcurc_gpu import ConvergenceWarning, CrossSamples, plot, rcurc, synthetic
+from rcurc_gpu import ConvergenceWarning, CrossSamples, LowRankMatrix, plot, rcurc, synthetic
 
 
 @pytest.fixture(scope="module")
@@ -245,7 +245,7 @@ def test_singular_values_leave_undetermined_rows_out(poor, ax):
 
 
 def test_singular_values_of_nothing(ax):
-    assert plot._singular_values(np.full((3, 2), np.nan), np.ones((4, 2))).size == 0
+    assert LowRankMatrix(np.full((3, 2), np.nan), np.ones((4, 2))).singular_values().size == 0
 
 
 # ---------------------------------------------------------------- columns

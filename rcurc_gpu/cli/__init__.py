@@ -5,9 +5,13 @@ from __future__ import annotations
 import click
 
 from .._version import __version__
+from .complete import complete
 from .demo import demo
+from .describe import describe
 from .doctor import doctor
 from .paper import paper
+from .plot import plot
+from .sample import sample
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -19,9 +23,12 @@ def main() -> None:
     Examples:
       rcurc-gpu demo
       rcurc-gpu doctor
+      rcurc-gpu describe ratings.csv
+      rcurc-gpu complete ratings.csv -o result.npz --predict wanted.csv
+      rcurc-gpu plot result.npz -o result.png
       rcurc-gpu paper fig2
     """  # noqa: D301  # click's mark of lines to keep is a real backspace
 
 
-for _command in (demo, doctor, paper):
+for _command in (demo, doctor, sample, describe, complete, plot, paper):
     main.add_command(_command)

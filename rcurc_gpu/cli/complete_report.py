@@ -1,0 +1,137 @@
+"""What ``rcurc-gpu complete`` reports: figures as a dictionary, and the same in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .._version import __version__
+from ..diagnostics import UnitDiagnostics
+from ..io import Completion, Predictions
+from ..io.pairs import Pairs
+
+_SHOWN = 5  # unknown labels, and wrong observations, that are named in words
+
+
+def describe_completion(c: Completion) -> dict[str, Any]:
+    """How the solve went, as a dictionary for JSON."""
+    top = slice(0, _SHOWN)
+    o = c.outliers
+    worst = zip(c.labels.row_names(o.i[top]), c.labels.col_names(o.j[top]), o.observed[top], o.recovered[top], strict=True)
+    return {
+        "version": __version__,
+        "converged": c.converged,
+        "message": c.message,
+        "cause": c.cause,
+        "rank": c.rank,
+        "method": c.method,
+        "device": c.device,
+        "iterations": c.n_iter,
+        "seconds": c.seconds,
+        "expected_error": c.expected_error,
+        "noise": c.noise,
+        "threshold": c.threshold,
+        "singular_values": c.cur.singular_values().tolist(),
+        "outliers": {
+            "count": len(o),
+            "share": len(o) / c.n_obs,
+            "worst": [
+                {"row": str(row), "column": str(col), "observed": float(seen), "recovered": float(x)}
+                for row, col, seen, x in worst
+            ],
+        },
+        "undetermined_rows": _undetermined(c.rows, c.labels.row_names),
+        "undetermined_cols": _undetermined(c.columns, c.labels.col_names),
+    }
+
+
+def _undetermined(units: UnitDiagnostics, names: Any) -> dict[str, Any]:
+    return {"count": len(units.undetermined), "labels": names(units.undetermined).tolist(), "reasons": units.reasons()}
+
+
+def describe_predictions(pairs: Pairs, found: Predictions) -> dict[str, Any]:
+    """What became of the entries that were asked for, as a dictionary for JSON."""
+    return {
+        "asked": len(pairs),
+        "predicted": int((~np.isnan(found.value)).sum()),
+        "undetermined": int(found.undetermined.sum()),
+        "unknown": int(found.unknown.sum()),
+        "unknown_rows": _once(pairs.row_names[~found.known_row]),
+        "unknown_cols": _once(pairs.col_names[~found.known_col]),
+    }
+
+
+def _once(names: np.ndarray) -> list[str]:
+    return list(dict.fromkeys(names.tolist()))
+
+
+# ---------------------------------------------------------------- in words
+
+
+def observed_words(report: dict[str, Any]) -> str:
+    """What was read, in words."""
+    lines = report["observed"]["lines"]
+    return "\n".join(
+        [f"Read:       {report['file']}, {report['observed']['source']}", *(f"            {line}" for line in lines)]
+    )
+
+
+def result_words(report: dict[str, Any]) -> str:
+    """The outcome in words."""
+    o = report["outliers"]
+    lines = [
+        f"Solved:     rank {report['rank']} in {report['seconds']:.2f} s on {report['device']}, "
+        f"{report['iterations']} iterations of the core",
+        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {in_options(report['message'])}",
+        f"Outliers:   {o['count']:,} observations ({o['share']:.1%}) do not fit the recovered matrix",
+    ]
+    for k, worst in enumerate(o["worst"][:3]):
+        place = f"{worst['row']}, {worst['column']}"
+        lines.append(
+            f"            {'worst: ' if k == 0 else '       '}{place}: observed {worst['observed']:.6g}, "
+            f"recovered {worst['recovered']:.6g}"
+        )
+    for what, found in (("rows", report["undetermined_rows"]), ("columns", report["undetermined_cols"])):
+        if found["count"]:
+            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["reasons"].items())
+            lines.append(f"No value:   {found['count']:,} {what} ({_list(found['labels'])}). {reasons}")
+    return "\n".join(lines)
+
+
+def in_options(message: str) -> str:
+    """What the library advises, with options in the place of its arguments."""
+    for argument, option in (
+        ("rank='auto'", "--rank auto"),
+        ("accuracy=", "--accuracy "),
+        ("a larger accuracy", "a larger --accuracy"),
+    ):
+        message = message.replace(argument, option)
+    return message
+
+
+def prediction_words(report: dict[str, Any]) -> str:
+    """What became of the entries that were asked for, in words."""
+    p = report["predictions"]
+    lines = [f"Predicted:  {p['predicted']:,} of the {p['asked']:,} entries asked for"]
+    if p["undetermined"]:
+        lines.append(f"            {p['undetermined']:,} lie in rows or columns that could not be determined; left empty")
+    if p["unknown"]:
+        lines.append(f"            {p['unknown']:,} have a label that is not in the observations; left empty")
+        for what, names in (("rows", p["unknown_rows"]), ("columns", p["unknown_cols"])):
+            if names:
+                lines.append(f"            unknown {what}: {_list(names)}")
+    return "\n".join(lines)
+
+
+def _list(names: list[str]) -> str:
+    more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return ", ".join(map(repr, names[:_SHOWN])) + more
+
+
+def files_words(report: dict[str, Any]) -> str:
+    """Where things were saved, in words."""
+    files = report["files"]
+    lines = [f"Saved:      {files['result']}  (next: rcurc-gpu plot {files['result']} -o PICTURE.png)"]
+    lines += [f"            {files[name]}" for name in ("predictions", "outliers") if files[name] is not None]
+    return "\n".join(lines)

@@ -1,0 +1,104 @@
+"""``rcurc-gpu describe``: what is in a file, and whether it is enough."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ..io import LabelledSamples, read_observations
+from .common import CONFIRMED, NOT_CONFIRMED, print_json
+from .outputs import IN_FILE, one_line_errors, stoppable, table_options
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("file", type=IN_FILE)
+@click.option("--rank", type=click.IntRange(min=1), help="Say whether there is enough for this rank.")
+@table_options
+@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: Any) -> None:
+    """Say what is in FILE, and whether it is enough to recover a matrix.
+
+    FILE is a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or .parquet; a matrix in .npy, .npz
+    (NaN or a mask says what is missing; also sparse ones), .mtx or .mtx.gz; or a file that 'rcurc-gpu sample' wrote.
+
+    Recovery uses the observations in some rows and in some columns, the cross. They are chosen for you where observations
+    are most dense; a samples file has them already.
+
+    \b
+    Examples:
+      rcurc-gpu describe ratings.csv
+      rcurc-gpu describe ratings.csv --rank 5 --row-column user \\
+          --column-column item --value-column stars
+      rcurc-gpu describe samples.npz --json
+
+    \b
+    Exit status: 0 if all is well, 1 if there is a warning, 2 if an option or
+    the file is wrong, 130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    with stoppable([]), one_line_errors():
+        labelled = read_observations(file, progress=sys.stderr.isatty() and not (quiet or as_json), **how)
+        report = describe_samples(labelled, rank)
+    if as_json:
+        print_json({"file": str(file), **report})
+    else:
+        click.echo("\n".join([f"{file}: {report['source']}", *report["lines"]]))
+        click.echo(verdict(report))
+    raise SystemExit(NOT_CONFIRMED if report["warnings"] else CONFIRMED)
+
+
+def describe_samples(labelled: LabelledSamples, rank: int | None) -> dict[str, Any]:
+    """What there is, as a dictionary for JSON; "lines" and "warnings" are in words, with the user's labels."""
+    s, labels = labelled.samples, labelled.labels
+    lines = [in_labels(line, labelled) for line in s.describe(rank).splitlines()]
+    if labelled.n_missing:
+        lines.append(f"missing: {labelled.n_missing:,} lines have no value and count as not observed")
+    if labels.rows is not None and labels.cols is not None:
+        lines.insert(1, f"labels: rows {_some(labels.rows)}; columns {_some(labels.cols)}")
+    return {
+        "source": labelled.source,
+        "shape": list(s.shape),
+        "observations": s.n_obs,
+        "share_observed": s.n_obs / (s.shape[0] * s.shape[1]),
+        "chosen_rows": len(s.rows),
+        "chosen_cols": len(s.cols),
+        "rate_rows": s.rate_rows,
+        "rate_cols": s.rate_cols,
+        "unused": s.n_unused,
+        "missing": labelled.n_missing,
+        "labelled": labels.rows is not None,
+        "rank": rank,
+        "lines": lines,
+        "warnings": [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")],
+    }
+
+
+def in_labels(line: str, labelled: LabelledSamples) -> str:
+    """A line of `CrossSamples.describe` with labels for the numbers of rows and columns."""
+
+    def label(found: re.Match[str]) -> str:
+        names = labelled.labels.row_names if found[1] == "row" else labelled.labels.col_names
+        return f"the first is {found[1]} {str(names(np.asarray([int(found[2])]))[0])!r}"
+
+    labels = labelled.labels
+    return line if labels.rows is None else re.sub(r"the first is (row|column) (\d+)", label, line)
+
+
+def _some(labels: np.ndarray) -> str:
+    shown = ", ".join(repr(str(name)) for name in labels[:3])
+    return f"{shown}, ... ({len(labels):,})" if len(labels) > 3 else shown
+
+
+def verdict(report: dict[str, Any]) -> str:
+    """The last line."""
+    rank = "recovery" if report["rank"] is None else f"rank {report['rank']}"
+    if report["warnings"]:
+        return f"There may not be enough for {rank}: see the warnings."
+    if report["rank"] is None:
+        return "Nothing speaks against recovery. --rank N tells whether it is enough for a rank."
+    return f"This looks like enough for {rank}."

@@ -1,0 +1,75 @@
+"""``rcurc-gpu plot``: pictures of a result."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .. import plot_result
+from ..files import write_whole
+from ..io import Completion, load_result
+from .common import CONFIRMED, print_json
+from .outputs import IN_FILE, PICTURE_MARK, BadInput, check_output, is_picture, one_line_errors, stoppable
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("result", type=IN_FILE)
+@click.option("-o", "--output", type=IN_FILE, required=True, metavar="DIR|FILE.png", help="One picture, or a directory.")
+@click.option("--force", is_flag=True, show_default=False, help="Replace pictures whatever they are.")
+@click.option("--quiet", is_flag=True, show_default=False, help="No report.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
+    """Draw the RESULT that 'rcurc-gpu complete' wrote.
+
+    With a name that ends in .png, one picture of six panels: convergence, the error by rank (or the singular values), where
+    the outliers are, how many observations of each row and column fit, and which rows fit worst. With a directory, which is
+    made if it is not there, each of them and some more as a file of its own.
+
+    \b
+    Examples:
+      rcurc-gpu plot result.npz -o result.png
+      rcurc-gpu plot result.npz -o pictures/
+
+    \b
+    Exit status: 0 if pictures were saved, 2 if an option or the file is
+    wrong or matplotlib is missing, 130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    saved: list[Path] = []
+    with stoppable(saved), one_line_errors():
+        completion = load_result(result)
+        if output.suffix.lower() == ".png" and not output.is_dir():
+            check_output("--output", output, is_picture, force, [result])
+            _save(plot_result.result_figure(completion), output, saved)
+        elif output.suffix and not output.is_dir() and output.suffix.lower() in (".jpg", ".jpeg", ".pdf", ".svg", ".npz"):
+            raise BadInput(f"--output: {str(output)!r} must end in .png, or be a directory")
+        else:
+            _draw_all(completion, result, output, force, saved)
+    if as_json:
+        print_json({"result": str(result), "files": [str(path) for path in saved]})
+    elif not quiet:
+        click.echo("\n".join(f"Saved:  {path}" for path in saved))
+    raise SystemExit(CONFIRMED)
+
+
+def _draw_all(completion: Completion, result: Path, folder: Path, force: bool, saved: list[Path]) -> None:
+    drawn = plot_result.pictures(completion)
+    paths = {name: folder / f"{name}.png" for name in drawn}
+    folder.mkdir(exist_ok=True)
+    for path in paths.values():
+        check_output("--output", path, is_picture, force, [result])
+    for name, draw in drawn.items():
+        figure: Any = draw(None).figure
+        _save(figure, paths[name], saved)
+
+
+def _save(figure: Figure, path: Path, saved: list[Path]) -> None:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # a label in a script that no font here has
+        write_whole(path, lambda file: figure.savefig(file, format="png", metadata={"Software": PICTURE_MARK}))
+    saved.append(path)

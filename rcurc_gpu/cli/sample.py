@@ -1,0 +1,133 @@
+"""``rcurc-gpu sample``: draw cross-concentrated samples of a matrix."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ..io.matrices import MaskedMatrix, read_matrix
+from ..io.read import bar, kind_of
+from ..samples import CrossSamples
+from ..sampling import ccs_sample
+from .common import CONFIRMED, SHARE, print_json, say_nothing
+from .outputs import IN_FILE, check_output, is_samples, one_line_errors, stoppable
+
+VIDEO = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".gif")
+_OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate", "seed": "--seed"}
+
+
+class ShareOrCount(click.ParamType[float | int]):
+    """A share such as 0.3 or 30%, or a count such as 200."""
+
+    name = "share or count"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int:
+        """A float for a share, an int for a count."""
+        if isinstance(value, (int, float)):
+            return value
+        text = str(value).strip()
+        try:
+            if text.isdecimal():
+                number: float | int = int(text)
+            else:
+                number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            number = -1
+        if not (0 < number <= 1 or (isinstance(number, int) and number > 0)):
+            self.fail(f"{value!r} is neither a share such as 0.3 or 30% nor a count such as 200.", param, ctx)
+        return number
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("file", type=IN_FILE)
+@click.option("-o", "--output", type=IN_FILE, required=True, metavar="OUT.npz", help="Where to save the samples.")
+@click.option("--rows", type=ShareOrCount(), default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
+@click.option("--cols", type=ShareOrCount(), default="30%", metavar="SHARE|N", help="Columns to choose.")
+@click.option("--rate", type=SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes what is drawn.")
+@click.option("--force", is_flag=True, show_default=False, help="Replace OUT.npz whatever it is.")
+@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_json: bool, **how: Any) -> None:
+    """Draw samples of the matrix in FILE: some rows, some columns, and a share of the entries in them.
+
+    FILE is a matrix in .npy (read where it is looked at, so it may be larger than the memory), .npz or .mtx, or a video
+    (a column for each frame). NaN entries, and those outside of an array 'mask' in the .npz, count as not observed.
+
+    \b
+    Examples:
+      rcurc-gpu sample matrix.npy -o samples.npz
+      rcurc-gpu sample matrix.npy -o samples.npz --rows 500 --cols 10% --rate 0.4
+      rcurc-gpu complete samples.npz -o result.npz
+
+    \b
+    Exit status: 0 if samples were saved, 2 if an option or the file is wrong,
+    130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    saved: list[Path] = []
+    with stoppable(saved), one_line_errors(_OPTION_OF):
+        check_output("--output", output, is_samples, force, [file])
+        samples = _drawn(file, seed=seed, progress=sys.stderr.isatty() and not (quiet or as_json), **how)
+        samples.save(output)
+        saved.append(output)
+    report = {
+        "file": str(file),
+        "output": str(output),
+        "shape": list(samples.shape),
+        "chosen_rows": len(samples.rows),
+        "chosen_cols": len(samples.cols),
+        "observations": samples.n_obs,
+        "share_observed": samples.n_obs / (samples.shape[0] * samples.shape[1]),
+        "seed": seed,
+    }
+    if as_json:
+        print_json(report)
+    say = say_nothing if quiet or as_json else click.echo
+    say(f"{samples.describe()}\nSaved:  {output}  (next: rcurc-gpu complete {output} -o RESULT.npz)")
+    raise SystemExit(CONFIRMED)
+
+
+def _drawn(file: Path, *, rows: float | int, cols: float | int, rate: float, seed: int, progress: bool) -> CrossSamples:
+    if file.suffix.lower() in VIDEO:
+        return _of_video(file, rows, cols, rate, seed, progress)
+    if kind_of(str(file)) != "matrix":
+        raise ValueError(f"{str(file)!r} is a table of observations, which are samples already: use 'rcurc-gpu complete'")
+    if is_samples(file):
+        raise ValueError(f"{str(file)!r} holds samples already: use 'rcurc-gpu complete'")
+    matrix = read_matrix(str(file))
+    if not isinstance(matrix, MaskedMatrix):
+        raise ValueError(f"{str(file)!r} is sparse: its stored entries are samples already, use 'rcurc-gpu complete'")
+    n1, n2 = matrix.shape
+    n_rows, n_cols = _count(rows, n1), _count(cols, n2)
+    expected = round(rate * (n_rows * n2 + n_cols * n1))
+    with bar(f"sampling {file.name}", expected, progress, unit=" entries") as shown:
+        return ccs_sample(_Watched(matrix, shown), n_rows, n_cols, rate, rate, seed)
+
+
+def _count(wanted: float | int, total: int) -> int:
+    return wanted if isinstance(wanted, int) else max(round(wanted * total), 1)
+
+
+class _Watched:
+    """A matrix that tells a progress bar how many of its entries were looked at."""
+
+    def __init__(self, matrix: MaskedMatrix, shown: Any) -> None:
+        self.matrix, self.shown, self.shape = matrix, shown, matrix.shape
+
+    def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        if self.shown is not None:
+            self.shown.update(len(i))
+        return self.matrix.entries(i, j)
+
+
+def _of_video(file: Path, rows: float | int, cols: float | int, rate: float, seed: int, progress: bool) -> CrossSamples:
+    if isinstance(rows, int) or isinstance(cols, int):
+        raise ValueError("--rows and --cols must be shares (0.3 or 30%) for a video")
+    from ..video import sample_video
+
+    file.stat()  # a file that is not there is the first thing to know
+    return sample_video(file, share_rows=rows, share_cols=cols, rate=rate, seed=seed, progress=progress)

@@ -1,0 +1,155 @@
+"""The same tables read with pyarrow, and Parquet. pyarrow (the extra ``files``) is imported only here."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from .labels import Encoded, encode, wrong_with_label
+from .text import MISSING, Columns, Layout, Table
+
+_BLOCK = 8 << 20  # bytes of text, or rows of Parquet, at a time
+_ROWS = 1 << 20
+
+
+def read_text_fast(path: str, layout: Layout, bar: Any = None) -> Table | None:
+    """All lines of a text file; None if pyarrow is not there or finds anything odd, which `read_text` then names."""
+    try:
+        import pyarrow as pa
+        from pyarrow import csv
+    except ImportError:
+        return None
+    names = [str(k) for k in range(layout.n_columns)]
+    taken = [names[k] for k in layout.taken]
+    label = pa.dictionary(pa.int32(), pa.string())
+    batches = []
+    try:
+        with pa.OSFile(path) as raw:
+            stream = pa.CompressedInputStream(raw, "gzip") if path.lower().endswith(".gz") else raw
+            reader = csv.open_csv(
+                stream,
+                # numbers for names: a header may name two columns alike
+                csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=layout.n_skipped),
+                csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
+                csv.ConvertOptions(
+                    column_types=dict(zip(taken, (label, label, pa.float64()), strict=False)),
+                    include_columns=taken,
+                    null_values=list(MISSING),
+                    strings_can_be_null=False,
+                ),
+            )
+            for batch in reader:
+                batches.append(batch)
+                if bar is not None:
+                    bar.update(raw.tell() - bar.n)
+    except (pa.ArrowException, OSError):
+        return None
+    if not batches:
+        return None
+    table = pa.Table.from_batches(batches).unify_dictionaries()
+    rows, cols = _encoded(table.column(0)), _encoded(table.column(1))
+    values = table.column(2).to_numpy() if len(taken) == 3 else None
+    if rows is None or cols is None or len(rows.codes) == 0 or (values is not None and np.isinf(values).any()):
+        return None
+    return Table(rows, cols, values)
+
+
+def _encoded(column: Any) -> Encoded | None:
+    """Labels of a dictionary-encoded column; None if one of them cannot be a label."""
+    parts = column.chunks
+    names = parts[0].dictionary.to_pylist()
+    if any(wrong_with_label(name) for name in names):
+        return None
+    return encode(np.concatenate([part.indices.to_numpy() for part in parts]), names)
+
+
+# ---------------------------------------------------------------- Parquet
+
+
+def read_parquet(path: str, columns: Columns, bar: Any = None) -> Table:
+    """Triplets, or pairs, of a Parquet file; `bar` counts bytes of the file, in proportion to the rows."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet
+    except ImportError as error:
+        raise ImportError(
+            f"reading {path!r} needs pyarrow, which the extra 'files' brings: pip install 'rcurc-gpu[files]'"
+        ) from error
+    try:
+        with parquet.ParquetFile(path) as file:
+            taken = _taken(path, file.schema_arrow.names, columns)
+            batches, size, total = [], os.stat(path).st_size, max(file.metadata.num_rows, 1)
+            for batch in file.iter_batches(_ROWS, columns=taken):
+                batches.append(batch)
+                if bar is not None:
+                    bar.update(size * batch.num_rows // total)
+    except (pa.ArrowException, OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise  # what the system says of a missing or unreadable file is clear
+        raise ValueError(f"{path!r} is not a Parquet file, or is damaged ({_first_line(error)})") from error
+    if not batches or not sum(batch.num_rows for batch in batches):
+        raise ValueError(f"{path!r} has no rows: there are no observations")
+    table = pa.Table.from_batches(batches)
+    row, column, *value = (table.column(name) for name in taken)
+    return Table(
+        _parquet_labels(path, taken[0], row),
+        _parquet_labels(path, taken[1], column),
+        _parquet_values(path, taken[2], value[0]) if value else None,
+        tuple(taken),
+    )
+
+
+def _taken(path: str, there: list[str], columns: Columns) -> list[str]:
+    if len(there) < len(columns.names):
+        raise ValueError(f"{path!r} must have at least {len(columns.names)} columns, got {there}")
+    taken = [there[k] if name is None else name for k, name in enumerate(columns.names)]
+    for name in taken:
+        if there.count(name) != 1:
+            problem = "has no column" if name not in there else "has more than one column"
+            raise ValueError(f"{path!r} {problem} {name!r}; its columns are {', '.join(map(repr, there))}")
+    if len(set(taken)) < len(taken):
+        raise ValueError(f"row, column and value must be different columns of {path!r}, got {taken}")
+    return taken
+
+
+def _parquet_labels(path: str, name: str, column: Any) -> Encoded:
+    import pyarrow as pa
+
+    where = f"{path!r}, column {name!r}"
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise ValueError(f"{where}: labels must be text or whole numbers, got {column.type}")
+    if column.null_count:
+        raise ValueError(f"{where}: {column.null_count:,} labels are missing")
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    parts = column.unify_dictionaries().chunks
+    found = parts[0].dictionary.to_pylist()
+    for label in found:
+        if isinstance(label, float) and not label.is_integer():
+            raise ValueError(f"{where}: labels must be text or whole numbers, got {label}")
+    names = [str(int(label)) if isinstance(label, float) else str(label) for label in found]
+    for label in names:
+        if problem := wrong_with_label(label):
+            raise ValueError(f"{where}: a label {problem}")
+    return encode(np.concatenate([part.indices.to_numpy() for part in parts]), names)
+
+
+def _parquet_values(path: str, name: str, column: Any) -> np.ndarray:
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
+        raise ValueError(f"{path!r}, column {name!r}: values must be numbers, got {kind}")
+    values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # NaN for null
+    if np.isinf(values).any():
+        k = int(np.argmax(np.isinf(values)))
+        raise ValueError(f"{path!r}, column {name!r}: the value {values[k]} in row {k} is not finite")
+    return values
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -1,0 +1,323 @@
+"""A result with its labels, in a file that needs nothing else: no samples, no table it came from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from ..backend import to_numpy
+from ..block import Block
+from ..cells import Cells, chosen_first
+from ..cur import CURMatrix
+from ..diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
+from ..history import IterationState
+from ..ingest import index_vector
+from ..rank import RankCurve
+from ..result import Result
+from .labels import Labels
+
+_VERSION = 1
+_WORDS = ("message", "cause", "method", "device", "kernels")
+_NUMBERS = ("noise", "threshold", "expected_error", "seconds")
+_STATE = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")
+_AT_ONCE = 1 << 18  # observations
+
+
+@dataclass(frozen=True, eq=False)
+class Outliers:
+    """Observations that do not fit the recovered matrix, each once.
+
+    Attributes
+    ----------
+    i, j : int64 arrays (k,)
+        Row and column.
+    observed, recovered : float64 arrays (k,)
+    score : float64 array (k,)
+        ``|observed - recovered|`` over the threshold above which an observation does not fit; the largest first.
+    """
+
+    i: np.ndarray
+    j: np.ndarray
+    observed: np.ndarray
+    recovered: np.ndarray
+    score: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.i)
+
+
+@dataclass(frozen=True, eq=False)
+class Predictions:
+    """Entries of the recovered matrix that somebody asked for.
+
+    Attributes
+    ----------
+    value : float64 array (k,)
+        NaN where the entry is not known.
+    expected_error : float64 array (k,)
+        Standard deviation of the error to expect from noise, in the unit of the data; NaN where the value is.
+    known_row, known_col : bool arrays (k,)
+        Whether there is such a row, and column. Where both are and the value is NaN, it could not be determined.
+    """
+
+    value: np.ndarray
+    expected_error: np.ndarray
+    known_row: np.ndarray
+    known_col: np.ndarray
+
+    @property
+    def unknown(self) -> np.ndarray:
+        """Where there is no such row or column, bool (k,)."""
+        return ~(self.known_row & self.known_col)
+
+    @property
+    def undetermined(self) -> np.ndarray:
+        """Where there are such, but the entry could not be determined, bool (k,)."""
+        return ~self.unknown & np.isnan(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Completion:
+    """A solve as it is kept in a file: what `Result` says, and the labels. The functions of `plot` draw both.
+
+    Attributes
+    ----------
+    cur, converged, message, cause, history, columns, rows, noise, threshold, expected_error, rank_curve, method, device, \
+kernels, seconds :
+        As in `Result`, on the host.
+    labels : Labels
+    outliers : Outliers
+    n_obs : int
+        Observations that were solved.
+    seen : int64 array
+        Observations in each cell of a coarse grid (see `cells.Cells`), for pictures.
+    """
+
+    cur: CURMatrix
+    labels: Labels
+    converged: bool
+    message: str
+    cause: str
+    history: list[IterationState]
+    columns: UnitDiagnostics
+    rows: UnitDiagnostics
+    noise: float
+    threshold: float
+    expected_error: float
+    rank_curve: RankCurve | None
+    method: str
+    device: str
+    kernels: str
+    seconds: float
+    outliers: Outliers
+    n_obs: int
+    seen: np.ndarray
+
+    @classmethod
+    def of(cls, result: Result, labels: Labels | None = None) -> Completion:
+        """What to keep of a result."""
+        cur = CURMatrix(to_numpy(result.cur.left), to_numpy(result.cur.right), result.cur.rows, result.cur.cols)
+        same = {name: getattr(result, name) for name in (*_WORDS, *_NUMBERS, "history", "columns", "rows", "rank_curve")}
+        return cls(
+            cur=cur,
+            labels=Labels() if labels is None else labels,
+            converged=bool(result.converged),
+            outliers=_find_outliers(result, cur),
+            n_obs=result.samples.n_obs,
+            seen=_cells(cur).count_seen(result.samples),
+            **same,
+        )
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations of the core."""
+        return len(self.history)
+
+    @property
+    def rank(self) -> int:
+        """Rank of the recovered matrix."""
+        return self.cur.rank
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n1, n2)"""
+        return self.cur.shape
+
+    @property
+    def outlier_cells(self) -> np.ndarray:
+        """Outliers in each cell of the grid of `seen`."""
+        return _cells(self.cur).count(self.outliers.i, self.outliers.j)
+
+    def __repr__(self) -> str:
+        return (
+            f"Completion(shape={self.shape}, rank={self.rank}, converged={self.converged}, outliers={len(self.outliers):,} "
+            f"of {self.n_obs:,}, message={self.message!r})"
+        )
+
+    def predict(self, rows: Sequence[str], cols: Sequence[str]) -> Predictions:
+        """Entries by the labels of their rows and columns (or numbers from 0, where there are no labels).
+
+        Parameters
+        ----------
+        rows, cols : sequences of str (k,)
+        """
+        n1, n2 = self.shape
+        return self.predict_at(self.labels.find_rows(rows, n1), self.labels.find_cols(cols, n2))
+
+    def predict_at(self, i: np.ndarray, j: np.ndarray) -> Predictions:
+        """Entries by number, int64 arrays (k,); -1 stands for a row or column that does not exist."""
+        known_row, known_col = i >= 0, j >= 0
+        both = known_row & known_col
+        value, error = np.full(len(i), np.nan), np.full(len(i), np.nan)
+        value[both] = self.cur.entries(i[both], j[both])
+        error[both] = self._entry_errors(i[both], j[both])
+        error[np.isnan(value)] = np.nan
+        return Predictions(value, error, known_row, known_col)
+
+    def _entry_errors(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """The errors of a row and of a column, each spread evenly over its part in the cross, and the way that the iteration
+        had still to go (see `expect.expected_error`); they add in squares."""
+        square = self.rows.standard_error[i] ** 2 / len(self.cur.cols)
+        square += self.columns.standard_error[j] ** 2 / len(self.cur.rows)
+        still = self.history[-1].change if self.history else 0.0
+        typical = float(np.sum(self.cur.singular_values() ** 2)) / (self.shape[0] * self.shape[1])
+        return np.sqrt(square + (5 * still) ** 2 * typical if np.isfinite(still) else square)
+
+
+def _cells(cur: CURMatrix) -> Cells:
+    n1, n2 = cur.shape
+    return Cells.of(chosen_first(cur.rows, n1), chosen_first(cur.cols, n2))
+
+
+def _find_outliers(result: Result, cur: CURMatrix) -> Outliers:
+    """As `Result.outliers` does, with the observed values as they were given."""
+    s = result.samples
+    in_r = _outlying(s.r_block, cur.left[cur.rows], cur.right, result.threshold)
+    in_c = _outlying(s.c_block, cur.right[cur.cols], cur.left, result.threshold)
+    i = np.concatenate([cur.rows[in_r[1]], in_c[0]])
+    j = np.concatenate([in_r[0], cur.cols[in_c[1]]])
+    _, once = np.unique(i * s.shape[1] + j, return_index=True)  # both blocks may see an entry of the intersection
+    return _ranked(cur, i[once], j[once], np.concatenate([in_r[2], in_c[2]])[once], result.threshold)
+
+
+def _outlying(block: Block, basis: np.ndarray, coefficients: np.ndarray, threshold: float) -> tuple[np.ndarray, ...]:
+    """Unit, position and value of the observations beyond the threshold."""
+    indptr, index, value = (to_numpy(x) for x in (block.indptr, block.index, block.value))
+    found = []
+    for start in range(0, len(value), _AT_ONCE):
+        part = slice(start, start + _AT_ONCE)
+        unit = np.searchsorted(indptr, np.arange(start, min(start + _AT_ONCE, len(value))), side="right") - 1
+        x = np.einsum("kr,kr->k", basis[index[part]], coefficients[unit])
+        out = np.abs(value[part] - x) >= threshold  # False where x is NaN
+        found.append((unit[out], index[part][out].astype(np.int64), value[part][out].astype(np.float64)))
+    return tuple(np.concatenate(column) for column in zip(*found, strict=True))
+
+
+def _ranked(cur: CURMatrix, i: np.ndarray, j: np.ndarray, observed: np.ndarray, threshold: float) -> Outliers:
+    recovered = cur.entries(i, j).astype(np.float64)
+    with np.errstate(divide="ignore"):
+        score = np.abs(observed - recovered) / threshold
+    order = np.argsort(-score, kind="stable")
+    return Outliers(*(x[order] for x in (i, j, observed, recovered, score)))
+
+
+# ---------------------------------------------------------------- files
+
+
+def save_result(path: str | os.PathLike[str], result: Result | Completion, labels: Labels | None = None) -> None:
+    """Write a result with its labels to one ``.npz`` file (no pickle), atomically; `CURMatrix.load` reads it too.
+
+    Parameters
+    ----------
+    path : path
+    result : Result or Completion
+    labels : Labels, optional
+        Of the rows and columns, if a `Result` is given.
+    """
+    c = result if isinstance(result, Completion) else Completion.of(result, labels)
+    arrays: dict[str, np.ndarray] = {
+        "completion": np.asarray(_VERSION),
+        "left": c.cur.left,
+        "right": c.cur.right,
+        "rows": c.cur.rows,
+        "cols": c.cur.cols,
+        "singular_values": c.cur.singular_values(),
+        "converged": np.asarray(c.converged),
+        "history": np.asarray([[getattr(state, name) for name in _STATE] for state in c.history]).reshape(-1, len(_STATE)),
+        "outlier_i": c.outliers.i,
+        "outlier_j": c.outliers.j,
+        "outlier_observed": c.outliers.observed,
+        "n_obs": np.asarray(c.n_obs),
+        "seen": c.seen,
+    }
+    arrays |= {name: np.asarray(str(getattr(c, name))) for name in _WORDS}
+    arrays |= {name: np.asarray(float(getattr(c, name))) for name in _NUMBERS}
+    for axis, units in (("row", c.rows), ("col", c.columns)):
+        arrays |= {f"{axis}_{name}": getattr(units, name) for name in DIAGNOSTIC_NAMES}
+    if c.rank_curve is not None:
+        curve = c.rank_curve
+        arrays["rank_curve"] = np.asarray([curve.ranks, curve.errors, curve.supported], dtype=float)
+        arrays["rank_chosen"] = np.asarray(curve.chosen)
+    files.write_npz(path, "CURMatrix", arrays | c.labels.arrays())
+
+
+def load_result(path: str | os.PathLike[str]) -> Completion:
+    """Read what `save_result` wrote.
+
+    Raises
+    ------
+    ValueError
+        If the file is another one, or damaged.
+    """
+    where = os.fspath(path)
+    a = files.read_npz(path, "CURMatrix", ("left", "right", "rows", "cols"))
+    if "completion" not in a:
+        raise ValueError(f"{where!r} has a matrix only, not how it was found (CURMatrix.save wrote it, not save_result)")
+    if int(a["completion"]) != _VERSION:
+        raise ValueError(f"{where!r} is a result of version {int(a['completion'])}; this program reads {_VERSION}")
+    try:
+        return _loaded(where, a)
+    except KeyError as error:
+        raise ValueError(f"{where!r} lacks {error.args[0]}: the result is damaged") from error
+    except (IndexError, TypeError) as error:
+        raise ValueError(f"{where!r} is damaged: {error}") from error
+
+
+def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
+    for name in ("left", "right"):
+        if a[name].ndim != 2 or a[name].dtype not in (np.float32, np.float64):
+            raise ValueError(f"{where!r} is damaged: {name} is not a matrix of numbers")
+    cur = CURMatrix(a["left"], a["right"], a["rows"], a["cols"])
+    for name, n in zip(("rows", "cols"), cur.shape, strict=True):
+        index_vector(f"{where!r} is damaged: {name}", a[name], n)
+    if a["seen"].shape != _cells(cur).shape:
+        raise ValueError(f"{where!r} is damaged: seen does not fit a matrix of {cur.shape}")
+    units = {}
+    for axis, n in zip(("row", "col"), cur.shape, strict=True):
+        found = [a[f"{axis}_{name}"] for name in DIAGNOSTIC_NAMES]
+        if any(x.shape != (n,) for x in found):
+            raise ValueError(f"{where!r} is damaged: the diagnostics do not fit a matrix of {cur.shape}")
+        units[axis] = UnitDiagnostics(*found)
+    curve = None
+    if "rank_curve" in a:
+        ranks, errors, supported = a["rank_curve"].tolist()
+        curve = RankCurve([int(k) for k in ranks], errors, [int(k) for k in supported], int(a["rank_chosen"]))
+    words: dict[str, Any] = {name: str(a[name]) for name in _WORDS} | {name: float(a[name]) for name in _NUMBERS}
+    return Completion(
+        cur=cur,
+        labels=Labels.from_arrays(a, cur.shape, where),
+        converged=bool(a["converged"]),
+        history=[IterationState(int(k), *rest) for k, *rest in a["history"].tolist()],
+        columns=units["col"],
+        rows=units["row"],
+        rank_curve=curve,
+        outliers=_ranked(cur, a["outlier_i"], a["outlier_j"], a["outlier_observed"], words["threshold"]),
+        n_obs=int(a["n_obs"]),
+        seen=a["seen"],
+        **words,
+    )

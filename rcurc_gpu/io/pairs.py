@@ -1,0 +1,111 @@
+"""Tables that people read: the entries they ask for, what was predicted, which observations are wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import BinaryIO
+
+import numpy as np
+
+from .. import files
+from .completion import Completion, Outliers, Predictions
+from .labels import Encoded, Labels
+from .read import read_table
+from .text import Columns
+
+PREDICTION_HEADER = ("row", "column", "value", "expected_error")
+OUTLIER_HEADER = ("row", "column", "observed", "recovered", "score")
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Entries that somebody asks for, by label, in the order given.
+
+    Attributes
+    ----------
+    rows, cols : Encoded
+    """
+
+    rows: Encoded
+    cols: Encoded
+
+    def __len__(self) -> int:
+        return len(self.rows.codes)
+
+    @cached_property
+    def row_names(self) -> np.ndarray:
+        """The label of each pair's row (n,)."""
+        return self.rows.names[self.rows.codes]
+
+    @cached_property
+    def col_names(self) -> np.ndarray:
+        """The label of each pair's column (n,)."""
+        return self.cols.names[self.cols.codes]
+
+    def predicted(self, completion: Completion) -> Predictions:
+        """These entries; each label is looked up once."""
+        n1, n2 = completion.shape
+        i = completion.labels.find_rows(self.rows.names, n1)[self.rows.codes]
+        j = completion.labels.find_cols(self.cols.names, n2)[self.cols.codes]
+        return completion.predict_at(i, j)
+
+
+def read_pairs(
+    path: str | os.PathLike[str],
+    *,
+    row_column: str | None = None,
+    column_column: str | None = None,
+    header: bool | None = None,
+    progress: bool = False,
+) -> Pairs:
+    """Read pairs (row, column) of labels from a text or Parquet file; further columns are ignored.
+
+    Parameters
+    ----------
+    path : path
+    row_column, column_column, header, progress :
+        As in `read_observations`. By default the first line is a header if one of its first two words is a usual one: row,
+        column, user, item, movie, customer, product, with or without "id", i or j.
+    """
+    table = read_table(os.fspath(path), Columns(row_column, column_column, None, False, header), progress=progress)
+    return Pairs(table.rows, table.cols)
+
+
+def write_predictions(path: str | os.PathLike[str], pairs: Pairs, predictions: Predictions) -> None:
+    """Write ``row,column,value,expected_error`` as CSV, in the order of the pairs; empty where a value is not known."""
+    numbers = zip(_numbers(predictions.value), _numbers(predictions.expected_error, "%.3g"), strict=True)
+    lines = ((row, col, *rest) for row, col, rest in zip(pairs.row_names, pairs.col_names, numbers, strict=True))
+    _write(path, PREDICTION_HEADER, lines)
+
+
+def write_outliers(path: str | os.PathLike[str], outliers: Outliers, labels: Labels) -> None:
+    """Write ``row,column,observed,recovered,score`` as CSV, the most suspicious observation first."""
+    columns = (
+        labels.row_names(outliers.i),
+        labels.col_names(outliers.j),
+        _numbers(outliers.observed),
+        _numbers(outliers.recovered),
+        _numbers(outliers.score, "%.4g"),
+    )
+    _write(path, OUTLIER_HEADER, zip(*columns, strict=True))
+
+
+def _numbers(values: np.ndarray, form: str = "%.10g") -> Iterable[str]:
+    return ("" if np.isnan(value) else form % value for value in values.tolist())
+
+
+def _write(path: str | os.PathLike[str], header: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> None:
+    def write(file: BinaryIO) -> None:
+        text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(lines)
+        text.flush()
+        text.detach()  # the file is closed by the one who opened it
+
+    files.write_whole(path, write)

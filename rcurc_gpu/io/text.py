@@ -1,0 +1,256 @@
+"""Tables in text (CSV, TSV and the like), with nothing but the standard library.
+
+What this module says of a file holds: `arrow.py` reads the same files faster, and leaves to this one whatever it stumbles
+over, so that both give the same observations and the same errors, with the number of the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import math
+import os
+import zlib
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+
+from .labels import Encoded, encode, wrong_with_label
+
+MISSING = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None")  # values that say there is none
+_NAMES = {"row", "column", "col", "user", "item", "movie", "customer", "product"}
+HEADER_WORDS = _NAMES | {f"{name}id" for name in _NAMES} | {"rows", "columns", "i", "j"}
+DELIMITERS = (",", "\t", ";", "|")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table to take: names from its header, or None for the first ones.
+
+    Attributes
+    ----------
+    row, column, value : str or None
+    with_value : bool
+        False if there are only pairs of a row and a column.
+    header : bool or None
+        Whether the first line names the columns; None to find out.
+    """
+
+    row: str | None = None
+    column: str | None = None
+    value: str | None = None
+    with_value: bool = True
+    header: bool | None = None
+
+    @property
+    def names(self) -> tuple[str | None, ...]:
+        """The names, as many as columns are taken."""
+        return (self.row, self.column, self.value) if self.with_value else (self.row, self.column)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a text file is laid out.
+
+    Attributes
+    ----------
+    delimiter : str
+    n_columns : int
+    header : tuple of str or None
+        The first line, if it names the columns.
+    n_skipped : int
+        Lines of the file before the first observation.
+    taken : tuple of int
+        Positions of row, column and (if it is wanted) value.
+    """
+
+    delimiter: str
+    n_columns: int
+    header: tuple[str, ...] | None
+    n_skipped: int
+    taken: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """Triplets, or pairs, of a file.
+
+    Attributes
+    ----------
+    rows, cols : Encoded
+    values : float64 array (n,) or None
+        NaN where the file has none.
+    names : tuple of str or None
+        What the file calls the columns that were taken, if it does.
+    """
+
+    rows: Encoded
+    cols: Encoded
+    values: np.ndarray | None
+    names: tuple[str, ...] | None = None
+
+
+@contextmanager
+def opened(path: str, bar: Any = None) -> Iterator[IO[str]]:
+    """A text file, compressed or not; what goes wrong in reading is said in a line. `bar` counts bytes of the file."""
+    with open(path, "rb") as raw:
+        counted = _Counted(raw, bar)
+        stream: Any = gzip.GzipFile(fileobj=counted) if path.lower().endswith(".gz") else counted
+        with io.TextIOWrapper(io.BufferedReader(stream, 1 << 20), encoding="utf-8-sig", newline="") as text:
+            try:
+                yield text
+            except UnicodeDecodeError as error:
+                byte = error.object[error.start]
+                raise ValueError(f"{path!r} is not UTF-8 text (byte 0x{byte:02x}); save it as UTF-8") from error
+            except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+                raise ValueError(f"{path!r} is not a gzip file, or is truncated ({error})") from error
+            except csv.Error as error:
+                raise ValueError(f"{path!r} is not a table in text: {error}; is a quotation mark not closed?") from error
+
+
+class _Counted(io.RawIOBase):
+    """A file that tells a progress bar what was read of it."""
+
+    def __init__(self, file: Any, bar: Any) -> None:
+        self.file, self.bar = file, bar
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = int(self.file.readinto(buffer))
+        if self.bar is not None:
+            self.bar.update(count)
+        return count
+
+
+def look_at(path: str, columns: Columns) -> Layout:
+    """The layout of a file, from its first line."""
+    with opened(path) as text:
+        before, line = 0, ""
+        for line in text:
+            if line.strip():
+                break
+            before += 1
+        if not line.strip():
+            raise ValueError(f"{path!r} is empty: there are no observations")
+        name = path.lower().removesuffix(".gz")
+        delimiter = "\t" if name.endswith((".tsv", ".tab")) else max(DELIMITERS, key=line.count)
+        reader = csv.reader(itertools.chain([line], text), delimiter=delimiter, strict=True)
+        first = next(reader)
+        lines = before + reader.line_num
+    first = [field.strip() for field in first]
+    needed = len(columns.names)
+    if len(first) < needed:
+        wanted = "row, column, value" if needed == 3 else "row, column"
+        raise ValueError(
+            f"{path!r} must have at least {needed} columns ({wanted}), separated by one of , ; | or tab; "
+            f"its first line has {len(first)}: {_short(line.strip())}"
+        )
+    named = any(name is not None for name in columns.names)
+    header = columns.header
+    if header is None:
+        header = named or not _begins_with_data(first, columns)
+    if named and not header:
+        raise ValueError("columns can be named only where the first line is a header")
+    taken = tuple(_position(path, first, name, k) for k, name in enumerate(columns.names))
+    if len(set(taken)) < needed:
+        raise ValueError(f"row, column and value must be different columns of {path!r}, got {[first[k] for k in taken]}")
+    return Layout(delimiter, len(first), tuple(first) if header else None, lines if header else 0, taken)
+
+
+def _begins_with_data(first: list[str], columns: Columns) -> bool:
+    if columns.with_value:
+        return first[2] in MISSING or _number(first[2]) is not None
+    # pairs: nothing tells a header from labels but its words
+    return not {"".join(filter(str.isalnum, field.lower())) for field in first[:2]} & HEADER_WORDS
+
+
+def _position(path: str, header: list[str], name: str | None, k: int) -> int:
+    if name is None:
+        return k
+    if header.count(name) != 1:
+        problem = "has no column" if name not in header else "has more than one column"
+        raise ValueError(f"{path!r} {problem} {name!r}; its first line is {_short(', '.join(header))}")
+    return header.index(name)
+
+
+def read_text(path: str, layout: Layout, bar: Any = None) -> Table:
+    """All lines of a file."""
+    rows: dict[str, int] = {}
+    cols: dict[str, int] = {}
+    i, j, values = array("q"), array("q"), array("d")
+    a, b, *c = layout.taken
+    with opened(path, bar) as text:
+        reader = csv.reader(text, delimiter=layout.delimiter, strict=True)
+        skip = layout.header is not None
+        for record in reader:
+            if not record:
+                continue
+            if skip:
+                skip = False
+                continue
+            if len(record) != layout.n_columns:
+                raise ValueError(
+                    f"{path!r}, line {reader.line_num}: {len(record)} columns, but the first line has {layout.n_columns}"
+                )
+            row, column = rows.get(record[a]), cols.get(record[b])
+            if row is None:
+                row = _new_label(path, reader.line_num, "row", record[a], rows)
+            if column is None:
+                column = _new_label(path, reader.line_num, "column", record[b], cols)
+            i.append(row)
+            j.append(column)
+            if c:
+                values.append(_value(path, reader.line_num, record[c[0]]))
+    if not i:
+        raise ValueError(f"{path!r} has a header only: there are no observations")
+    return Table(
+        encode(np.frombuffer(i, np.int64), list(rows)),
+        encode(np.frombuffer(j, np.int64), list(cols)),
+        np.frombuffer(values, np.float64) if c else None,
+    )
+
+
+def _new_label(path: str, line: int, what: str, text: str, known: dict[str, int]) -> int:
+    if problem := wrong_with_label(text):
+        raise ValueError(f"{path!r}, line {line}: the label of the {what} {problem}")
+    known[text] = len(known)
+    return known[text]
+
+
+def _value(path: str, line: int, field: str) -> float:
+    text = field.strip()
+    if text in MISSING:
+        return math.nan
+    value = _number(text)
+    if value is None:
+        raise ValueError(f"{path!r}, line {line}: the value {_short(text)} is not a number")
+    if math.isinf(value):
+        raise ValueError(f"{path!r}, line {line}: the value {text} is not finite")
+    return value
+
+
+def _number(text: str) -> float | None:
+    """`text` as a number, as other programs read it: no underscores, no other scripts."""
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else text[:57] + "...")
+
+
+def file_size(path: str) -> int:
+    """Bytes of a file, for a progress bar."""
+    return os.stat(path).st_size
