@@ -8,16 +8,16 @@ from ..backend import Array
 from ..block import Block, pieces
 from ..hashing import stream_key
 from ..look import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, Names
-from . import cpu_core_kernels, cpu_kernels
+from . import cpu_core_kernels, cpu_look_kernel
 from .cpu_paper_kernel import advance as advance_kernel
 from .threads import run
 
 _PIECE = 1 << 16  # observations of a piece of work: some milliseconds
 _BEGIN = {
-    "zero": cpu_kernels.ZERO,
-    "given": cpu_kernels.GIVEN,
-    "part": cpu_kernels.PART_OF,
-    "subsets": cpu_kernels.SUBSETS,
+    "zero": cpu_look_kernel.ZERO,
+    "given": cpu_look_kernel.GIVEN,
+    "part": cpu_look_kernel.PART_OF,
+    "subsets": cpu_look_kernel.SUBSETS,
 }
 
 
@@ -38,7 +38,7 @@ def regress(
 
     def work(k: int) -> None:
         part = slice(edges[k], edges[k + 1])
-        cpu_kernels.regress(
+        cpu_look_kernel.regress(
             *entries,
             units[part],
             *there,

@@ -34,7 +34,12 @@ _11, _27, _30, _31, _32 = (np.uint64(k) for k in (11, 27, 30, 31, 32))
 @njit(inline="always")
 def uniform(i, j, key):
     """`hashing.uniform_at` for one position; `key` is made of the seed and the stream."""
-    z = ((np.uint64(i) << _32) + np.uint64(j)) ^ key
+    return hashed(((np.uint64(i) << _32) + np.uint64(j)) ^ key)
+
+
+@njit(inline="always")
+def hashed(z):
+    """`hashing.uniform_at` for a word made of position and key."""
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
     z = z ^ (z >> _31)
