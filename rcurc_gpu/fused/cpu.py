@@ -38,9 +38,12 @@ def regress(
 
     def work(k: int) -> None:
         part = slice(edges[k], edges[k + 1])
+        mine = units[part]
+        order = np.argsort(block.counts[mine], kind="stable")  # units of about the same length together
         cpu_look_kernel.regress(
             *entries,
-            units[part],
+            mine,
+            order,
             *there,
             names.transposed,
             keys,
@@ -53,6 +56,7 @@ def regress(
             float(s.gamma),
             look.max_steps,
             float(look.telling),
+            (0,) * r,
             a[part],
             table[part],
         )

@@ -26,11 +26,11 @@ _INLINE = {**OPTIONS, "cache": False}
 
 @njit(**OPTIONS)
 def regress(
-    indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
-    begin, number, start, zeta0, floor, gamma, max_steps, telling, a_out, table
+    indptr, index, value, units, order, basis, usable, white, unit_names, index_names, transposed, keys, share,
+    begin, number, start, zeta0, floor, gamma, max_steps, telling, dims, a_out, table
 ):  # fmt: skip
-    """`look.regress` for some units; those of about the same length should be neighbours."""
-    R = basis.shape[1]
+    """`look.regress` for some units, taken in an `order` in which those of about the same length are neighbours."""
+    R = len(dims)
     U = units.shape[0]
     alone_above = CACHED // (8 * LANES * R)
     longest = 0
@@ -39,28 +39,28 @@ def regress(
         longest = max(longest, m if m <= alone_above else m // LANES + 1)
     longest += _ROWS
     eps = np.finfo(value.dtype).eps
-    D = np.empty((R * longest, LANES))  # the rows of the basis: row t R + q has the unknown q of entry t
-    y = np.empty((longest, LANES))
-    res = np.empty((longest, LANES))
-    fit = np.empty((longest, LANES))  # 1 in the fit, 0 not, below 0 held out
-    w = np.empty((longest, LANES))  # 1 for inliers
-    held = np.empty((longest, LANES))  # the share to hold out, then 1 if held out
+    D = _vectors(R * longest)  # the rows of the basis: row t R + q has the unknown q of entry t
+    y = _vectors(longest)
+    res = _vectors(longest)
+    fit = _vectors(longest)  # 1 in the fit, 0 not, below 0 held out
+    w = _vectors(longest)  # 1 for inliers
+    held = _vectors(longest)  # the share to hold out, then 1 if held out
     flat_y, flat_fit, drawn = y.ravel(), fit.ravel(), held.ravel()
     place = np.empty(longest * LANES, np.uint64)
     pair = np.empty(longest * LANES, np.uint64)
     key = keys[0]
-    G = np.empty((R * R, LANES))
-    L = np.empty((R * R, LANES))
-    M = np.empty((R * R, LANES))
-    a = np.empty((R, LANES))
-    b = np.empty((R, LANES))
-    numbers = np.empty((8, LANES))
-    T = np.empty((R * R, LANES))
+    G = _vectors(R * R)
+    L = _vectors(R * R)
+    M = _vectors(R * R)
+    a = _vectors(R)
+    b = _vectors(R)
+    numbers = _vectors(8)
+    T = _vectors(R * R)
     n_draws = R + -R % _ROWS
-    drawn_D = np.zeros((n_draws * R, LANES))
-    drawn_y = np.zeros((n_draws, LANES))
-    drawn_w = np.zeros((n_draws, LANES))
-    best = np.empty((R, LANES))
+    drawn_D = _vectors(n_draws * R)
+    drawn_y = _vectors(n_draws)
+    drawn_w = _vectors(n_draws)
+    best = _vectors(R)
     for p in range(R * R):
         store(T, p, splat(np.float64(white[p // R, p % R])))
     zero, one = splat(0.0), splat(1.0)
@@ -72,7 +72,7 @@ def regress(
         rows = 0
         alone = False
         while n < LANES and k + n < U:
-            m = indptr[units[k + n] + 1] - indptr[units[k + n]]
+            m = indptr[units[order[k + n]] + 1] - indptr[units[order[k + n]]]
             if m > alone_above:
                 if n > 0:
                     break
@@ -84,7 +84,7 @@ def regress(
         rows += -rows % _ROWS
         stride = 1 if alone else LANES  # entry t of a unit is number t * stride + lane of a flattened buffer
         for lane in range(1 if alone else LANES):
-            unit = units[k + lane] if lane < n else -1
+            unit = units[order[k + lane]] if lane < n else -1
             low, high = (indptr[unit], indptr[unit + 1]) if lane < n else (0, 0)
             limit = share if high - low >= LEAST_HELD * R else 0.0
             name = unit_names[unit] if lane < n else 0
@@ -105,27 +105,27 @@ def regress(
         count = _all(count, alone)
         store(numbers, 0, count)
         store(numbers, 6, _all(n_held, alone))
-        _gather(basis, place, D, rows, R)
+        _gather(basis, place, D, rows, dims)
         for q in range(R):
             store(a, q, zero)
         if begin == GIVEN:
             for lane in range(LANES):
                 for q in range(R):
-                    a[q, lane] = start[k, q] if alone else start[min(k + lane, U - 1), q]
+                    a[q, lane] = start[order[k if alone else min(k + lane, U - 1)], q]
         # ---- where to begin
         zeta = splat(zeta0)
         if begin == PART_OF:
             for lane in range(n):
-                unit = units[k + lane]
+                unit = units[order[k + lane]]
                 name = unit_names[unit]
                 for t in range(indptr[unit + 1] - indptr[unit]):
                     row = t // LANES if alone else t
                     column = t % LANES if alone else lane
                     if fit[row, column] > 0 and uniform(name, t, keys[1]) < PART:
                         w[row, column] = 1
-            _normal_equations(D, y, w, G, b, rows, R, alone)
-            _solve(G, L, b, a, eps, R)
-            _residuals(D, y, a, w, res, rows, R, alone)
+            _normal_equations(D, y, w, G, b, rows, dims, alone)
+            _solve(G, L, b, a, eps, dims)
+            _residuals(D, y, a, w, res, rows, dims, alone)
             zeta = _larger(_middle(res, fit, rows, splat(PART) * count, alone), low_limit)
         elif begin == SUBSETS:
             most = zero
@@ -133,7 +133,7 @@ def regress(
                 store(best, q, zero)
             for draw in range(number):
                 for lane in range(n):
-                    unit = units[k + lane]
+                    unit = units[order[k + lane]]
                     m = indptr[unit + 1] - indptr[unit]
                     for d in range(R if m > 0 else 0):
                         t = int(uniform(unit_names[unit], draw * R + d, keys[2]) * m)
@@ -143,9 +143,9 @@ def regress(
                         drawn_w[d, lane] = 1.0 if fit[row, column] > 0 else 0.0
                         for q in range(R):
                             drawn_D[d * R + q, lane] = D[row * R + q, column]
-                _normal_equations(drawn_D, drawn_y, drawn_w, G, b, n_draws, R, alone)
-                _solve(G, L, b, a, eps, R)
-                _residuals(D, y, a, w, res, rows, R, alone)
+                _normal_equations(drawn_D, drawn_y, drawn_w, G, b, n_draws, dims, alone)
+                _solve(G, L, b, a, eps, dims)
+                _residuals(D, y, a, w, res, rows, dims, alone)
                 agree = zero
                 for t in range(rows):
                     agree = agree + (size(load(res, t)) < splat(3 * floor)) * (zero < load(fit, t))
@@ -163,15 +163,15 @@ def regress(
         if begin == PART_OF:
             for t in range(rows):
                 store(w, t, zero)
-        n_in, square = _residuals(D, y, a, w, res, rows, R, alone)
+        n_in, square = _residuals(D, y, a, w, res, rows, dims, alone)
         # ---- steps
         active = one
         for step in range(max_steps):
             changed = _all(_classify(res, fit, w, zeta, active, rows), alone)
             if step == 0 or total(changed) > 0:
-                _normal_equations(D, y, w, G, b, rows, R, alone)
-                _solve(G, L, b, a, eps, R)
-                n_in, square = _residuals(D, y, a, w, res, rows, R, alone)
+                _normal_equations(D, y, w, G, b, rows, dims, alone)
+                _solve(G, L, b, a, eps, dims)
+                n_in, square = _residuals(D, y, a, w, res, rows, dims, alone)
             spread = root(square / _larger(n_in - splat(np.float64(R)), one))
             active = active * (one - (zeta <= low_limit) * (changed == zero))
             lower = splat(gamma) * zeta
@@ -182,14 +182,22 @@ def regress(
         # ---- measure
         changed = _classify(res, fit, w, low_limit, one, rows)
         if max_steps == 0 or total(changed) > 0:
-            _normal_equations(D, y, w, G, b, rows, R, alone)
-        _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, R, alone)
+            _normal_equations(D, y, w, G, b, rows, dims, alone)
+        _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, dims, alone)
         for lane in range(n):
             for q in range(R):
-                a_out[k + lane, q] = a[q, lane]
+                a_out[order[k + lane], q] = a[q, lane]
             for s in range(8):
-                table[k + lane, s] = numbers[s, lane]
+                table[order[k + lane], s] = numbers[s, lane]
         k += n
+
+
+@njit(**_INLINE)
+def _vectors(n):
+    """An array (n, LANES) of zeros whose rows are lines of the cache."""
+    room = np.zeros((n + 1) * LANES)
+    first = -(room.ctypes.data // 8) % LANES
+    return room[first : first + n * LANES].reshape(n, LANES)
 
 
 @njit(**_INLINE)
@@ -216,8 +224,9 @@ def _load(index, value, low, high, name, index_names, usable, transposed, limit,
 
 
 @njit(**_INLINE)
-def _gather(basis, place, D, rows, R):
+def _gather(basis, place, D, rows, dims):
     """Rows of the basis."""
+    R = len(dims)
     for t in range(rows):
         f = np.uint64(t * LANES)
         for lane in range(LANES):
@@ -250,8 +259,9 @@ def _classify(res, fit, w, limit, active, rows):
 
 
 @njit(**_INLINE)
-def _normal_equations(D, y, w, G, b, rows, R, alone):
+def _normal_equations(D, y, w, G, b, rows, dims, alone):
     """G = D^T diag(w) D, its lower half, and b = D^T diag(w) y; four entries at a time, or memory is what it waits for."""
+    R = len(dims)
     for p in range(R):
         store(b, p, splat(0.0))
         for q in range(p + 1):
@@ -274,8 +284,9 @@ def _normal_equations(D, y, w, G, b, rows, R, alone):
 
 
 @njit(**_INLINE)
-def _residuals(D, y, a, w, res, rows, R, alone):
+def _residuals(D, y, a, w, res, rows, dims, alone):
     """res = y - D a; the number of inliers and the sum of their squares."""
+    R = len(dims)
     n_in = splat(0.0)
     square = splat(0.0)
     for t in range(0, rows, _ROWS):
@@ -298,8 +309,9 @@ def _residuals(D, y, a, w, res, rows, R, alone):
 
 
 @njit(**_INLINE)
-def _cholesky(G, L, eps, R):
+def _cholesky(G, L, eps, dims):
     """L L^T = G + ridge, from the lower half of G; the diagonal of L is inverted. Returns the trace with the ridge."""
+    R = len(dims)
     trace = splat(0.0)
     for p in range(R):
         trace = trace + load(G, p * R + p)
@@ -317,9 +329,10 @@ def _cholesky(G, L, eps, R):
 
 
 @njit(**_INLINE)
-def _solve(G, L, b, a, eps, R):
+def _solve(G, L, b, a, eps, dims):
     """a = (G + ridge)^-1 b"""
-    _cholesky(G, L, eps, R)
+    R = len(dims)
+    _cholesky(G, L, eps, dims)
     for p in range(R):
         rest = load(b, p)
         for q in range(p):
@@ -360,8 +373,9 @@ def _largest(x):
 
 
 @njit(**_INLINE)
-def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, R, alone):
+def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, dims, alone):
     """Numbers 1 to 5 and 7 of the table of a look; `T` is the whitener, in all lanes."""
+    R = len(dims)
     n_in, square, n_telling, n_agree = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     for t in range(rows):
         weight, x = load(w, t), load(res, t)
@@ -388,7 +402,7 @@ def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, 
                 x = x + load(L, p * R + s) * load(T, q * R + s)
             store(M, p * R + q, x)
         something = something + size(load(M, p * R + p))
-    trace = _cholesky(M, L, eps, R)
+    trace = _cholesky(M, L, eps, dims)
     inverse = splat(0.0)  # its trace
     for p in range(R):  # columns of the inverse of L
         for q in range(p, R):
