@@ -13,6 +13,7 @@ from .cpu_paper_kernel import advance as advance_kernel
 from .threads import run
 
 _PIECE = 1 << 16  # observations of a piece of work: some milliseconds
+_MOST_KNOWN, _MANY = 8, 1 << 20  # a rank up to the first is told to the compiler where there are so many observations
 _BEGIN = {
     "zero": cpu_look_kernel.ZERO,
     "given": cpu_look_kernel.GIVEN,
@@ -34,16 +35,14 @@ def regress(
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
     edges = pieces(block.counts[units], _PIECE)
     s = look.schedule
+    rank = (0,) * r if r <= _MOST_KNOWN and block.n_obs >= _MANY else r
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
 
     def work(k: int) -> None:
         part = slice(edges[k], edges[k + 1])
-        mine = units[part]
-        order = np.argsort(block.counts[mine], kind="stable")  # units of about the same length together
         cpu_look_kernel.regress(
             *entries,
-            mine,
-            order,
+            units[part],
             *there,
             names.transposed,
             keys,
@@ -56,7 +55,7 @@ def regress(
             float(s.gamma),
             look.max_steps,
             float(look.telling),
-            (0,) * r,
+            rank,
             a[part],
             table[part],
         )

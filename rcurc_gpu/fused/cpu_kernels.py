@@ -34,7 +34,13 @@ _11, _27, _30, _31, _32 = (np.uint64(k) for k in (11, 27, 30, 31, 32))
 @njit(inline="always")
 def uniform(i, j, key):
     """`hashing.uniform_at` for one position; `key` is made of the seed and the stream."""
-    return hashed(((np.uint64(i) << _32) + np.uint64(j)) ^ key)
+    return hashed(pair_of(np.uint64(i), np.uint64(j)) ^ key)
+
+
+@njit(inline="always")
+def pair_of(i, j):
+    """A position as one word."""
+    return (i << _32) + j
 
 
 @njit(inline="always")

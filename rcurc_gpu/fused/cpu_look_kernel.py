@@ -2,6 +2,9 @@
 
 Sums then need no reduction over lanes, and the small systems of eight units are solved in the time of one. A unit so long that
 eight of them would not stay in the cache goes alone: its entries are dealt to the lanes, and the lanes of every sum are added.
+Either way entry t of a unit is number ``t * stride + lane`` of a buffer of shape (rows, LANES).
+
+The rank comes as a number, or as a tuple of that length: it is then part of the type, and the compiler unrolls what it can.
 """
 
 # Numba looks at the age of this file alone: after a change of `cpu_kernels` or `vectors`, touch it, or what was compiled before
@@ -11,242 +14,275 @@ eight of them would not stay in the cache goes alone: its entries are dealt to t
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+from numba import njit, types
+from numba.extending import overload
 
-from ..look import LEAST_HELD, PART
+from ..look import LEAST_HELD, N_NUMBERS, PART
 from ..regress import HALVINGS, RIDGE, TIGHT
-from .cpu_kernels import OPTIONS, _32, hashed, uniform
+from .cpu_kernels import OPTIONS, hashed, pair_of, uniform
 from .vectors import LANES, load, root, size, splat, store, total, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a look begins
-CACHED = 1 << 19  # bytes of basis rows that stay close to a core
+_CACHED = 1 << 19  # bytes of basis rows that stay close to a core
 _ROWS = 4  # rows of a buffer come in multiples of this
-_INLINE = {**OPTIONS, "cache": False}
+_WITHIN = {**OPTIONS, "cache": False}  # kept with what calls them
+
+
+def _number(rank):
+    """The rank as a number."""
+
+
+@overload(_number)
+def _number_of(rank):
+    if isinstance(rank, types.BaseTuple):
+        n = len(rank)
+        return lambda rank: n
+    return lambda rank: rank
 
 
 @njit(**OPTIONS)
 def regress(
-    indptr, index, value, units, order, basis, usable, white, unit_names, index_names, transposed, keys, share,
-    begin, number, start, zeta0, floor, gamma, max_steps, telling, dims, a_out, table
+    indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
+    begin, number, start, zeta0, floor, gamma, max_steps, telling, rank, a_out, table
 ):  # fmt: skip
-    """`look.regress` for some units, taken in an `order` in which those of about the same length are neighbours."""
-    R = len(dims)
-    U = units.shape[0]
-    alone_above = CACHED // (8 * LANES * R)
+    """`look.regress` for some units."""
+    R = _number(rank)
+    most = _CACHED // (8 * LANES * R)  # entries of a unit that goes with others
     longest = 0
-    for k in range(U):
-        m = indptr[units[k] + 1] - indptr[units[k]]
-        longest = max(longest, m if m <= alone_above else m // LANES + 1)
+    for unit in units:
+        m = indptr[unit + 1] - indptr[unit]
+        longest = max(longest, m if m <= most else m // LANES + 1)
     longest += _ROWS
     eps = np.finfo(value.dtype).eps
-    D = _vectors(R * longest)  # the rows of the basis: row t R + q has the unknown q of entry t
+    D = _vectors(R * longest)  # the rows of the basis: row t R + q has the unknown q of the entries in row t
     y = _vectors(longest)
     res = _vectors(longest)
     fit = _vectors(longest)  # 1 in the fit, 0 not, below 0 held out
     w = _vectors(longest)  # 1 for inliers
-    held = _vectors(longest)  # the share to hold out, then 1 if held out
-    flat_y, flat_fit, drawn = y.ravel(), fit.ravel(), held.ravel()
+    held = _vectors(longest)
     place = np.empty(longest * LANES, np.uint64)
     pair = np.empty(longest * LANES, np.uint64)
-    key = keys[0]
+    lengths = np.empty(LANES, np.int64)
+    names = np.empty(LANES, np.int64)
     G = _vectors(R * R)
     L = _vectors(R * R)
     M = _vectors(R * R)
+    T = _vectors(R * R)
     a = _vectors(R)
     b = _vectors(R)
-    numbers = _vectors(8)
-    T = _vectors(R * R)
-    n_draws = R + -R % _ROWS
-    drawn_D = _vectors(n_draws * R)
-    drawn_y = _vectors(n_draws)
-    drawn_w = _vectors(n_draws)
-    best = _vectors(R)
-    for p in range(R * R):
-        store(T, p, splat(np.float64(white[p // R, p % R])))
-    zero, one = splat(0.0), splat(1.0)
-    low_limit = splat(floor)
-    k = 0
-    while k < U:
+    numbers = _vectors(N_NUMBERS)
+    for p in range(R):
+        for q in range(R):
+            store(T, p * R + q, splat(np.float64(white[p, q])))
+    zero, one, lowest = splat(0.0), splat(1.0), splat(floor)
+    first = 0
+    while first < units.shape[0]:
         # ---- load
-        n = 0  # units of this round
+        n = 0
         rows = 0
         alone = False
-        while n < LANES and k + n < U:
-            m = indptr[units[order[k + n]] + 1] - indptr[units[order[k + n]]]
-            if m > alone_above:
-                if n > 0:
-                    break
-                alone = True
+        while n < LANES and first + n < units.shape[0] and not alone:
+            m = indptr[units[first + n] + 1] - indptr[units[first + n]]
+            if m > most and n > 0:
+                break
+            alone = m > most
             rows = max(rows, m // LANES + 1 if alone else m)
             n += 1
-            if alone:
-                break
         rows += -rows % _ROWS
-        stride = 1 if alone else LANES  # entry t of a unit is number t * stride + lane of a flattened buffer
+        stride = 1 if alone else LANES
         for lane in range(1 if alone else LANES):
-            unit = units[order[k + lane]] if lane < n else -1
-            low, high = (indptr[unit], indptr[unit + 1]) if lane < n else (0, 0)
+            unit = units[min(first + lane, units.shape[0] - 1)]
+            low = indptr[unit]
+            high = indptr[unit + 1] if lane < n else low
+            lengths[lane] = high - low
+            names[lane] = unit_names[unit]
             limit = share if high - low >= LEAST_HELD * R else 0.0
-            name = unit_names[unit] if lane < n else 0
-            _load(index, value, low, high, name, index_names, usable, transposed, limit, lane, stride,
-                  place, pair, flat_y, flat_fit, drawn, rows * LANES)
-        if share > 0:
-            for f in range(rows * LANES):
-                drawn[f] = 1.0 if hashed(pair[f] ^ key) < drawn[f] else 0.0
+            _load(index, value, low, high, names[lane], index_names, usable, transposed, limit, lane, stride,
+                  place, pair, y.ravel(), fit.ravel(), held.ravel(), rows * LANES)  # fmt: skip
+            for q in range(R):
+                a[q, lane] = start[min(first + lane, units.shape[0] - 1), q] if begin == GIVEN else 0.0
+        if alone:
+            for q in range(R):
+                store(a, q, splat(a[q, 0]))
+        _hold(pair, keys[0], held.ravel(), rows * LANES)
         count = zero
         n_held = zero
         for t in range(rows):
-            out = load(held, t)
-            f = load(fit, t)
+            out, usual = load(held, t), load(fit, t)
             n_held = n_held + out
-            count = count + (one - out) * f
-            store(fit, t, where(out, zero - one - f, f))
+            count = count + (one - out) * usual
+            store(fit, t, where(out, zero - one - usual, usual))
             store(w, t, zero)
         count = _all(count, alone)
         store(numbers, 0, count)
         store(numbers, 6, _all(n_held, alone))
-        _gather(basis, place, D, rows, dims)
-        for q in range(R):
-            store(a, q, zero)
-        if begin == GIVEN:
-            for lane in range(LANES):
-                for q in range(R):
-                    a[q, lane] = start[order[k if alone else min(k + lane, U - 1)], q]
+        _gather(basis, place, D, rows, rank)
         # ---- where to begin
         zeta = splat(zeta0)
         if begin == PART_OF:
-            for lane in range(n):
-                unit = units[order[k + lane]]
-                name = unit_names[unit]
-                for t in range(indptr[unit + 1] - indptr[unit]):
-                    row = t // LANES if alone else t
-                    column = t % LANES if alone else lane
-                    if fit[row, column] > 0 and uniform(name, t, keys[1]) < PART:
-                        w[row, column] = 1
-            _normal_equations(D, y, w, G, b, rows, dims, alone)
-            _solve(G, L, b, a, eps, dims)
-            _residuals(D, y, a, w, res, rows, dims, alone)
-            zeta = _larger(_middle(res, fit, rows, splat(PART) * count, alone), low_limit)
+            zeta = _part(D, y, fit, w, res, G, L, a, b, lengths, names, keys[1], count, floor, eps, n, rows, R, alone)
         elif begin == SUBSETS:
-            most = zero
-            for q in range(R):
-                store(best, q, zero)
-            for draw in range(number):
-                for lane in range(n):
-                    unit = units[order[k + lane]]
-                    m = indptr[unit + 1] - indptr[unit]
-                    for d in range(R if m > 0 else 0):
-                        t = int(uniform(unit_names[unit], draw * R + d, keys[2]) * m)
-                        row = t // LANES if alone else t
-                        column = t % LANES if alone else lane
-                        drawn_y[d, lane] = y[row, column]
-                        drawn_w[d, lane] = 1.0 if fit[row, column] > 0 else 0.0
-                        for q in range(R):
-                            drawn_D[d * R + q, lane] = D[row * R + q, column]
-                _normal_equations(drawn_D, drawn_y, drawn_w, G, b, n_draws, dims, alone)
-                _solve(G, L, b, a, eps, dims)
-                _residuals(D, y, a, w, res, rows, dims, alone)
-                agree = zero
-                for t in range(rows):
-                    agree = agree + (size(load(res, t)) < splat(3 * floor)) * (zero < load(fit, t))
-                agree = _all(agree, alone)
-                better = most < agree
-                most = where(better, agree, most)
-                for q in range(R):
-                    store(best, q, where(better, load(a, q), load(best, q)))
-            for q in range(R):
-                store(a, q, load(best, q))
-            for lane in range(LANES):
-                for d in range(R):
-                    drawn_w[d, lane] = 0
+            _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, keys[2], number, floor, eps, n, rows, R, alone)
             zeta = splat(10 * floor)
-        if begin == PART_OF:
-            for t in range(rows):
-                store(w, t, zero)
-        n_in, square = _residuals(D, y, a, w, res, rows, dims, alone)
+        n_in, square = _residuals(D, y, a, w, res, rows, rank, alone)
         # ---- steps
         active = one
         for step in range(max_steps):
             changed = _all(_classify(res, fit, w, zeta, active, rows), alone)
             if step == 0 or total(changed) > 0:
-                _normal_equations(D, y, w, G, b, rows, dims, alone)
-                _solve(G, L, b, a, eps, dims)
-                n_in, square = _residuals(D, y, a, w, res, rows, dims, alone)
-            spread = root(square / _larger(n_in - splat(np.float64(R)), one))
-            active = active * (one - (zeta <= low_limit) * (changed == zero))
-            lower = splat(gamma) * zeta
-            trust = (splat(2.0 * R) <= n_in) * (splat(0.5) * count <= n_in) * (splat(TIGHT) * spread < lower)
-            zeta = _larger(where(trust, splat(TIGHT) * spread, lower), low_limit)
+                _normal_equations(D, y, w, G, b, rows, rank, alone)
+                _solve(G, L, b, a, eps, rank)
+                n_in, square = _residuals(D, y, a, w, res, rows, rank, alone)
+            active = active * (one - (zeta <= lowest) * (changed == zero))
             if total(active) == 0:
                 break
+            lower = splat(gamma) * zeta
+            tight = splat(TIGHT) * root(square / _larger(n_in - splat(1.0 * R), one))
+            trust = (splat(2.0 * R) <= n_in) * (splat(0.5) * count <= n_in) * (tight < lower)
+            zeta = _larger(where(trust, tight, lower), lowest)
         # ---- measure
-        changed = _classify(res, fit, w, low_limit, one, rows)
+        changed = _classify(res, fit, w, lowest, one, rows)
         if max_steps == 0 or total(changed) > 0:
-            _normal_equations(D, y, w, G, b, rows, dims, alone)
-        _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, dims, alone)
+            _normal_equations(D, y, w, G, b, rows, rank, alone)
+        _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone)
         for lane in range(n):
             for q in range(R):
-                a_out[order[k + lane], q] = a[q, lane]
-            for s in range(8):
-                table[order[k + lane], s] = numbers[s, lane]
-        k += n
+                a_out[first + lane, q] = a[q, lane]
+            for s in range(N_NUMBERS):
+                table[first + lane, s] = numbers[s, lane]
+        first += n
 
 
-@njit(**_INLINE)
+@njit(**_WITHIN)
 def _vectors(n):
-    """An array (n, LANES) of zeros whose rows are lines of the cache."""
+    """An array (n, LANES) whose rows are lines of the cache."""
     room = np.zeros((n + 1) * LANES)
     first = -(room.ctypes.data // 8) % LANES
     return room[first : first + n * LANES].reshape(n, LANES)
 
 
-@njit(**_INLINE)
-def _load(index, value, low, high, name, index_names, usable, transposed, limit, lane, stride, place, pair, y, fit, drawn, end):
-    """Bring the entries of a unit to their places; unsigned numbers are those that Numba does not look at for being negative."""
-    f = np.uint64(lane)
-    step = np.uint64(stride)
-    name = np.uint64(name)
+@njit(**_WITHIN)
+def _load(index, value, low, high, name, index_names, usable, transposed, limit, lane, stride, place, pair, y, fit, held, end):
+    """Bring the entries of a unit to their lane. Numbers are unsigned: Numba looks whether others are negative."""
+    f, step, name = np.uint64(lane), np.uint64(stride), np.uint64(name)
     for e in range(np.uint64(low), np.uint64(high)):
         i = np.uint64(index[e])
-        place[f] = i
         other = np.uint64(index_names[i])
-        pair[f] = (other << _32) + name if transposed else (name << _32) + other
+        place[f] = i
+        pair[f] = pair_of(other, name) if transposed else pair_of(name, other)
         y[f] = value[e]
         fit[f] = usable[i]
-        drawn[f] = limit
+        held[f] = limit
         f += step
     while f < np.uint64(end):
         place[f] = 0  # any: it takes no part
         y[f] = 0.0
         fit[f] = 0.0
-        drawn[f] = 0.0
+        held[f] = 0.0
         f += step
 
 
-@njit(**_INLINE)
-def _gather(basis, place, D, rows, dims):
-    """Rows of the basis."""
-    R = len(dims)
+@njit(**_WITHIN)
+def _hold(pair, key, held, end):
+    """From the share of the entries to hold out, in `held`, to 1 for those that are."""
+    for f in range(end):
+        held[f] = 1.0 if hashed(pair[f] ^ key) < held[f] else 0.0
+
+
+@njit(**_WITHIN)
+def _gather(basis, place, D, rows, rank):
+    """Bring rows of the basis to the lanes of their entries."""
+    R = _number(rank)
     for t in range(rows):
-        f = np.uint64(t * LANES)
         for lane in range(LANES):
-            i = place[f + np.uint64(lane)]
+            i = place[np.uint64(t * LANES + lane)]
             for q in range(R):
                 D[t * R + q, lane] = basis[i, q]
 
 
-@njit(**_INLINE)
+@njit(**_WITHIN)
+def _part(D, y, fit, w, res, G, L, a, b, lengths, names, key, count, floor, eps, n, rows, R, alone):
+    """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
+    stride = 1 if alone else LANES
+    weight = w.ravel()
+    for lane in range(n):
+        for t in range(lengths[lane]):
+            f = t * stride + lane
+            if fit.ravel()[f] > 0 and uniform(names[lane], t, key) < PART:
+                weight[f] = 1
+    _normal_equations(D, y, w, G, b, rows, R, alone)
+    _solve(G, L, b, a, eps, R)
+    _residuals(D, y, a, w, res, rows, R, alone)
+    for t in range(rows):
+        store(w, t, splat(0.0))
+    return _larger(_middle(res, fit, rows, splat(PART) * count, alone), splat(floor))
+
+
+@njit(**_WITHIN)
+def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
+    """Begin with the best of many random subsets of as many entries as unknowns."""
+    stride = 1 if alone else LANES
+    n_drawn = R + -R % _ROWS
+    drawn_D, drawn_y, drawn_w, best = _vectors(n_drawn * R), _vectors(n_drawn), _vectors(n_drawn), _vectors(R)
+    most = splat(0.0)
+    for draw in range(number):
+        for lane in range(n):
+            for d in range(R if lengths[lane] > 0 else 0):
+                f = int(uniform(names[lane], draw * R + d, key) * lengths[lane]) * stride + lane
+                t, column = f // LANES, f % LANES
+                drawn_y[d, lane] = y[t, column]
+                drawn_w[d, lane] = 1.0 if fit[t, column] > 0 else 0.0
+                for q in range(R):
+                    drawn_D[d * R + q, lane] = D[t * R + q, column]
+        _normal_equations(drawn_D, drawn_y, drawn_w, G, b, n_drawn, R, alone)
+        _solve(G, L, b, a, eps, R)
+        _residuals(D, y, a, w, res, rows, R, alone)
+        agree = splat(0.0)
+        for t in range(rows):
+            agree = agree + (size(load(res, t)) < splat(3 * floor)) * (splat(0.0) < load(fit, t))
+        agree = _all(agree, alone)
+        better = most < agree
+        most = where(better, agree, most)
+        for q in range(R):
+            store(best, q, where(better, load(a, q), load(best, q)))
+    for q in range(R):
+        store(a, q, load(best, q))
+
+
+@njit(**_WITHIN)
+def _middle(res, fit, rows, wanted, alone):
+    """`regress.middle_residual`."""
+    low, high = splat(0.0), splat(0.0)
+    for t in range(rows):
+        high = _larger(high, size(load(res, t)) * (splat(0.0) < load(fit, t)))
+    if alone:
+        lanes = _vectors(1)
+        store(lanes, 0, high)
+        for lane in range(LANES):
+            high = _larger(high, splat(lanes[0, lane]))
+    for _ in range(HALVINGS):
+        middle = splat(0.5) * (low + high)
+        n = splat(0.0)
+        for t in range(rows):
+            n = n + (size(load(res, t)) <= middle) * (splat(0.0) < load(fit, t))
+        enough = wanted <= _all(n, alone)
+        high = where(enough, middle, high)
+        low = where(enough, low, middle)
+    return high
+
+
+@njit(**_WITHIN)
 def _all(x, alone):
     """The sum of the lanes in each of them, if they are those of one unit."""
     return splat(total(x)) if alone else x
 
 
-@njit(**_INLINE)
+@njit(**_WITHIN)
 def _larger(x, y):
     return where(x < y, y, x)
 
 
-@njit(**_INLINE)
+@njit(**_WITHIN)
 def _classify(res, fit, w, limit, active, rows):
     """Let `w` be 1 where the residual is below the limit; how many entries of each lane changed."""
     changed = splat(0.0)
@@ -258,10 +294,10 @@ def _classify(res, fit, w, limit, active, rows):
     return changed
 
 
-@njit(**_INLINE)
-def _normal_equations(D, y, w, G, b, rows, dims, alone):
+@njit(**_WITHIN)
+def _normal_equations(D, y, w, G, b, rows, rank, alone):
     """G = D^T diag(w) D, its lower half, and b = D^T diag(w) y; four entries at a time, or memory is what it waits for."""
-    R = len(dims)
+    R = _number(rank)
     for p in range(R):
         store(b, p, splat(0.0))
         for q in range(p + 1):
@@ -283,10 +319,10 @@ def _normal_equations(D, y, w, G, b, rows, dims, alone):
                 store(G, p * R + q, splat(total(load(G, p * R + q))))
 
 
-@njit(**_INLINE)
-def _residuals(D, y, a, w, res, rows, dims, alone):
+@njit(**_WITHIN)
+def _residuals(D, y, a, w, res, rows, rank, alone):
     """res = y - D a; the number of inliers and the sum of their squares."""
-    R = len(dims)
+    R = _number(rank)
     n_in = splat(0.0)
     square = splat(0.0)
     for t in range(0, rows, _ROWS):
@@ -308,10 +344,10 @@ def _residuals(D, y, a, w, res, rows, dims, alone):
     return _all(n_in, alone), _all(square, alone)
 
 
-@njit(**_INLINE)
-def _cholesky(G, L, eps, dims):
+@njit(**_WITHIN)
+def _cholesky(G, L, eps, rank):
     """L L^T = G + ridge, from the lower half of G; the diagonal of L is inverted. Returns the trace with the ridge."""
-    R = len(dims)
+    R = _number(rank)
     trace = splat(0.0)
     for p in range(R):
         trace = trace + load(G, p * R + p)
@@ -325,14 +361,14 @@ def _cholesky(G, L, eps, dims):
                 store(L, p * R + p, splat(1.0) / root(_larger(rest + ridge, ridge)))
             else:
                 store(L, p * R + q, rest * load(L, q * R + q))
-    return trace + splat(np.float64(R)) * ridge
+    return trace + splat(1.0 * R) * ridge
 
 
-@njit(**_INLINE)
-def _solve(G, L, b, a, eps, dims):
+@njit(**_WITHIN)
+def _solve(G, L, b, a, eps, rank):
     """a = (G + ridge)^-1 b"""
-    R = len(dims)
-    _cholesky(G, L, eps, dims)
+    R = _number(rank)
+    _cholesky(G, L, eps, rank)
     for p in range(R):
         rest = load(b, p)
         for q in range(p):
@@ -345,37 +381,10 @@ def _solve(G, L, b, a, eps, dims):
         store(a, p, rest * load(L, p * R + p))
 
 
-@njit(**_INLINE)
-def _middle(res, fit, rows, wanted, alone):
-    """`regress.middle_residual`."""
-    low = splat(0.0)
-    high = splat(0.0)
-    for t in range(rows):
-        high = _larger(high, where(splat(0.0) < load(fit, t), size(load(res, t)), high))
-    if alone:
-        high = splat(_largest(high))
-    for _ in range(HALVINGS):
-        middle = splat(0.5) * (low + high)
-        n = splat(0.0)
-        for t in range(rows):
-            n = n + (size(load(res, t)) <= middle) * (splat(0.0) < load(fit, t))
-        enough = wanted <= _all(n, alone)
-        high = where(enough, middle, high)
-        low = where(enough, low, middle)
-    return high
-
-
-@njit(**_INLINE)
-def _largest(x):
-    lanes = np.empty((1, LANES))
-    store(lanes, 0, x)
-    return lanes.max()
-
-
-@njit(**_INLINE)
-def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, dims, alone):
+@njit(**_WITHIN)
+def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone):
     """Numbers 1 to 5 and 7 of the table of a look; `T` is the whitener, in all lanes."""
-    R = len(dims)
+    R = _number(rank)
     n_in, square, n_telling, n_agree = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     for t in range(rows):
         weight, x = load(w, t), load(res, t)
@@ -384,7 +393,7 @@ def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, 
         n_telling = n_telling + weight * (splat(telling) < size(load(y, t)))
         n_agree = n_agree + (load(fit, t) < splat(0.0)) * (size(x) < splat(floor))
     n_in = _all(n_in, alone)
-    spread = root(_all(square, alone) / _larger(n_in - splat(np.float64(R)), splat(1.0)))
+    spread = root(_all(square, alone) / _larger(n_in - splat(1.0 * R), splat(1.0)))
     for p in range(R):
         for q in range(p + 1, R):
             store(G, p * R + q, load(G, q * R + p))
@@ -402,7 +411,7 @@ def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, 
                 x = x + load(L, p * R + s) * load(T, q * R + s)
             store(M, p * R + q, x)
         something = something + size(load(M, p * R + p))
-    trace = _cholesky(M, L, eps, dims)
+    trace = _cholesky(M, L, eps, rank)
     inverse = splat(0.0)  # its trace
     for p in range(R):  # columns of the inverse of L
         for q in range(p, R):
