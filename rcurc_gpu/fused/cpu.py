@@ -35,7 +35,8 @@ def regress(
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
     edges = pieces(block.counts[units], _PIECE)
     s = look.schedule
-    rank = (0,) * r if r <= _MOST_KNOWN and block.n_obs >= _MANY else r
+    known = r <= _MOST_KNOWN and block.n_obs >= _MANY and look.begin in ("zero", "given")
+    rank = (0,) * r if known else r
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
 
     def work(k: int) -> None:

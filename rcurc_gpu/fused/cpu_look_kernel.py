@@ -40,6 +40,23 @@ def _number_of(rank):
     return lambda rank: rank
 
 
+def _drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+    """Begin with what is drawn; the first threshold."""
+
+
+@overload(_drawn)
+def _drawn_for(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+    def drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+        if begin == PART_OF:
+            return _part(*there, lengths, names, keys[1], count, floor, eps, n, rows, rank, alone)
+        return _subsets(*there, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
+
+    def none(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+        raise ValueError("where the rank is known to the compiler, looks begin at 0 or where they are told")
+
+    return none if isinstance(rank, types.BaseTuple) else drawn
+
+
 @njit(**OPTIONS)
 def regress(
     indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
@@ -60,6 +77,7 @@ def regress(
     fit = _vectors(longest)  # 1 in the fit, 0 not, below 0 held out
     w = _vectors(longest)  # 1 for inliers
     held = _vectors(longest)
+    flat_y, flat_fit, flat_held = y.ravel(), fit.ravel(), held.ravel()
     place = np.empty(longest * LANES, np.uint64)
     pair = np.empty(longest * LANES, np.uint64)
     lengths = np.empty(LANES, np.int64)
@@ -98,13 +116,13 @@ def regress(
             names[lane] = unit_names[unit]
             limit = share if high - low >= LEAST_HELD * R else 0.0
             _load(index, value, low, high, names[lane], index_names, usable, transposed, limit, lane, stride,
-                  place, pair, y.ravel(), fit.ravel(), held.ravel(), rows * LANES)  # fmt: skip
+                  place, pair, flat_y, flat_fit, flat_held, rows * LANES)  # fmt: skip
             for q in range(R):
                 a[q, lane] = start[min(first + lane, units.shape[0] - 1), q] if begin == GIVEN else 0.0
         if alone:
             for q in range(R):
                 store(a, q, splat(a[q, 0]))
-        _hold(pair, keys[0], held.ravel(), rows * LANES)
+        _hold(pair, keys[0], flat_held, rows * LANES)
         count = zero
         n_held = zero
         for t in range(rows):
@@ -119,11 +137,9 @@ def regress(
         _gather(basis, place, D, rows, rank)
         # ---- where to begin
         zeta = splat(zeta0)
-        if begin == PART_OF:
-            zeta = _part(D, y, fit, w, res, G, L, a, b, lengths, names, keys[1], count, floor, eps, n, rows, R, alone)
-        elif begin == SUBSETS:
-            _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, keys[2], number, floor, eps, n, rows, R, alone)
-            zeta = splat(10 * floor)
+        if begin == PART_OF or begin == SUBSETS:
+            there = (D, y, fit, w, res, G, L, a, b)
+            zeta = _drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone)
         n_in, square = _residuals(D, y, a, w, res, rows, rank, alone)
         # ---- steps
         active = one
@@ -247,6 +263,7 @@ def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, 
             store(best, q, where(better, load(a, q), load(best, q)))
     for q in range(R):
         store(a, q, load(best, q))
+    return splat(10 * floor)
 
 
 @njit(**_WITHIN)
