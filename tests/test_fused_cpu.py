@@ -77,6 +77,16 @@ def test_a_look_is_that_of_the_plain_code(rank, dtype, begin, number):
     assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
 
 
+@pytest.mark.parametrize(("rank", "dtype"), [(5, np.float64), (2, np.float32)])
+@pytest.mark.parametrize("begin", ["zero", "given"])
+def test_a_look_with_a_rank_that_the_compiler_knows_is_that_of_the_plain_code(rank, dtype, begin, monkeypatch):
+    monkeypatch.setattr(fused.cpu, "_MANY", 0)
+    args, truth = make_case(rank, dtype, [0, 80, *range(130, 151)])
+    which = Look(SCHEDULES[dtype], 0.1, begin, start=(truth + 0.01).astype(dtype) if begin == "given" else None)
+    assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
+    assert any(f"UniTuple(int64 x {rank})" in str(kinds) for kinds in fused.cpu_look_kernel.regress.signatures)
+
+
 def test_units_of_all_lengths_in_any_order():
     counts = [0, 1, 2, 300, 7, 15, 16, 17, 64, 0]
     args, _ = make_case(3, np.float64, counts)
@@ -307,7 +317,7 @@ def test_without_numba_plain_code_serves_and_says_so_once(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "numba", None)
     for name in [name for name in sys.modules if name.startswith("rcurc_gpu.fused.cpu")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("cpu", "cpu_grid", "cpu_kernels"):
+    for name in ("cpu", "cpu_grid", "cpu_kernels", "cpu_look_kernel"):
         monkeypatch.delattr(fused, name, raising=False)
     fused._numba.cache_clear()
     try:

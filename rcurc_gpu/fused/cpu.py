@@ -10,7 +10,7 @@ from ..hashing import stream_key
 from ..look import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, Names
 from . import cpu_core_kernels, cpu_look_kernel
 from .cpu_paper_kernel import advance as advance_kernel
-from .threads import run
+from .threads import THREADS, run
 
 _PIECE = 1 << 16  # observations of a piece of work: some milliseconds
 _MOST_KNOWN, _MANY = 8, 1 << 20  # a rank up to the first is told to the compiler where there are so many observations
@@ -33,7 +33,8 @@ def regress(
     start = _fixed(np.empty((1, r), dtype=basis.dtype) if look.start is None else look.start)
     there = tuple(map(_fixed, (basis, usable, white, names.unit, names.index)))
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
-    edges = pieces(block.counts[units], _PIECE)
+    counts = block.counts[units]
+    edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (4 * THREADS), _PIECE // 32)))
     s = look.schedule
     known = r <= _MOST_KNOWN and block.n_obs >= _MANY and look.begin in ("zero", "given")
     rank = (0,) * r if known else r

@@ -1,14 +1,15 @@
 """The kernel of the extension that Numba compiles for the CPU: eight units side by side, one in each lane of a vector.
 
-Sums then need no reduction over lanes, and the small systems of eight units are solved in the time of one. A unit so long that
-eight of them would not stay in the cache goes alone: its entries are dealt to the lanes, and the lanes of every sum are added.
-Either way entry t of a unit is number ``t * stride + lane`` of a buffer of shape (rows, LANES).
+Sums then need no reduction over lanes, and the small systems of eight units are solved in the time of one. A unit so long
+that eight of them would not stay in the cache goes alone: its entries are dealt to the lanes, and the lanes of every sum are
+added. Either way entry t of a unit is number ``t * stride + lane`` of a buffer of shape (rows, LANES), and no lane's result
+depends on what is in the others.
 
 The rank comes as a number, or as a tuple of that length: it is then part of the type, and the compiler unrolls what it can.
 """
 
-# Numba looks at the age of this file alone: after a change of `cpu_kernels` or `vectors`, touch it, or what was compiled before
-# is used. It reads types from arguments; annotations would not help it.
+# Numba looks at the age of this file alone: after a change of `cpu_kernels` or `vectors`, touch it, or what was compiled
+# before is used. It reads types from arguments; annotations would not help it.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .cpu_kernels import OPTIONS, hashed, pair_of, uniform
 from .vectors import LANES, load, root, size, splat, store, total, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a look begins
-_CACHED = 1 << 19  # bytes of basis rows that stay close to a core
+_CACHED = 1 << 20  # bytes of basis rows that stay close to a core
 _ROWS = 4  # rows of a buffer come in multiples of this
 _WITHIN = {**OPTIONS, "cache": False}  # kept with what calls them
 
@@ -178,7 +179,9 @@ def _vectors(n):
 
 
 @njit(**_WITHIN)
-def _load(index, value, low, high, name, index_names, usable, transposed, limit, lane, stride, place, pair, y, fit, held, end):
+def _load(
+    index, value, low, high, name, index_names, usable, transposed, limit, lane, stride, place, pair, y, fit, held, end
+):
     """Bring the entries of a unit to their lane. Numbers are unsigned: Numba looks whether others are negative."""
     f, step, name = np.uint64(lane), np.uint64(stride), np.uint64(name)
     for e in range(np.uint64(low), np.uint64(high)):

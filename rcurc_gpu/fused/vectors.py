@@ -1,7 +1,7 @@
 """Vectors of eight float64 in registers, for the kernels that Numba compiles.
 
 Numba leaves it to LLVM to find vectors in loops, and LLVM finds none in short loops inside of others. These are explicit; a
-machine with shorter registers takes several for each. They know ``+ - * /``, and ``<`` and ``==``, which give 1.0 or 0.0.
+machine with shorter registers takes several for each. They know ``+ - * /``, and ``< <= ==``, which give 1.0 or 0.0.
 """
 
 # Numba reads types from arguments; annotations would not help it.
@@ -18,10 +18,12 @@ from numba.core import types
 from numba.core.cgutils import get_or_insert_function
 from numba.core.datamodel import models
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import intrinsic, lower_builtin, register_model
+from numba.extending import intrinsic as numba_intrinsic
+from numba.extending import lower_builtin, register_model
 from numba.np.arrayobj import make_array
 
 LANES = 8
+intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
 _DOUBLE, _WORD = ir.DoubleType(), ir.IntType(32)
 _VECTOR = ir.VectorType(_DOUBLE, LANES)
 _FLAGS = ("reassoc", "contract", "nsz")  # as for the rest of the kernels
@@ -109,8 +111,9 @@ def splat(typing, x):
     """A number in all lanes."""
 
     def emit(context, builder, sig, args):
-        first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), args[0], _WORD(0))
-        return builder.shuffle_vector(first, ir.Constant(_VECTOR, ir.Undefined), ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES))
+        nothing = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(nothing, args[0], _WORD(0))
+        return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES))
 
     return VECTOR(types.float64), emit
 
