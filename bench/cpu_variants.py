@@ -46,7 +46,7 @@ def number() -> Kernels:
 
         def work(k: int) -> None:
             part = slice(edges[k], edges[k + 1])
-            kernel(*args[:3], args[3][part], *args[4:], *(x[part] for x in out))
+            kernel(*args[:3], args[3][part], args[4][: part.stop - part.start], *args[5:], *(x[part] for x in out))
 
         run(work, len(edges) - 1)
         return out
@@ -98,7 +98,8 @@ def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, 
     keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
     arrays = tuple(np.ascontiguousarray(x) for x in (basis, usable, white, names.unit, names.index))
     start = np.empty((1, basis.shape[1]))
-    there = (block.indptr, block.index, block.value, units, *arrays, names.transposed, keys, float(names.share))
+    there = (block.indptr, block.index, block.value, units, np.arange(len(units)), *arrays)
+    there += (names.transposed, keys, float(names.share))
     how = (0, 0, start, float(s.zeta0), float(s.floor), float(s.gamma), look.max_steps, float(look.telling), basis.shape[1])
     out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))
     return there + how, out, pieces(block.counts[units], 1 << 16)

@@ -77,6 +77,13 @@ def test_a_look_is_that_of_the_plain_code(rank, dtype, begin, number):
     assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
 
 
+@pytest.mark.parametrize(("begin", "number"), BEGINS)
+def test_a_unit_too_long_to_go_with_others_goes_alone(begin, number):
+    args, truth = make_case(9, np.float64, [600, 150, 160, 700, 650, 170], 720, 0.05)
+    which = Look(SCHEDULES[np.float64], 0.1, begin, number, truth + 0.01 if begin == "given" else None)
+    assert_same(NUMBA.regress(*args, which), look.regress(*args, which), np.float64)
+
+
 @pytest.mark.parametrize(("rank", "dtype"), [(5, np.float64), (2, np.float32)])
 @pytest.mark.parametrize("begin", ["zero", "given"])
 def test_a_look_with_a_rank_that_the_compiler_knows_is_that_of_the_plain_code(rank, dtype, begin, monkeypatch):

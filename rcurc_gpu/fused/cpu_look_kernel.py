@@ -24,7 +24,8 @@ from .cpu_kernels import OPTIONS, hashed, pair_of, uniform
 from .vectors import LANES, load, root, size, splat, store, total, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a look begins
-_CACHED = 1 << 20  # bytes of basis rows that stay close to a core
+_CACHED = 1 << 18  # bytes of basis rows that stay close to a core
+_SHORT = 32  # entries, times the rank, below which solving a system for one unit alone takes longer than waiting for memory
 _ROWS = 4  # rows of a buffer come in multiples of this
 _WITHIN = {**OPTIONS, "cache": False}  # kept with what calls them
 
@@ -60,12 +61,12 @@ def _drawn_for(there, lengths, names, keys, begin, number, count, floor, eps, n,
 
 @njit(**OPTIONS)
 def regress(
-    indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
+    indptr, index, value, units, order, basis, usable, white, unit_names, index_names, transposed, keys, share,
     begin, number, start, zeta0, floor, gamma, max_steps, telling, rank, a_out, table
 ):  # fmt: skip
-    """`look.regress` for some units."""
+    """`look.regress` for some units, taken in an `order` in which neighbours should be of about the same length."""
     R = _number(rank)
-    most = _CACHED // (8 * LANES * R)  # entries of a unit that goes with others
+    most = max(_CACHED // (8 * LANES * R), _SHORT * R)  # entries of a unit that goes with others
     longest = 0
     for unit in units:
         m = indptr[unit + 1] - indptr[unit]
@@ -101,7 +102,8 @@ def regress(
         rows = 0
         alone = False
         while n < LANES and first + n < units.shape[0] and not alone:
-            m = indptr[units[first + n] + 1] - indptr[units[first + n]]
+            unit = units[order[first + n]]
+            m = indptr[unit + 1] - indptr[unit]
             if m > most and n > 0:
                 break
             alone = m > most
@@ -110,7 +112,8 @@ def regress(
         rows += -rows % _ROWS
         stride = 1 if alone else LANES
         for lane in range(1 if alone else LANES):
-            unit = units[min(first + lane, units.shape[0] - 1)]
+            k = order[min(first + lane, units.shape[0] - 1)]
+            unit = units[k]
             low = indptr[unit]
             high = indptr[unit + 1] if lane < n else low
             lengths[lane] = high - low
@@ -119,7 +122,7 @@ def regress(
             _load(index, value, low, high, names[lane], index_names, usable, transposed, limit, lane, stride,
                   place, pair, flat_y, flat_fit, flat_held, rows * LANES)  # fmt: skip
             for q in range(R):
-                a[q, lane] = start[min(first + lane, units.shape[0] - 1), q] if begin == GIVEN else 0.0
+                a[q, lane] = start[k, q] if begin == GIVEN else 0.0
         if alone:
             for q in range(R):
                 store(a, q, splat(a[q, 0]))
@@ -164,9 +167,9 @@ def regress(
         _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone)
         for lane in range(n):
             for q in range(R):
-                a_out[first + lane, q] = a[q, lane]
+                a_out[order[first + lane], q] = a[q, lane]
             for s in range(N_NUMBERS):
-                table[first + lane, s] = numbers[s, lane]
+                table[order[first + lane], s] = numbers[s, lane]
         first += n
 
 
@@ -320,16 +323,27 @@ def _normal_equations(D, y, w, G, b, rows, rank, alone):
     R = _number(rank)
     for p in range(R):
         store(b, p, splat(0.0))
-        for q in range(p + 1):
+        for q in range(R):
             store(G, p * R + q, splat(0.0))
     for t in range(0, rows, _ROWS):
         w0, w1, w2, w3 = load(w, t), load(w, t + 1), load(w, t + 2), load(w, t + 3)
         y0, y1, y2, y3 = load(y, t), load(y, t + 1), load(y, t + 2), load(y, t + 3)
         i0, i1, i2, i3 = t * R, (t + 1) * R, (t + 2) * R, (t + 3) * R
-        for p in range(R):
+        for p in range(0, R - 1, 2):  # and two unknowns
+            s = p + 1
+            x0, x1, x2, x3 = w0 * load(D, i0 + p), w1 * load(D, i1 + p), w2 * load(D, i2 + p), w3 * load(D, i3 + p)
+            z0, z1, z2, z3 = w0 * load(D, i0 + s), w1 * load(D, i1 + s), w2 * load(D, i2 + s), w3 * load(D, i3 + s)
+            store(b, p, load(b, p) + ((x0 * y0 + x1 * y1) + (x2 * y2 + x3 * y3)))
+            store(b, s, load(b, s) + ((z0 * y0 + z1 * y1) + (z2 * y2 + z3 * y3)))
+            for q in range(p + 2):
+                d0, d1, d2, d3 = load(D, i0 + q), load(D, i1 + q), load(D, i2 + q), load(D, i3 + q)
+                store(G, p * R + q, load(G, p * R + q) + ((x0 * d0 + x1 * d1) + (x2 * d2 + x3 * d3)))
+                store(G, s * R + q, load(G, s * R + q) + ((z0 * d0 + z1 * d1) + (z2 * d2 + z3 * d3)))
+        if R % 2:
+            p = R - 1
             x0, x1, x2, x3 = w0 * load(D, i0 + p), w1 * load(D, i1 + p), w2 * load(D, i2 + p), w3 * load(D, i3 + p)
             store(b, p, load(b, p) + ((x0 * y0 + x1 * y1) + (x2 * y2 + x3 * y3)))
-            for q in range(p + 1):
+            for q in range(R):
                 more = (x0 * load(D, i0 + q) + x1 * load(D, i1 + q)) + (x2 * load(D, i2 + q) + x3 * load(D, i3 + q))
                 store(G, p * R + q, load(G, p * R + q) + more)
     if alone:
