@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -91,7 +92,7 @@ def test_a_look_with_a_rank_that_the_compiler_knows_is_that_of_the_plain_code(ra
     args, truth = make_case(rank, dtype, [0, 80, *range(130, 151)])
     which = Look(SCHEDULES[dtype], 0.1, begin, start=(truth + 0.01).astype(dtype) if begin == "given" else None)
     assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
-    assert any(f"UniTuple(int64 x {rank})" in str(kinds) for kinds in fused.cpu_look_kernel.regress.signatures)
+    assert any(numba.types.UniTuple(numba.int64, rank) in kinds for kinds in fused.cpu_look_kernel.regress.signatures)
 
 
 def test_units_of_all_lengths_in_any_order():
