@@ -6,8 +6,6 @@ What a variant writes, such as compiled code, goes to the directory that NUMBA_C
 from __future__ import annotations
 
 import ctypes
-import importlib.util
-import inspect
 import os
 import shutil
 import subprocess
@@ -33,21 +31,22 @@ def numpy_code() -> Kernels:
 
 
 def library() -> Kernels:
-    """The library's kernel: Numba, a rank known at run time, threads of our own."""
+    """The library's kernel: Numba, a small rank known to the compiler, threads of our own."""
     return choose("fused", np.empty(0))
 
 
-def constant_rank() -> Kernels:
-    """The library's kernel with the rank written into its source."""
+def number() -> Kernels:
+    """The library's kernel with a rank that the compiler does not know."""
 
-    def regress(block, units, basis, *rest):
-        kernel, args, out, edges = _module(basis.shape[1]).regress, *_arguments(block, units, basis, *rest)
+    def regress(*task):
+        from rcurc_gpu.fused.cpu_look_kernel import regress as kernel
+        from rcurc_gpu.fused.threads import run
+
+        args, out, edges = _arguments(*task)
 
         def work(k: int) -> None:
             part = slice(edges[k], edges[k + 1])
-            kernel(*args[:3], args[3][part], *args[4:], *(x[part] for x in out))
-
-        from rcurc_gpu.fused.threads import run
+            kernel(*args[:3], args[3][part], args[4][: part.stop - part.start], *args[5:], *(x[part] for x in out))
 
         run(work, len(edges) - 1)
         return out
@@ -81,7 +80,7 @@ def has_compiler() -> bool:
 VARIANTS: dict[str, Callable[[], Kernels]] = {
     "NumPy": numpy_code,
     "Numba, as in the library": library,
-    "Numba, rank a constant": constant_rank,
+    "Numba, rank a number": number,
     "Numba, prange": prange,
     "C, rank a constant, OpenMP": c_code,
 }
@@ -93,41 +92,21 @@ def _replaced(regress: Callable[..., Any]) -> Kernels:
 
 
 def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Arguments of `cpu_kernels.regress` from those of `look.regress`, arrays for what it finds, and edges of pieces."""
+    """Arguments of `cpu_look_kernel.regress` from those of `look.regress`, arrays for what it finds, and edges of pieces."""
     assert look.begin == "zero"
     s = look.schedule
     keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
     arrays = tuple(np.ascontiguousarray(x) for x in (basis, usable, white, names.unit, names.index))
     start = np.empty((1, basis.shape[1]))
-    there = (block.indptr, block.index, block.value, units, *arrays, names.transposed, keys, float(names.share))
-    how = (0, 0, start, float(s.zeta0), float(s.floor), float(s.gamma), look.max_steps, float(look.telling))
+    there = (block.indptr, block.index, block.value, units, np.arange(len(units)), *arrays)
+    there += (names.transposed, keys, float(names.share))
+    how = (0, 0, start, float(s.zeta0), float(s.floor), float(s.gamma), look.max_steps, float(look.telling), basis.shape[1])
     out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))
     return there + how, out, pieces(block.counts[units], 1 << 16)
 
 
 def _directory() -> Path:
     return Path(os.environ["NUMBA_CACHE_DIR"])
-
-
-@cache
-def _module(rank: int) -> Any:
-    """A module with the source of the library's kernel and a constant for the rank."""
-    from rcurc_gpu.fused import cpu_kernels
-
-    source = inspect.getsource(cpu_kernels.regress.py_func)
-    line = "    R = basis.shape[1]\n"
-    assert line in source
-    path = _directory() / f"regress_rank_{rank}.py"
-    head = "from rcurc_gpu.fused import cpu_kernels\n\nglobals().update(vars(cpu_kernels))\n\n"
-    text = head + source.replace(line, f"    R = {rank}\n")
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @cache

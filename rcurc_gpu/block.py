@@ -156,11 +156,20 @@ class ChunkPlan:
         for start, stop in zip(self.edges[:-1], self.edges[1:], strict=True):
             yield self.order[start:stop]
 
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the chunks have the units in ascending order."""
+        return bool(np.all(np.diff(self.order) > 0))
+
     def restore(self) -> np.ndarray:
         """Where each planned unit, in ascending order, stands in the concatenated chunks."""
-        if bool(np.all(np.diff(self.order) > 0)):
-            return np.arange(len(self.order))
-        return np.argsort(self.order, kind="stable")
+        return np.arange(len(self.order)) if self.in_order else np.argsort(self.order, kind="stable")
+
+    def join(self, parts: list[Array]) -> Array:
+        """One array from arrays with a row for each unit of a chunk; its rows are in the ascending order of the units."""
+        xp = array_namespace(parts[0])
+        whole = parts[0] if len(parts) == 1 else xp.concat(parts)
+        return whole if self.in_order else xp.take(whole, asarray_on(self.restore(), whole), axis=0)
 
 
 def others(chosen: np.ndarray, total: int) -> np.ndarray:

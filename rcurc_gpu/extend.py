@@ -201,8 +201,7 @@ def regress_all(block: Block, basis: Array, look: Look, kernels: Kernels, chunk_
         start = None if look.start is None else take_rows(look.start, asarray_on(chosen, look.start))
         here = replace(look, start=start)
         parts.append(kernels.regress(block, chosen, basis, xp.ones_like(basis[:, 0]), white, names, here))
-    back = asarray_on(plan.restore(), basis)
-    a, table = (xp.take(xp.concat(list(column)), back, axis=0) for column in zip(*parts, strict=True))
+    a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
     return a, table
 
 
@@ -220,8 +219,7 @@ def _look(task: Task, units: np.ndarray, look: Look, report: Callable[[int], Non
         a, table = _look_at(task, units, look, report)
     else:
         a, table = _look_in_parts(task, task.checkpoint, units, look, report)
-    n_held, n_agreeing = table[:, 6:].sum(axis=0).tolist()
-    return Extension(a, diagnose(table, task.basis.shape[1]), int(n_held), int(n_agreeing))
+    return Extension(a, diagnose(table, task.basis.shape[1]), int(table[:, 6].sum()), int(table[:, 7].sum()))
 
 
 def _look_in_parts(
@@ -263,10 +261,7 @@ def _look_at(task: Task, units: np.ndarray, look: Look, report: Callable[[int], 
         numbers.append(table)
         if report is not None:
             report(len(chosen))
-    xp = array_namespace(coefficients[0])
-    back = plan.restore()
-    table = to_numpy(xp.concat(numbers)).astype(np.float64)[back]
-    return xp.take(xp.concat(coefficients), asarray_on(back, coefficients[0]), axis=0), table
+    return plan.join(coefficients), to_numpy(plan.join(numbers)).astype(np.float64, copy=False)
 
 
 def _typical_share(d: UnitDiagnostics) -> float:
@@ -330,7 +325,9 @@ def _merge(old: Extension, new: Extension, units: np.ndarray) -> Extension:
     source[units[better]] = len(source) + np.flatnonzero(better)
 
     def pick(name: str) -> np.ndarray:
-        return np.concatenate([getattr(old.diagnostics, name), getattr(new.diagnostics, name)])[source]
+        picked = getattr(old.diagnostics, name).copy()
+        picked[units[better]] = getattr(new.diagnostics, name)[better]
+        return picked
 
     coefficients = xp.take(xp.concat([old.coefficients, new.coefficients]), asarray_on(source, old.coefficients), axis=0)
     return replace(old, coefficients=coefficients, diagnostics=UnitDiagnostics(*(pick(name) for name in DIAGNOSTIC_NAMES)))

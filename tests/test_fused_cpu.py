@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 
@@ -75,6 +76,23 @@ def test_a_look_is_that_of_the_plain_code(rank, dtype, begin, number):
     start = (truth + 0.01).astype(dtype) if begin == "given" else None
     which = Look(SCHEDULES[dtype], 0.1, begin, number, start)
     assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
+
+
+@pytest.mark.parametrize(("begin", "number"), BEGINS)
+def test_a_unit_too_long_to_go_with_others_goes_alone(begin, number):
+    args, truth = make_case(9, np.float64, [600, 150, 160, 700, 650, 170], 720, 0.05)
+    which = Look(SCHEDULES[np.float64], 0.1, begin, number, truth + 0.01 if begin == "given" else None)
+    assert_same(NUMBA.regress(*args, which), look.regress(*args, which), np.float64)
+
+
+@pytest.mark.parametrize(("rank", "dtype"), [(5, np.float64), (2, np.float32)])
+@pytest.mark.parametrize("begin", ["zero", "given"])
+def test_a_look_with_a_rank_that_the_compiler_knows_is_that_of_the_plain_code(rank, dtype, begin, monkeypatch):
+    monkeypatch.setattr(fused.cpu, "_MANY", 0)
+    args, truth = make_case(rank, dtype, [0, 80, *range(130, 151)])
+    which = Look(SCHEDULES[dtype], 0.1, begin, start=(truth + 0.01).astype(dtype) if begin == "given" else None)
+    assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
+    assert any(numba.types.UniTuple(numba.int64, rank) in kinds for kinds in fused.cpu_look_kernel.regress.signatures)
 
 
 def test_units_of_all_lengths_in_any_order():
@@ -307,7 +325,7 @@ def test_without_numba_plain_code_serves_and_says_so_once(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "numba", None)
     for name in [name for name in sys.modules if name.startswith("rcurc_gpu.fused.cpu")]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("cpu", "cpu_grid", "cpu_kernels"):
+    for name in ("cpu", "cpu_grid", "cpu_kernels", "cpu_look_kernel"):
         monkeypatch.delattr(fused, name, raising=False)
     fused._numba.cache_clear()
     try:

@@ -8,16 +8,17 @@ from ..backend import Array
 from ..block import Block, pieces
 from ..hashing import stream_key
 from ..look import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, Names
-from . import cpu_core_kernels, cpu_kernels
+from . import cpu_core_kernels, cpu_look_kernel
 from .cpu_paper_kernel import advance as advance_kernel
-from .threads import run
+from .threads import THREADS, run
 
 _PIECE = 1 << 16  # observations of a piece of work: some milliseconds
+_MOST_KNOWN, _MANY = 8, 1 << 20  # a rank up to the first is told to the compiler where there are so many observations
 _BEGIN = {
-    "zero": cpu_kernels.ZERO,
-    "given": cpu_kernels.GIVEN,
-    "part": cpu_kernels.PART_OF,
-    "subsets": cpu_kernels.SUBSETS,
+    "zero": cpu_look_kernel.ZERO,
+    "given": cpu_look_kernel.GIVEN,
+    "part": cpu_look_kernel.PART_OF,
+    "subsets": cpu_look_kernel.SUBSETS,
 }
 
 
@@ -32,15 +33,19 @@ def regress(
     start = _fixed(np.empty((1, r), dtype=basis.dtype) if look.start is None else look.start)
     there = tuple(map(_fixed, (basis, usable, white, names.unit, names.index)))
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
-    edges = pieces(block.counts[units], _PIECE)
+    counts = block.counts[units]
+    edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (4 * THREADS), _PIECE // 32)))
     s = look.schedule
+    known = r <= _MOST_KNOWN and block.n_obs >= _MANY and look.begin in ("zero", "given")
+    rank = (0,) * r if known else r
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
 
     def work(k: int) -> None:
         part = slice(edges[k], edges[k + 1])
-        cpu_kernels.regress(
+        cpu_look_kernel.regress(
             *entries,
             units[part],
+            _order(counts[part]),
             *there,
             names.transposed,
             keys,
@@ -53,6 +58,7 @@ def regress(
             float(s.gamma),
             look.max_steps,
             float(look.telling),
+            rank,
             a[part],
             table[part],
         )
@@ -96,6 +102,12 @@ def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, sha
     there = tuple(map(_fixed, (block.indptr, block.index, unit_names, index_names)))
     cpu_core_kernels.held_out(*there, key, float(share), out)
     return out
+
+
+def _order(counts: np.ndarray) -> np.ndarray:
+    """An order in which neighbours have about the same `counts`; as they come, if these differ little."""
+    uneven = counts.max() > 2 * counts.mean()
+    return np.argsort(counts, kind="stable") if uneven else np.arange(len(counts))
 
 
 def _fixed(x: np.ndarray) -> np.ndarray:

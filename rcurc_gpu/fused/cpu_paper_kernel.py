@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from ..look import LEAST_HELD
-from .cpu_kernels import LANES, OPTIONS, products, residual, uniform
+from .cpu_kernels import OPTIONS, PADDING, products, residual, uniform
 
 
 @njit(**OPTIONS)
@@ -19,9 +19,9 @@ def advance(
 ):  # fmt: skip
     """`follow.advance` for some units."""
     R = bases.shape[2]
-    longest = LANES
+    longest = PADDING
     for k in range(units.shape[0]):
-        longest = max(longest, indptr[units[k] + 1] - indptr[units[k]] + LANES)
+        longest = max(longest, indptr[units[k] + 1] - indptr[units[k]] + PADDING)
     y = np.empty(longest, value.dtype)
     E = np.empty(longest, value.dtype)  # the residual before the step, then its inlying part
     out = np.empty(longest, value.dtype)  # its outlying part

@@ -10,13 +10,13 @@ from typing import Any
 
 from numba import config
 
-_THREADS: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # it is set at run time
+THREADS: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # it is set at run time
 
 
 @cache
 def _pool() -> ThreadPoolExecutor | None:
     """Threads beside the caller's, as many as Numba would take (NUMBA_NUM_THREADS)."""
-    others = _THREADS - 1
+    others = THREADS - 1
     return ThreadPoolExecutor(others, thread_name_prefix="rcurc") if others > 0 else None
 
 
@@ -37,7 +37,7 @@ def run(work: Callable[[int], Any], n: int) -> None:
         for k in pieces:
             work(k)
 
-    others = [pool.submit(take) for _ in range(min(_THREADS, n) - 1)]
+    others = [pool.submit(take) for _ in range(min(THREADS, n) - 1)]
     try:
         take()
     finally:

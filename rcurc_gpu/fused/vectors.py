@@ -1,0 +1,156 @@
+"""Vectors of eight float64 in registers, for the kernels that Numba compiles.
+
+Numba leaves it to LLVM to find vectors in loops, and LLVM finds none in short loops inside of others. These are explicit; a
+machine with shorter registers takes several for each. They know ``+ - * /``, and ``< <= ==``, which give 1.0 or 0.0.
+"""
+
+# Numba reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba.core import types
+from numba.core.cgutils import get_or_insert_function
+from numba.core.datamodel import models
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic as numba_intrinsic
+from numba.extending import lower_builtin, register_model
+from numba.np.arrayobj import make_array
+
+LANES = 8
+intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
+_DOUBLE, _WORD = ir.DoubleType(), ir.IntType(32)
+_VECTOR = ir.VectorType(_DOUBLE, LANES)
+_FLAGS = ("reassoc", "contract", "nsz")  # as for the rest of the kernels
+
+
+class _VectorType(types.Type):
+    def __init__(self) -> None:
+        super().__init__(name="Vector")
+
+
+VECTOR = _VectorType()
+
+
+@register_model(_VectorType)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Any) -> None:
+        super().__init__(manager, kind, _VECTOR)
+
+
+def _constant(x: float) -> ir.Constant:
+    return ir.Constant(_VECTOR, [x] * LANES)
+
+
+def _compare(sign: str) -> Callable[..., Any]:
+    def emit(builder, x, y):
+        return builder.select(builder.fcmp_ordered(sign, x, y), _constant(1.0), _constant(0.0))
+
+    return emit
+
+
+def _arithmetic(name: str) -> Callable[..., Any]:
+    def emit(builder, x, y):
+        return getattr(builder, name)(x, y, flags=_FLAGS)
+
+    return emit
+
+
+def _define(symbol: Callable[..., Any], emit: Callable[..., Any]) -> None:
+    """Let Numba know `symbol` of two vectors."""
+    infer_global(symbol)(type("_Vectors", (ConcreteTemplate,), {"cases": [signature(VECTOR, VECTOR, VECTOR)]}))
+
+    @lower_builtin(symbol, VECTOR, VECTOR)
+    def _lower(context, builder, sig, args):
+        return emit(builder, *args)
+
+
+_define(operator.add, _arithmetic("fadd"))
+_define(operator.sub, _arithmetic("fsub"))
+_define(operator.mul, _arithmetic("fmul"))
+_define(operator.truediv, _arithmetic("fdiv"))
+_define(operator.lt, _compare("<"))
+_define(operator.le, _compare("<="))
+_define(operator.eq, _compare("=="))
+
+
+def _pointer(context, builder, kind, array, row):
+    """Where a row of a contiguous array of shape (n, LANES) stands."""
+    data = make_array(kind)(context, builder, array).data
+    offset = builder.mul(row, ir.Constant(row.type, LANES))
+    return builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer())
+
+
+@intrinsic
+def load(typing, array, row):
+    """A row of a float64 array (n, LANES)."""
+
+    def emit(context, builder, sig, args):
+        return builder.load(_pointer(context, builder, sig.args[0], *args), align=8)
+
+    return VECTOR(array, types.intp), emit
+
+
+@intrinsic
+def store(typing, array, row, x):
+    """Let a row of a float64 array (n, LANES) be `x`."""
+
+    def emit(context, builder, sig, args):
+        builder.store(args[2], _pointer(context, builder, sig.args[0], *args[:2]), align=8)
+
+    return types.void(array, types.intp, VECTOR), emit
+
+
+@intrinsic
+def splat(typing, x):
+    """A number in all lanes."""
+
+    def emit(context, builder, sig, args):
+        nothing = ir.Constant(_VECTOR, ir.Undefined)
+        first = builder.insert_element(nothing, args[0], _WORD(0))
+        return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES))
+
+    return VECTOR(types.float64), emit
+
+
+@intrinsic
+def where(typing, condition, x, y):
+    """`x` where `condition` is not 0, else `y`."""
+
+    def emit(context, builder, sig, args):
+        return builder.select(builder.fcmp_unordered("!=", args[0], _constant(0.0)), args[1], args[2])
+
+    return VECTOR(VECTOR, VECTOR, VECTOR), emit
+
+
+def _llvm(builder, name, result, args, **options):
+    """Call LLVM's own function `name` for vectors."""
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64"), args, **options)
+
+
+@intrinsic
+def root(typing, x):
+    """Square roots."""
+    return VECTOR(VECTOR), lambda context, builder, sig, args: _llvm(builder, "sqrt", _VECTOR, args)
+
+
+@intrinsic
+def size(typing, x):
+    """Absolute values."""
+    return VECTOR(VECTOR), lambda context, builder, sig, args: _llvm(builder, "fabs", _VECTOR, args)
+
+
+@intrinsic
+def total(typing, x):
+    """The sum of the lanes."""
+
+    def emit(context, builder, sig, args):
+        return _llvm(builder, "vector.reduce.fadd", _DOUBLE, [_DOUBLE(0.0), *args], fastmath=_FLAGS)
+
+    return types.float64(VECTOR), emit
