@@ -19,6 +19,7 @@ from .result import Result
 from .shrink import ShrunkModel
 
 _OFFSET_ROUNDS = 10
+_HUGE = 1e100  # times the usual rating: the squares of larger ones would overflow
 _CLIP = 3.0  # a held-out rating counts at most as this many standard deviations wrong
 
 
@@ -41,8 +42,8 @@ class Ratings:
         most as three times the noise, since some are wrong. NaN if nothing was held out.
     scale : (float, float) or None
         Predictions are clipped to this interval.
-    start : Result
-        Of `rcurc`, with which the sweeps began.
+    start : Result or None
+        Of `rcurc`, with which the sweeps began, in units of the median rating; None if the offsets left nothing.
     """
 
     mean: float
@@ -55,7 +56,7 @@ class Ratings:
     held_out_error: float
     offsets_error: float
     scale: tuple[float, float] | None
-    start: Result = field(repr=False)
+    start: Result | None = field(repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -139,6 +140,8 @@ def complete_ratings(
     if held.all():
         held[:] = False
 
+    unit = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
+    values = np.clip(values / unit, -_HUGE, _HUGE)
     model = ShrunkModel(i[~held], j[~held], values[~held], (n1, n2))
     for _ in range(_OFFSET_ROUNDS):
         model.weigh()
@@ -157,15 +160,15 @@ def complete_ratings(
 
     def error(guess: np.ndarray) -> float:
         wrong = np.minimum(np.abs(values[held] - guess), _CLIP * model.noise)
-        return float(np.mean(wrong)) if len(wrong) else float("nan")
+        return unit * float(np.mean(wrong)) if len(wrong) else float("nan")
 
     return Ratings(
-        mean=model.mean,
-        row_offset=model.offsets[0],
-        col_offset=model.offsets[1],
-        left=model.factors[0].mean,
+        mean=unit * model.mean,
+        row_offset=unit * model.offsets[0],
+        col_offset=unit * model.offsets[1],
+        left=unit * model.factors[0].mean,
         right=model.factors[1].mean,
-        noise=model.noise,
+        noise=unit * model.noise,
         surprise=surprise,
         held_out_error=error(predicted),
         offsets_error=error(offsets),

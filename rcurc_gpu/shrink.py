@@ -45,7 +45,7 @@ class ShrunkFactor:
 
 
 class ShrunkModel:
-    """Mean, offsets, factors and noise while they are fitted to the ratings (i, j, y)."""
+    """Mean, offsets, factors and noise while they are fitted to the ratings (i, j, y), in units in which y is about 1."""
 
     def __init__(self, i: np.ndarray, j: np.ndarray, y: np.ndarray, shape: tuple[int, int]) -> None:
         self.i, self.j, self.y, self.shape = i, j, y, shape
@@ -74,7 +74,7 @@ class ShrunkModel:
         """Weights of the ratings and the variance of the noise, from the residuals."""
         residual = self.y - self.offsets_at(self.i, self.j) - self.x
         square = residual**2 + self.doubt
-        least = np.finfo(float).eps * float(np.max(np.abs(self.y))) ** 2 + np.finfo(float).tiny
+        least = np.finfo(float).eps  # ratings are about 1
         if self.variance == 0:
             # ratings are whole numbers: the median of the residuals may be 0
             size = MAD_TO_SIGMA * float(np.median(np.abs(residual))) or float(np.mean(np.abs(residual)))
@@ -97,17 +97,17 @@ class ShrunkModel:
             spread = np.mean(self.offsets[side][there] ** 2 + 1 / precision[there])
             self.spreads[side] = max(float(spread), np.finfo(float).tiny)
 
-    def begin(self, rank: int, seed: int) -> Result:
-        """Take the factors of `rcurc`, of what the offsets leave."""
+    def begin(self, rank: int, seed: int) -> Result | None:
+        """Take the factors of `rcurc`, of what the offsets leave; none if they leave nothing."""
         rest = self.y - self.offsets_at(self.i, self.j)
-        if not rest.any():
-            rest = rest + np.finfo(float).tiny
         samples = CrossSamples.from_triplets(self.i, self.j, rest, self.shape, duplicates="median")
+        if not samples.intersection.block.value.any():
+            return None
         rank = min(rank, len(samples.rows), len(samples.cols))
+        typical = float(np.median(np.abs(rest))) or float(np.mean(np.abs(rest)))
         with warnings.catch_warnings():
             # noise as large as the signal is never confirmed; held-out ratings judge the whole instead
             warnings.simplefilter("ignore", ConvergenceWarning)
-            typical = float(np.median(np.abs(rest))) or float(np.mean(np.abs(rest)))
             start = rcurc(samples, rank, zeta0=5 * typical, gamma=0.9, holdout=0.0, seed=seed)
         left, right = (np.nan_to_num(factor) for factor in (start.cur.left, start.cur.right))
         sizes = np.linalg.norm(left), np.linalg.norm(right)
