@@ -79,11 +79,9 @@ def _marked(numbers: np.ndarray, size: int) -> np.ndarray:
 
 def _is_clear(i: np.ndarray, j: np.ndarray, rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int]) -> bool:
     """Whether the observations outside the chosen columns drop from the chosen rows to the others, and the same for the
-    columns; or whether nothing is left to choose."""
+    columns."""
     n1, n2 = shape
     in_rows, in_cols = _marked(rows, n1), _marked(cols, n2)
-    if not (~in_rows[i] & ~in_cols[j]).any():
-        return True
     per_row, per_col = np.bincount(i[~in_cols[j]], minlength=n1), np.bincount(j[~in_rows[i]], minlength=n2)
     return _drops(per_row, len(rows)) and _drops(per_col, len(cols))
 
