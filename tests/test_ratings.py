@@ -1,12 +1,9 @@
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rcurc_gpu as rg
-
-DOCUMENT = Path(__file__).parents[1] / "docs" / "ratings.md"
 
 
 @pytest.fixture(scope="module")
@@ -213,12 +210,3 @@ def test_synthetic_ratings_are_whole_numbers_at_different_places_with_heavy_tail
     assert made.is_wrong.mean() == pytest.approx(0.1, abs=0.005)
     right = ~made.is_wrong
     assert np.abs(made.values - made.expected)[right].mean() < 0.8 < np.abs(made.values - made.expected)[~right].mean()
-
-
-# ---------------------------------------------------------------- the document
-
-
-def test_the_code_of_the_document_runs_in_order():
-    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), flags=re.DOTALL)
-    assert len(blocks) >= 3
-    exec("\n".join(blocks), {})
