@@ -259,15 +259,18 @@ def draw(scores: dict[tuple[str, str], np.ndarray], path: str, title: str) -> No
 
     names = [name for name in methods() if name not in ("mean of all", "complete_ratings, random start")]
     colours = ["#c2543b" if name == "complete_ratings" else "#6b8299" for name in names]
-    low, high = 0.86, 1.1
+    low, high = 0.88, 1.1  # places, not bars: the axis does not begin at 0
     figure, panels = plt.subplots(1, len(KINDS), figsize=(11, 3.6), sharey=True, layout="constrained")
     for panel, (kind, words) in zip(panels, KINDS.items(), strict=True):
-        errors = [scores[kind, name][0] for name in names]
-        panel.barh(names, np.minimum(errors, high) - low, left=low, color=colours)
+        errors = np.array([scores[kind, name][0] for name in names])
+        panel.scatter(np.minimum(errors, high), names, c=colours, s=36, marker="o", zorder=3, clip_on=False)
         for place, error in enumerate(errors):
-            text = f"{error:.3f}" if error <= high else f"{error:.2f}, beyond the axis"
-            panel.text(low + 0.004, place, text, va="center", fontsize=8, color="white")
+            beyond = error > 1.05
+            text = f"{error:.3f}" if error <= high else f"{error:.3f}, beyond the axis"
+            where = min(error, high) + (-0.008 if beyond else 0.008)
+            panel.text(where, place, text, va="center", ha="right" if beyond else "left", fontsize=8)
         panel.set_xlim(low, high)
+        panel.grid(axis="y", color="#e4e4e4")
         panel.set_title("all ratings right" if kind == "none" else "10 % " + words, fontsize=10)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].invert_yaxis()
