@@ -12,12 +12,14 @@ from .operators import hard_threshold, truncated_svd, union_sum
 from .pca import robust_pca
 from .plan import SamplePlan, plan_samples
 from .rank import RankCurve
+from .ratings import Ratings, complete_ratings
 from .reference import ReferenceState, rcurc_reference
 from .result import Result, Transformed
 from .samples import CrossSamples
 from .sampling import ccs_sample
 from .solver import icurc, rcurc
 from .synthetic import SyntheticProblem, synthetic
+from .synthetic_ratings import SyntheticRatings, synthetic_ratings
 
 if TYPE_CHECKING:
     from .estimator import RobustCURCompletion as RobustCURCompletion
@@ -29,14 +31,17 @@ __all__ = [
     "IterationState",
     "LowRankMatrix",
     "RankCurve",
+    "Ratings",
     "ReferenceState",
     "Result",
     "SamplePlan",
     "SyntheticProblem",
+    "SyntheticRatings",
     "Transformed",
     "UnitDiagnostics",
     "__version__",
     "ccs_sample",
+    "complete_ratings",
     "hard_threshold",
     "icurc",
     "ircur",
@@ -45,6 +50,7 @@ __all__ = [
     "rcurc_reference",
     "robust_pca",
     "synthetic",
+    "synthetic_ratings",
     "truncated_svd",
     "union_sum",
 ]

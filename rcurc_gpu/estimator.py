@@ -10,8 +10,9 @@ import numpy as np
 import scipy.sparse
 
 from .backend import asarray_on, to_numpy
+from .cross import choose_cross
 from .errors import ConvergenceWarning, check_choice, check_count
-from .ingest import choose_cross, refuse_masked
+from .ingest import refuse_masked
 from .operators import product_svd
 from .pca import cross_size
 from .result import Result

@@ -163,46 +163,6 @@ def block_from_entries(unit: Array, index: Array, value: Array, n_units: int, le
     return Block(indptr, xp.astype(key % length, xp.int32), gather(value, order), length)
 
 
-def choose_cross(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The rows and columns on which observations concentrate.
-
-    The number of rows (columns) is where the sorted counts split best into a high and a low group (Otsu's
-    criterion); which ones is then improved by alternation: a row is worth the observations it has outside the chosen
-    columns, since those inside are covered already.
-    """
-    n1, n2 = shape
-    rows = _busiest(np.bincount(i, minlength=n1))
-    cols = _busiest(np.bincount(j, minlength=n2))
-    for _ in range(5):
-        in_cols = np.zeros(n2, dtype=bool)
-        in_cols[cols] = True
-        new_rows = _top(np.bincount(i[~in_cols[j]], minlength=n1), np.bincount(i, minlength=n1), len(rows))
-        in_rows = np.zeros(n1, dtype=bool)
-        in_rows[new_rows] = True
-        new_cols = _top(np.bincount(j[~in_rows[i]], minlength=n2), np.bincount(j, minlength=n2), len(cols))
-        if np.array_equal(new_rows, rows) and np.array_equal(new_cols, cols):
-            break
-        rows, cols = new_rows, new_cols
-    return rows, cols
-
-
-def _busiest(counts: np.ndarray) -> np.ndarray:
-    descending = np.sort(counts)[::-1].astype(float)
-    n = len(descending)
-    if n == 1:
-        return np.arange(1)
-    k = np.arange(1, n)
-    total = np.cumsum(descending)
-    gap = total[:-1] / k - (total[-1] - total[:-1]) / (n - k)
-    contrast = k * (n - k) * gap**2
-    size = int(np.argmax(contrast)) + 1 if contrast.max() > 0 else n  # equal counts: nothing tells one from another
-    return _top(counts, counts, size)
-
-
-def _top(worth: np.ndarray, tie: np.ndarray, size: int) -> np.ndarray:
-    return np.sort(np.lexsort((-tie, -worth))[:size])
-
-
 def observation_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
     """`mask` as a boolean array of `shape` beside `Y`, or None."""
     if mask is None:
