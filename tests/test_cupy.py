@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from conftest import DEVICE, SKIP_CUPY
 
 import rcurc_gpu as rg
-from rcurc_gpu import cli, extend, solve
+from rcurc_gpu import cli, core_solve, extend
 from rcurc_gpu.backend import device_name, namespace_for_device, sparse_module
 
 if not DEVICE:
@@ -312,7 +312,7 @@ class Counting:
 @pytest.mark.parametrize("rate", [0.25, 0.6])  # sparse, dense
 def test_an_iteration_of_the_core_takes_12_launches_and_no_transfer(monkeypatch, rate):
     problem = rg.synthetic((130, 120), RANK, 0.1, 10, n_rows=100, n_cols=90, rate=rate, seed=7)
-    counting = Counting(monkeypatch, solve, "solve_core")
+    counting = Counting(monkeypatch, core_solve, "solve_core")
     assert rg.rcurc(problem.samples.to_namespace(cupy), RANK).kernels == "cuda"
     for counts, kernels, core in counting.calls:
         assert ("multiply" in kernels and kernels["multiply"] > 0) == (rate < 0.3)

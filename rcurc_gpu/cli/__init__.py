@@ -11,6 +11,7 @@ from .describe import describe
 from .doctor import doctor
 from .paper import paper
 from .plot import plot
+from .ratings import ratings
 from .sample import sample
 
 
@@ -23,12 +24,13 @@ def main() -> None:
     Examples:
       rcurc-gpu demo
       rcurc-gpu doctor
-      rcurc-gpu describe ratings.csv
-      rcurc-gpu complete ratings.csv -o result.npz --predict wanted.csv
+      rcurc-gpu describe levels.csv
+      rcurc-gpu complete levels.csv -o result.npz --predict wanted.csv
+      rcurc-gpu ratings ratings.csv --predict wanted.csv
       rcurc-gpu plot result.npz -o result.png
       rcurc-gpu paper fig2
     """  # noqa: D301  # click's mark of lines to keep is a real backspace
 
 
-for _command in (demo, doctor, sample, describe, complete, plot, paper):
+for _command in (demo, doctor, sample, describe, complete, ratings, plot, paper):
     main.add_command(_command)

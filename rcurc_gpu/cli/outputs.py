@@ -155,15 +155,9 @@ def is_picture(path: Path) -> bool:
 # ---------------------------------------------------------------- options
 
 
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say how to read a table."""
+def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which columns of a table to read."""
     for option in (
-        click.option(
-            "--duplicates",
-            type=click.Choice(["error", "mean", "median"]),
-            default="error",
-            help="What to do where an entry is observed twice with different values.",
-        ),
         click.option(
             "--header/--no-header",
             default=None,
@@ -178,3 +172,15 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         command = option(command)
     return command
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say how to read a table."""
+    return column_options(
+        click.option(
+            "--duplicates",
+            type=click.Choice(["error", "mean", "median"]),
+            default="error",
+            help="What to do where an entry is observed twice with different values.",
+        )(command)
+    )

@@ -78,9 +78,9 @@ def read_pairs(
 
 def write_predictions(path: str | os.PathLike[str], pairs: Pairs, predictions: Predictions) -> None:
     """Write ``row,column,value,expected_error`` as CSV, in the order of the pairs; empty where a value is not known."""
-    numbers = zip(_numbers(predictions.value), _numbers(predictions.expected_error, "%.3g"), strict=True)
+    numbers = zip(numbers_as_text(predictions.value), numbers_as_text(predictions.expected_error, "%.3g"), strict=True)
     lines = ((row, col, *rest) for row, col, rest in zip(pairs.row_names, pairs.col_names, numbers, strict=True))
-    _write(path, PREDICTION_HEADER, lines)
+    write_table(path, PREDICTION_HEADER, lines)
 
 
 def write_outliers(path: str | os.PathLike[str], outliers: Outliers, labels: Labels) -> None:
@@ -88,18 +88,21 @@ def write_outliers(path: str | os.PathLike[str], outliers: Outliers, labels: Lab
     columns = (
         labels.row_names(outliers.i),
         labels.col_names(outliers.j),
-        _numbers(outliers.observed),
-        _numbers(outliers.recovered),
-        _numbers(outliers.score, "%.4g"),
+        numbers_as_text(outliers.observed),
+        numbers_as_text(outliers.recovered),
+        numbers_as_text(outliers.score, "%.4g"),
     )
-    _write(path, OUTLIER_HEADER, zip(*columns, strict=True))
+    write_table(path, OUTLIER_HEADER, zip(*columns, strict=True))
 
 
-def _numbers(values: np.ndarray, form: str = "%.10g") -> Iterable[str]:
+def numbers_as_text(values: np.ndarray, form: str = "%.10g") -> Iterable[str]:
+    """Numbers for a table; empty for NaN."""
     return ("" if np.isnan(value) else form % value for value in values.tolist())
 
 
-def _write(path: str | os.PathLike[str], header: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> None:
+def write_table(path: str | os.PathLike[str], header: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> None:
+    """Write a CSV file, whole or not at all."""
+
     def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
         writer = csv.writer(text, lineterminator="\n")

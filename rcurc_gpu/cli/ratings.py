@@ -1,0 +1,198 @@
+"""``rcurc-gpu ratings``: predict ratings, and list those that the others contradict."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from ..io import Labels, Outliers, read_pairs, write_outliers
+from ..io.pairs import OUTLIER_HEADER, Pairs, numbers_as_text, write_table
+from ..io.read import kind_of, read_table
+from ..io.text import Columns, Table
+from ..ratings import Ratings, complete_ratings
+from .common import CONFIRMED, NOT_CONFIRMED, Finite, print_json, say_nothing
+from .outputs import IN_FILE, BadInput, check_output, column_options, different, is_table, one_line_errors, stoppable
+
+_HEADER = ("row", "column", "value")
+
+
+class Scale(click.ParamType[tuple[float, float]]):
+    """Two numbers with a comma between them, the smaller one first."""
+
+    name = "scale"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
+        """The two numbers, or click's error."""
+        if isinstance(value, tuple):
+            return value
+        parts = [Finite().convert(part.strip(), param, ctx) for part in str(value).split(",")]
+        if len(parts) != 2 or parts[0] >= parts[1]:
+            self.fail(f"{value!r} is not the least and the greatest rating, as in 1,5.", param, ctx)
+        return parts[0], parts[1]
+
+
+@dataclass(frozen=True)
+class RatingsOptions:
+    """The options of ``rcurc-gpu ratings``; those of the table are apart."""
+
+    file: Path
+    predict: Path | None
+    predictions: Path | None
+    suspicious: Path | None
+    level: float
+    scale: tuple[float, float] | None
+    rank: int
+    seed: int
+    force: bool
+    quiet: bool
+    as_json: bool
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("file", type=IN_FILE)
+@click.option("--predict", type=IN_FILE, metavar="PAIRS.csv", help="Ratings wanted: a table of (row, column), by label.")
+@click.option(
+    "--predictions",
+    type=IN_FILE,
+    metavar="CSV",
+    help="Where to write them.  [default: PAIRS-predictions.csv beside it]",
+)
+@click.option("--suspicious", type=IN_FILE, metavar="CSV", help="Where to write suspicious ratings, the worst first.")
+@click.option("--level", type=Finite(min=0), default=3.0, help="Surprise, in units of what is usual, to be listed.")
+@click.option("--scale", type=Scale(), metavar="LEAST,MOST", help="The scale, as in 1,5: predictions do not leave it.")
+@click.option("--rank", type=click.IntRange(min=1), default=10, help="Largest rank; what is not needed is shrunk away.")
+@column_options
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes which ratings are held out.")
+@click.option("--force", is_flag=True, show_default=False, help="Replace outputs whatever they are.")
+@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def ratings(
+    row_column: str | None, column_column: str | None, value_column: str | None, header: bool | None, **values: Any
+) -> None:
+    """Predict ratings from those in FILE, and list the suspicious ones.
+
+    FILE is a table of ratings (user, item, rating) in .csv, .tsv, .txt (also .gz) or .parquet, with labels of any kind. For
+    measurements with little noise 'rcurc-gpu complete' is more exact.
+
+    \b
+    Examples:
+      rcurc-gpu ratings ratings.csv --predict wanted.csv --suspicious odd.csv
+      rcurc-gpu ratings stars.tsv --scale 1,5 --row-column user \\
+          --column-column film --value-column stars --predict wanted.tsv
+
+    Every pair in PAIRS.csv gets a prediction; users and items that have no rating get what is typical. A suspicious rating
+    has the columns row, column, observed, recovered, score. Look at them before you delete any.
+
+    \b
+    Exit status: 0 if held-out ratings are predicted better than by the
+    offsets of users and items alone, 1 if not (files are written), 2 if an
+    option or a file is wrong, 130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    options = RatingsOptions(**values)
+    columns = Columns(row_column, column_column, value_column, True, header)
+    saved: list[Path] = []
+    with stoppable(saved), one_line_errors({"rank": "--rank", "scale": "--scale"}):
+        report = _run(options, columns, saved)
+    if options.as_json:
+        print_json(report)
+    raise SystemExit(CONFIRMED if report["helps"] else NOT_CONFIRMED)
+
+
+def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
+    """Read, fit and save; `saved` is filled as files appear. Returns the report."""
+    say = say_nothing if options.quiet or options.as_json else click.echo
+    visible = sys.stderr.isatty() and not (options.quiet or options.as_json)
+    predictions = _check_outputs(options)
+    pairs = None if options.predict is None else read_pairs(options.predict, progress=visible)
+    table = _table(options.file, columns, visible)
+    values = np.asarray(table.values)
+    rated = ~np.isnan(values)
+    i, j, values = table.rows.codes[rated], table.cols.codes[rated], values[rated]
+    n1, n2 = len(table.rows.names), len(table.cols.names)
+    say(f"Read:       {options.file}, {len(values):,} ratings of {n1:,} users for {n2:,} items")
+    # one user and one item more, which have no ratings: what is typical, for labels that are not known
+    found = complete_ratings(i, j, values, (n1 + 1, n2 + 1), options.rank, scale=options.scale, seed=options.seed)
+    report = _report(options, found, len(values), (n1, n2))
+    say(_words(report))
+    labels = Labels(table.rows.names, table.cols.names)
+    if predictions is not None and pairs is not None:
+        report["unknown"] = _write_predictions(predictions, pairs, labels, found)
+        saved.append(predictions)
+        new = f", {report['unknown']:,} of them of unknown users or items" if report["unknown"] else ""
+        say(f"Predicted:  {len(pairs):,} ratings{new}: {predictions}")
+    if options.suspicious is not None:
+        k = found.suspicious(options.level)
+        outliers = Outliers(i[k], j[k], values[k], found.predict(i[k], j[k]), found.surprise[k])
+        write_outliers(options.suspicious, outliers, labels)
+        saved.append(options.suspicious)
+        say(f"Saved:      {options.suspicious}")
+    named = {"predictions": predictions, "suspicious": options.suspicious}
+    report["files"] = {name: None if path is None else str(path) for name, path in named.items()}
+    return report
+
+
+def _check_outputs(options: RatingsOptions) -> Path | None:
+    """Before the work, so that none is lost. Returns where predictions go."""
+    predictions = options.predictions
+    if options.predict is None and predictions is not None:
+        raise BadInput("--predictions says where to write what --predict asks for; --predict is missing")
+    if options.predict is not None and predictions is None:
+        predictions = options.predict.with_name(f"{options.predict.stem}-predictions.csv")
+    different(predictions=predictions, suspicious=options.suspicious)
+    inputs = [path for path in (options.file, options.predict) if path is not None]
+    for option, path, header in (
+        ("--predictions", predictions, _HEADER),
+        ("--suspicious", options.suspicious, OUTLIER_HEADER),
+    ):
+        if path is not None:
+            check_output(option, path, is_table(header), options.force, inputs)
+    return predictions
+
+
+def _table(path: Path, columns: Columns, visible: bool) -> Table:
+    if kind_of(str(path)) == "matrix":
+        raise BadInput(f"{str(path)!r} is a matrix; ratings come as a table of user, item and rating (.csv, .parquet)")
+    table = read_table(str(path), columns, progress=visible)
+    if np.isnan(np.asarray(table.values)).all():
+        raise BadInput(f"{str(path)!r} has no values: there are no ratings")
+    return table
+
+
+def _report(options: RatingsOptions, found: Ratings, n: int, shape: tuple[int, int]) -> dict[str, Any]:
+    return {
+        "file": str(options.file),
+        "ratings": n,
+        "users": shape[0],
+        "items": shape[1],
+        "held_out_error": found.held_out_error,
+        "offsets_error": found.offsets_error,
+        "helps": bool(found.held_out_error < found.offsets_error),
+        "noise": found.noise,
+        "suspicious": len(found.suspicious(options.level)),
+        "level": options.level,
+    }
+
+
+def _words(report: dict[str, Any]) -> str:
+    return "\n".join(
+        [
+            f"Held out:   ratings that were kept aside are off by {report['held_out_error']:.3g} on average; "
+            f"{report['offsets_error']:.3g} with the offsets of users and items alone",
+            f"Suspicious: {report['suspicious']:,} ratings are at least {report['level']:g} times as far off as is usual",
+        ]
+    )
+
+
+def _write_predictions(path: Path, pairs: Pairs, labels: Labels, found: Ratings) -> int:
+    """Write a prediction for each pair; the number of those of an unknown user or item."""
+    n1, n2 = found.shape[0] - 1, found.shape[1] - 1
+    i = labels.find_rows(pairs.rows.names, n1)[pairs.rows.codes]
+    j = labels.find_cols(pairs.cols.names, n2)[pairs.cols.codes]
+    value = found.predict(np.where(i < 0, n1, i), np.where(j < 0, n2, j))
+    write_table(path, _HEADER, zip(pairs.row_names, pairs.col_names, numbers_as_text(value, "%.6g"), strict=True))
+    return int(np.sum((i < 0) | (j < 0)))
