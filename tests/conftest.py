@@ -14,7 +14,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Numba looks at the age of a kernel's file alone, not at what it takes from others: a place for each state of the sources.
 _PACKAGE = Path(__file__).parents[1] / "rcurc_gpu"
-_SOURCES = [*sorted(_PACKAGE.glob("fused/cpu*.py")), *(_PACKAGE / f"{name}.py" for name in ("hashing", "look", "regress"))]
+_SOURCES = [
+    *sorted(_PACKAGE.glob("fused/cpu*.py")),
+    _PACKAGE / "fused/vectors.py",
+    *(_PACKAGE / f"{name}.py" for name in ("hashing", "look", "regress")),
+]
 _STATE = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"rcurc-numba-{_STATE}"))
 

@@ -8,8 +8,8 @@ depends on what is in the others.
 The rank comes as a number, or as a tuple of that length: it is then part of the type, and the compiler unrolls what it can.
 """
 
-# Numba looks at the age of this file alone: after a change of `cpu_kernels` or `vectors`, touch it, or what was compiled
-# before is used. It reads types from arguments; annotations would not help it.
+# Numba looks at the age of this file alone: after a change of `cpu_kernels`, `cpu_lanes` or `vectors`, touch it, or what was
+# compiled before is used. It reads types from arguments; annotations would not help it.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -19,27 +19,14 @@ from numba import njit, types
 from numba.extending import overload
 
 from ..look import LEAST_HELD, N_NUMBERS, PART
-from ..regress import HALVINGS, RIDGE, TIGHT
+from ..regress import HALVINGS, TIGHT
 from .cpu_kernels import OPTIONS, hashed, pair_of, uniform
+from .cpu_lanes import ROWS, WITHIN, all_lanes, classify, larger, measure, normal_equations, number_of, residuals, solve
 from .vectors import LANES, load, root, size, splat, store, total, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a look begins
 _CACHED = 1 << 18  # bytes of basis rows that stay close to a core
 _SHORT = 32  # entries, times the rank, below which solving a system for one unit alone takes longer than waiting for memory
-_ROWS = 4  # rows of a buffer come in multiples of this
-_WITHIN = {**OPTIONS, "cache": False}  # kept with what calls them
-
-
-def _number(rank):
-    """The rank as a number."""
-
-
-@overload(_number)
-def _number_of(rank):
-    if isinstance(rank, types.BaseTuple):
-        n = len(rank)
-        return lambda rank: n
-    return lambda rank: rank
 
 
 def _drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
@@ -65,13 +52,13 @@ def regress(
     begin, number, start, zeta0, floor, gamma, max_steps, telling, rank, a_out, table
 ):  # fmt: skip
     """`look.regress` for some units, taken in an `order` in which neighbours should be of about the same length."""
-    R = _number(rank)
+    R = number_of(rank)
     most = max(_CACHED // (8 * LANES * R), _SHORT * R)  # entries of a unit that goes with others
     longest = 0
     for unit in units:
         m = indptr[unit + 1] - indptr[unit]
         longest = max(longest, m if m <= most else m // LANES + 1)
-    longest += _ROWS
+    longest += ROWS
     eps = np.finfo(value.dtype).eps
     D = _vectors(R * longest)  # the rows of the basis: row t R + q has the unknown q of the entries in row t
     y = _vectors(longest)
@@ -109,7 +96,7 @@ def regress(
             alone = m > most
             rows = max(rows, m // LANES + 1 if alone else m)
             n += 1
-        rows += -rows % _ROWS
+        rows += -rows % ROWS
         stride = 1 if alone else LANES
         for lane in range(1 if alone else LANES):
             k = order[min(first + lane, units.shape[0] - 1)]
@@ -135,36 +122,36 @@ def regress(
             count = count + (one - out) * usual
             store(fit, t, where(out, zero - one - usual, usual))
             store(w, t, zero)
-        count = _all(count, alone)
+        count = all_lanes(count, alone)
         store(numbers, 0, count)
-        store(numbers, 6, _all(n_held, alone))
+        store(numbers, 6, all_lanes(n_held, alone))
         _gather(basis, place, D, rows, rank)
         # ---- where to begin
         zeta = splat(zeta0)
         if begin == PART_OF or begin == SUBSETS:
             there = (D, y, fit, w, res, G, L, a, b)
             zeta = _drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone)
-        n_in, square = _residuals(D, y, a, w, res, rows, rank, alone)
+        n_in, square = residuals(D, y, a, w, res, rows, rank, alone)
         # ---- steps
         active = one
         for step in range(max_steps):
-            changed = _all(_classify(res, fit, w, zeta, active, rows), alone)
+            changed = all_lanes(classify(res, fit, w, zeta, active, rows), alone)
             if step == 0 or total(changed) > 0:
-                _normal_equations(D, y, w, G, b, rows, rank, alone)
-                _solve(G, L, b, a, eps, rank)
-                n_in, square = _residuals(D, y, a, w, res, rows, rank, alone)
+                normal_equations(D, y, w, G, b, rows, rank, alone)
+                solve(G, L, b, a, eps, rank)
+                n_in, square = residuals(D, y, a, w, res, rows, rank, alone)
             active = active * (one - (zeta <= lowest) * (changed == zero))
             if total(active) == 0:
                 break
             lower = splat(gamma) * zeta
-            tight = splat(TIGHT) * root(square / _larger(n_in - splat(1.0 * R), one))
+            tight = splat(TIGHT) * root(square / larger(n_in - splat(1.0 * R), one))
             trust = (splat(2.0 * R) <= n_in) * (splat(0.5) * count <= n_in) * (tight < lower)
-            zeta = _larger(where(trust, tight, lower), lowest)
+            zeta = larger(where(trust, tight, lower), lowest)
         # ---- measure
-        changed = _classify(res, fit, w, lowest, one, rows)
+        changed = classify(res, fit, w, lowest, one, rows)
         if max_steps == 0 or total(changed) > 0:
-            _normal_equations(D, y, w, G, b, rows, rank, alone)
-        _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone)
+            normal_equations(D, y, w, G, b, rows, rank, alone)
+        measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone)
         for lane in range(n):
             for q in range(R):
                 a_out[order[first + lane], q] = a[q, lane]
@@ -173,7 +160,7 @@ def regress(
         first += n
 
 
-@njit(**_WITHIN)
+@njit(**WITHIN)
 def _vectors(n):
     """An array (n, LANES) whose rows are lines of the cache."""
     room = np.zeros((n + 1) * LANES)
@@ -181,7 +168,7 @@ def _vectors(n):
     return room[first : first + n * LANES].reshape(n, LANES)
 
 
-@njit(**_WITHIN)
+@njit(**WITHIN)
 def _load(
     index, value, low, high, name, index_names, usable, transposed, limit, lane, stride, place, pair, y, fit, held, end
 ):
@@ -204,17 +191,17 @@ def _load(
         f += step
 
 
-@njit(**_WITHIN)
+@njit(**WITHIN)
 def _hold(pair, key, held, end):
     """From the share of the entries to hold out, in `held`, to 1 for those that are."""
     for f in range(end):
         held[f] = 1.0 if hashed(pair[f] ^ key) < held[f] else 0.0
 
 
-@njit(**_WITHIN)
+@njit(**WITHIN)
 def _gather(basis, place, D, rows, rank):
     """Bring rows of the basis to the lanes of their entries."""
-    R = _number(rank)
+    R = number_of(rank)
     for t in range(rows):
         for lane in range(LANES):
             i = place[np.uint64(t * LANES + lane)]
@@ -222,7 +209,7 @@ def _gather(basis, place, D, rows, rank):
                 D[t * R + q, lane] = basis[i, q]
 
 
-@njit(**_WITHIN)
+@njit(**WITHIN)
 def _part(D, y, fit, w, res, G, L, a, b, lengths, names, key, count, floor, eps, n, rows, R, alone):
     """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
     stride = 1 if alone else LANES
@@ -232,19 +219,19 @@ def _part(D, y, fit, w, res, G, L, a, b, lengths, names, key, count, floor, eps,
             f = t * stride + lane
             if fit.ravel()[f] > 0 and uniform(names[lane], t, key) < PART:
                 weight[f] = 1
-    _normal_equations(D, y, w, G, b, rows, R, alone)
-    _solve(G, L, b, a, eps, R)
-    _residuals(D, y, a, w, res, rows, R, alone)
+    normal_equations(D, y, w, G, b, rows, R, alone)
+    solve(G, L, b, a, eps, R)
+    residuals(D, y, a, w, res, rows, R, alone)
     for t in range(rows):
         store(w, t, splat(0.0))
-    return _larger(_middle(res, fit, rows, splat(PART) * count, alone), splat(floor))
+    return larger(_middle(res, fit, rows, splat(PART) * count, alone), splat(floor))
 
 
-@njit(**_WITHIN)
+@njit(**WITHIN)
 def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
     """Begin with the best of many random subsets of as many entries as unknowns."""
     stride = 1 if alone else LANES
-    n_drawn = R + -R % _ROWS
+    n_drawn = R + -R % ROWS
     drawn_D, drawn_y, drawn_w, best = _vectors(n_drawn * R), _vectors(n_drawn), _vectors(n_drawn), _vectors(R)
     most = splat(0.0)
     for draw in range(number):
@@ -256,13 +243,13 @@ def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, 
                 drawn_w[d, lane] = 1.0 if fit[t, column] > 0 else 0.0
                 for q in range(R):
                     drawn_D[d * R + q, lane] = D[t * R + q, column]
-        _normal_equations(drawn_D, drawn_y, drawn_w, G, b, n_drawn, R, alone)
-        _solve(G, L, b, a, eps, R)
-        _residuals(D, y, a, w, res, rows, R, alone)
+        normal_equations(drawn_D, drawn_y, drawn_w, G, b, n_drawn, R, alone)
+        solve(G, L, b, a, eps, R)
+        residuals(D, y, a, w, res, rows, R, alone)
         agree = splat(0.0)
         for t in range(rows):
             agree = agree + (size(load(res, t)) < splat(3 * floor)) * (splat(0.0) < load(fit, t))
-        agree = _all(agree, alone)
+        agree = all_lanes(agree, alone)
         better = most < agree
         most = where(better, agree, most)
         for q in range(R):
@@ -272,193 +259,23 @@ def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, 
     return splat(10 * floor)
 
 
-@njit(**_WITHIN)
+@njit(**WITHIN)
 def _middle(res, fit, rows, wanted, alone):
     """`regress.middle_residual`."""
     low, high = splat(0.0), splat(0.0)
     for t in range(rows):
-        high = _larger(high, size(load(res, t)) * (splat(0.0) < load(fit, t)))
+        high = larger(high, size(load(res, t)) * (splat(0.0) < load(fit, t)))
     if alone:
         lanes = _vectors(1)
         store(lanes, 0, high)
         for lane in range(LANES):
-            high = _larger(high, splat(lanes[0, lane]))
+            high = larger(high, splat(lanes[0, lane]))
     for _ in range(HALVINGS):
         middle = splat(0.5) * (low + high)
         n = splat(0.0)
         for t in range(rows):
             n = n + (size(load(res, t)) <= middle) * (splat(0.0) < load(fit, t))
-        enough = wanted <= _all(n, alone)
+        enough = wanted <= all_lanes(n, alone)
         high = where(enough, middle, high)
         low = where(enough, low, middle)
     return high
-
-
-@njit(**_WITHIN)
-def _all(x, alone):
-    """The sum of the lanes in each of them, if they are those of one unit."""
-    return splat(total(x)) if alone else x
-
-
-@njit(**_WITHIN)
-def _larger(x, y):
-    return where(x < y, y, x)
-
-
-@njit(**_WITHIN)
-def _classify(res, fit, w, limit, active, rows):
-    """Let `w` be 1 where the residual is below the limit; how many entries of each lane changed."""
-    changed = splat(0.0)
-    for t in range(rows):
-        last = load(w, t)
-        keep = where(active, (size(load(res, t)) < limit) * (splat(0.0) < load(fit, t)), last)
-        changed = changed + size(keep - last)
-        store(w, t, keep)
-    return changed
-
-
-@njit(**_WITHIN)
-def _normal_equations(D, y, w, G, b, rows, rank, alone):
-    """G = D^T diag(w) D, its lower half, and b = D^T diag(w) y; four entries at a time, or memory is what it waits for."""
-    R = _number(rank)
-    for p in range(R):
-        store(b, p, splat(0.0))
-        for q in range(R):
-            store(G, p * R + q, splat(0.0))
-    for t in range(0, rows, _ROWS):
-        w0, w1, w2, w3 = load(w, t), load(w, t + 1), load(w, t + 2), load(w, t + 3)
-        y0, y1, y2, y3 = load(y, t), load(y, t + 1), load(y, t + 2), load(y, t + 3)
-        i0, i1, i2, i3 = t * R, (t + 1) * R, (t + 2) * R, (t + 3) * R
-        for p in range(0, R - 1, 2):  # and two unknowns
-            s = p + 1
-            x0, x1, x2, x3 = w0 * load(D, i0 + p), w1 * load(D, i1 + p), w2 * load(D, i2 + p), w3 * load(D, i3 + p)
-            z0, z1, z2, z3 = w0 * load(D, i0 + s), w1 * load(D, i1 + s), w2 * load(D, i2 + s), w3 * load(D, i3 + s)
-            store(b, p, load(b, p) + ((x0 * y0 + x1 * y1) + (x2 * y2 + x3 * y3)))
-            store(b, s, load(b, s) + ((z0 * y0 + z1 * y1) + (z2 * y2 + z3 * y3)))
-            for q in range(p + 2):
-                d0, d1, d2, d3 = load(D, i0 + q), load(D, i1 + q), load(D, i2 + q), load(D, i3 + q)
-                store(G, p * R + q, load(G, p * R + q) + ((x0 * d0 + x1 * d1) + (x2 * d2 + x3 * d3)))
-                store(G, s * R + q, load(G, s * R + q) + ((z0 * d0 + z1 * d1) + (z2 * d2 + z3 * d3)))
-        if R % 2:
-            p = R - 1
-            x0, x1, x2, x3 = w0 * load(D, i0 + p), w1 * load(D, i1 + p), w2 * load(D, i2 + p), w3 * load(D, i3 + p)
-            store(b, p, load(b, p) + ((x0 * y0 + x1 * y1) + (x2 * y2 + x3 * y3)))
-            for q in range(R):
-                more = (x0 * load(D, i0 + q) + x1 * load(D, i1 + q)) + (x2 * load(D, i2 + q) + x3 * load(D, i3 + q))
-                store(G, p * R + q, load(G, p * R + q) + more)
-    if alone:
-        for p in range(R):
-            store(b, p, splat(total(load(b, p))))
-            for q in range(p + 1):
-                store(G, p * R + q, splat(total(load(G, p * R + q))))
-
-
-@njit(**_WITHIN)
-def _residuals(D, y, a, w, res, rows, rank, alone):
-    """res = y - D a; the number of inliers and the sum of their squares."""
-    R = _number(rank)
-    n_in = splat(0.0)
-    square = splat(0.0)
-    for t in range(0, rows, _ROWS):
-        x0, x1, x2, x3 = load(y, t), load(y, t + 1), load(y, t + 2), load(y, t + 3)
-        i0, i1, i2, i3 = t * R, (t + 1) * R, (t + 2) * R, (t + 3) * R
-        for q in range(R):
-            c = load(a, q)
-            x0 = x0 - c * load(D, i0 + q)
-            x1 = x1 - c * load(D, i1 + q)
-            x2 = x2 - c * load(D, i2 + q)
-            x3 = x3 - c * load(D, i3 + q)
-        store(res, t, x0)
-        store(res, t + 1, x1)
-        store(res, t + 2, x2)
-        store(res, t + 3, x3)
-        w0, w1, w2, w3 = load(w, t), load(w, t + 1), load(w, t + 2), load(w, t + 3)
-        n_in = n_in + ((w0 + w1) + (w2 + w3))
-        square = square + ((w0 * x0 * x0 + w1 * x1 * x1) + (w2 * x2 * x2 + w3 * x3 * x3))
-    return _all(n_in, alone), _all(square, alone)
-
-
-@njit(**_WITHIN)
-def _cholesky(G, L, eps, rank):
-    """L L^T = G + ridge, from the lower half of G; the diagonal of L is inverted. Returns the trace with the ridge."""
-    R = _number(rank)
-    trace = splat(0.0)
-    for p in range(R):
-        trace = trace + load(G, p * R + p)
-    ridge = where(splat(0.0) < trace, splat(RIDGE * eps) * trace, splat(1.0))
-    for p in range(R):
-        for q in range(p + 1):
-            rest = load(G, p * R + q)
-            for s in range(q):
-                rest = rest - load(L, p * R + s) * load(L, q * R + s)
-            if p == q:
-                store(L, p * R + p, splat(1.0) / root(_larger(rest + ridge, ridge)))
-            else:
-                store(L, p * R + q, rest * load(L, q * R + q))
-    return trace + splat(1.0 * R) * ridge
-
-
-@njit(**_WITHIN)
-def _solve(G, L, b, a, eps, rank):
-    """a = (G + ridge)^-1 b"""
-    R = _number(rank)
-    _cholesky(G, L, eps, rank)
-    for p in range(R):
-        rest = load(b, p)
-        for q in range(p):
-            rest = rest - load(L, p * R + q) * load(a, q)
-        store(a, p, rest * load(L, p * R + p))
-    for p in range(R - 1, -1, -1):
-        rest = load(a, p)
-        for q in range(p + 1, R):
-            rest = rest - load(L, q * R + p) * load(a, q)
-        store(a, p, rest * load(L, p * R + p))
-
-
-@njit(**_WITHIN)
-def _measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone):
-    """Numbers 1 to 5 and 7 of the table of a look; `T` is the whitener, in all lanes."""
-    R = _number(rank)
-    n_in, square, n_telling, n_agree = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
-    for t in range(rows):
-        weight, x = load(w, t), load(res, t)
-        n_in = n_in + weight
-        square = square + weight * x * x
-        n_telling = n_telling + weight * (splat(telling) < size(load(y, t)))
-        n_agree = n_agree + (load(fit, t) < splat(0.0)) * (size(x) < splat(floor))
-    n_in = _all(n_in, alone)
-    spread = root(_all(square, alone) / _larger(n_in - splat(1.0 * R), splat(1.0)))
-    for p in range(R):
-        for q in range(p + 1, R):
-            store(G, p * R + q, load(G, q * R + p))
-    for p in range(R):  # M = T G T^T, its lower half, through L
-        for q in range(R):
-            x = splat(0.0)
-            for s in range(R):
-                x = x + load(T, p * R + s) * load(G, s * R + q)
-            store(L, p * R + q, x)
-    something = splat(0.0)  # entries at rows of the basis that are 0 say nothing
-    for p in range(R):
-        for q in range(p + 1):
-            x = splat(0.0)
-            for s in range(R):
-                x = x + load(L, p * R + s) * load(T, q * R + s)
-            store(M, p * R + q, x)
-        something = something + size(load(M, p * R + p))
-    trace = _cholesky(M, L, eps, rank)
-    inverse = splat(0.0)  # its trace
-    for p in range(R):  # columns of the inverse of L
-        for q in range(p, R):
-            x = splat(1.0 if q == p else 0.0)
-            for s in range(p, q):
-                x = x - load(L, q * R + s) * load(b, s)
-            x = x * load(L, q * R + q)
-            store(b, q, x)
-            inverse = inverse + x * x
-    ill = where(something == splat(0.0), splat(1.0), splat(R / np.sqrt(eps)) <= trace * inverse)
-    store(numbers, 1, n_in)
-    store(numbers, 2, spread)
-    store(numbers, 3, ill)
-    store(numbers, 4, spread * root(inverse))
-    store(numbers, 5, _all(n_telling, alone))
-    store(numbers, 7, _all(n_agree, alone))
