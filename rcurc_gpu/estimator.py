@@ -71,10 +71,10 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     ----------
     result_ : Result
         All that is known of the fit, as `rcurc` gives it.
-    components_ : array (rank_, n_features)
+    components_ : array (rank, n_features)
         Orthonormal rows, largest singular value first: what the rows of the completed matrix are made of. NaN where a column
         is undetermined.
-    singular_values_ : array (rank_,)
+    singular_values_ : array (rank,)
         Of the completed matrix, without what is undetermined.
     rank_ : int
     converged_ : bool

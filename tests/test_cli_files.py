@@ -421,3 +421,16 @@ def test_sample_refuses_a_bad_video_in_one_line(data, tmp_path):
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "s.npz").exists()
+
+
+def test_complete_goes_on_from_a_checkpoint(folder, tmp_path):
+    arguments = ("complete", folder / "ratings.csv", "--rank", RANK, "--checkpoint", tmp_path / "c", "--quiet")
+    assert run(*arguments, "-o", tmp_path / "one.npz").exit_code == 0
+    assert run(*arguments, "-o", tmp_path / "two.npz").exit_code == 0
+    one, two = (CURMatrix.load(tmp_path / f"{name}.npz") for name in ("one", "two"))
+    np.testing.assert_array_equal(one.left, two.left)
+    before = (tmp_path / "c").read_bytes()
+    done = run(*arguments, "-o", tmp_path / "three.npz", "--seed", "1")
+    assert done.exit_code == 2
+    assert "is of another solve: it differs in seed" in done.stderr
+    assert (tmp_path / "c").read_bytes() == before

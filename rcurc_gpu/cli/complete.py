@@ -30,7 +30,13 @@ from .outputs import (
     table_options,
 )
 
-_OPTION_OF = {"rank": "--rank", "accuracy": "--accuracy", "device": "--device", "seed": "--seed"}
+_OPTION_OF = {
+    "checkpoint": "--checkpoint",
+    "rank": "--rank",
+    "accuracy": "--accuracy",
+    "device": "--device",
+    "seed": "--seed",
+}
 
 
 class Rank(click.ParamType[int | str]):
@@ -61,6 +67,7 @@ class CompleteOptions:
     accuracy: float
     method: str
     undetermined: str
+    checkpoint: Path | None
     device: str
     seed: int
     force: bool
@@ -89,6 +96,12 @@ class CompleteOptions:
     type=click.Choice(["nan", "keep"]),
     default="nan",
     help="Rows and columns with too little data: leave them out, or keep a guess.",
+)
+@click.option(
+    "--checkpoint",
+    type=IN_FILE,
+    metavar="FILE",
+    help="Keep what was done there; called again after an interruption, the command goes on.",
 )
 @table_options
 @click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
@@ -156,6 +169,7 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
             accuracy=options.accuracy,
             undetermined=options.undetermined,
             seed=options.seed,
+            checkpoint=options.checkpoint,
             device=device,
             progress=options.visible,
         )
@@ -186,7 +200,7 @@ def _check_outputs(options: CompleteOptions) -> Path | None:
         raise BadInput("--predictions says where to write what --predict asks for; --predict is missing")
     if options.predict is not None and predictions is None:
         predictions = options.output.with_name(f"{options.output.stem}-predictions.csv")
-    different(output=options.output, predictions=predictions, outliers=options.outliers)
+    different(output=options.output, predictions=predictions, outliers=options.outliers, checkpoint=options.checkpoint)
     inputs = [path for path in (options.file, options.predict) if path is not None]
     check_output("--output", options.output, is_result, options.force, inputs)
     for option, path, header in (
