@@ -111,8 +111,10 @@ class CoreSolve:
     def _tries(self, rank: int) -> Iterator[Attempt]:
         """Attempts at a rank, made when they are asked for."""
         for number, schedule in enumerate(self._schedules()):
-            yield self._attempt(rank, *schedule)
-            if number == 1 and self._may_go_in_stages(rank):
+            attempt = self._attempt(rank, *schedule)
+            yield attempt
+            # where observations are too few, smaller components are out of reach all the more
+            if number == 1 and attempt.verdict.cause != "too few observations" and self._may_go_in_stages(rank):
                 yield self._in_stages(rank)
 
     def _may_go_in_stages(self, rank: int) -> bool:

@@ -115,6 +115,7 @@ def child(where, to):
         os._exit(0)
     return pid
 
+os.waitpid(child(out + ".first", out + "-first.npz"), 0)  # compiles, if nothing is kept
 begun = time.perf_counter()
 os.waitpid(child(out + ".undisturbed", out + "-undisturbed.npz"), 0)
 took = time.perf_counter() - begun
