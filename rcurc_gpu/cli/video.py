@@ -19,7 +19,13 @@ from ..video.separate import MEMORY, Options, Separation, separate_into
 from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Finite, Rank, print_json
 
 # What the library calls an argument, and the option it came from.
-_OPTION_OF = {"share_rows": "--rows", "share_cols": "--cols", "frames": "--frames", "size": "--height and --width"}
+_OPTION_OF = {
+    "share_rows": "--rows",
+    "share_cols": "--cols",
+    "frames": "--frames",
+    "source": "IN",
+    "size": "--height and --width",
+}
 _OPTION_OF |= {name: f"--{name}" for name in ("rank", "rate", "threshold", "memory", "model", "truth", "preview", "output")}
 
 
@@ -111,7 +117,7 @@ def _words(made: Separation) -> str:
     lines = [f"Video:       {f['source']}, {f['frames']} frames of {f['height']} x {f['width']} {kind}"]
     seen = f", from {f['share_seen']:.1%} of the pixels" if "share_seen" in f else ""
     lines.append(f"Background:  rank {f['rank']}{seen}; noise {f['noise']:.1f} grey levels")
-    lines.append(f"Judgement:   {'confirmed' if made.confirmed else 'not confirmed'}. {f['message']}")
+    lines.append(f"Judgement:   {'confirmed' if made.confirmed else 'NOT confirmed'}. {f['message']}")
     if "foreground_share" in f:
         lines.append(
             f"Foreground:  {f['foreground_share']:.1%} of the pixels differ by more than {f['threshold']:.0f} grey levels"

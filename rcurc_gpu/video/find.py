@@ -61,9 +61,11 @@ def plan_pass(n1: int, n2: int, share_rows: float, share_cols: float, rate: floa
     Half of the memory goes to whole pictures of the chosen frames, one byte a pixel, the other half to the observations of a
     smaller matrix of some pixels.
     """
-    if _BYTES * rate * (share_rows + share_cols) * n1 * n2 <= memory:
-        return Plan(n1, share_rows, share_cols, rate)
-    n_cols = min(max(memory // 2 // n1, _LEAST_COLS), max(round(share_cols * n2), 1))
+    n_cols = max(round(share_cols * n2), 1)
+    enough = max(rate, min(_ENOUGH / n_cols, 1.0))
+    if _BYTES * enough * (share_rows + share_cols) * n1 * n2 <= memory:
+        return Plan(n1, share_rows, share_cols, enough)
+    n_cols = min(max(memory // 2 // n1, _LEAST_COLS), n_cols)
     rate = max(rate, min(_ENOUGH / n_cols, 1.0))
     half = memory / 2 / _BYTES / 2 / rate  # entries of each block
     pixels = min(n1, max(int(half / n_cols), 4 * _LEAST_ROWS))
@@ -89,18 +91,14 @@ def find_background(
     some = _SomePixels(source, n1, plan, seed)
     samples = sample_video(some, plan.share_rows, plan.share_cols, plan.rate, seed, progress)
     sampled = time.perf_counter()
-    with warnings.catch_warnings():
+    with Progress(progress) as bar, warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is passed on
+        # The solver's own bars make it look at every iteration, so that it may stop at another one.
+        bar.stage("solving")
         result = rcurc(
-            samples,
-            rank,
-            resolution=resolution,
-            accuracy=accuracy,
-            undetermined="keep",
-            seed=seed,
-            device=device,
-            progress=progress,
+            samples, rank, resolution=resolution, accuracy=accuracy, undetermined="keep", seed=seed, device=device
         )
+        bar.advance(1)
     matrix, undetermined = _all_pixels(result, some, n1, progress)
     background = Background(
         matrix,
@@ -122,7 +120,7 @@ def find_background(
         "noise": result.noise,
         "confirmed": result.converged,
         "cause": result.cause,
-        "message": result.message,
+        "message": _message(result, undetermined, n1),
         "undetermined": {"pixels": undetermined, "frames": len(result.columns.undetermined)},
         "seconds": {"sampling": sampled - started, "solving": time.perf_counter() - sampled},
     }
@@ -171,6 +169,7 @@ class _SomePixels:
 def _all_pixels(result: Result, some: _SomePixels, n1: int, progress: bool) -> tuple[CURMatrix, int]:
     """The matrix of all pixels, and how many of them are not determined."""
     found, undetermined = result.cur, len(result.rows.undetermined)
+    found = CURMatrix(np.nan_to_num(found.left), np.nan_to_num(found.right), found.rows, found.cols)  # black, if need be
     if some.pixels is None:
         return found, undetermined
     left = np.empty((n1, found.rank), dtype=found.left.dtype)
@@ -186,10 +185,20 @@ def _all_pixels(result: Result, some: _SomePixels, n1: int, progress: bool) -> t
             seen = some.pictures[: len(cols), chosen].T.astype(np.float32)
             block = new_block("pixels", seen, None, len(cols), "the chosen frames", found.right, units_last=False)
             new = complete(block, found.right, cols, determined, typical, result.schedule, result.chunk_bytes, columns=False)
-            left[chosen] = new.coefficients
+            left[chosen] = np.nan_to_num(new.coefficients)
             undetermined += len(new.diagnostics.undetermined)
             bar.advance(len(chosen))
     return CURMatrix(left, found.right, some.pixels[found.rows], cols), undetermined
+
+
+def _message(result: Result, undetermined: int, n1: int) -> str:
+    """The result's own, but that nothing is NaN here, and that rows are pixels."""
+    if result.cause != "undetermined":
+        return result.message
+    doubtful = [f"{undetermined:,} of {n1:,} pixels"] if undetermined else []
+    frames = len(result.columns.undetermined)
+    doubtful += [f"{frames:,} of {result.cur.shape[1]:,} frames"] if frames else []
+    return f"The held-out pixels agree; {' and '.join(doubtful)} are doubtful, as too little of their background is seen."
 
 
 def _share_seen(samples: CrossSamples, some: _SomePixels, shape: tuple[int, int]) -> float:

@@ -16,7 +16,7 @@ import numpy as np
 from .. import files
 from .background import Background
 from .sheet import contact_sheet
-from .write import VideoWriter, to_levels, write_png
+from .write import VideoWriter, write_png
 
 PROGRAM = "rcurc-gpu video"
 VIDEOS = ("background.mp4", "foreground.mp4", "mask.mp4")
@@ -201,10 +201,14 @@ def split(
     for start in range(0, len(pixels), _ENTRIES_AT_ONCE):
         part = slice(start, start + _ENTRIES_AT_ONCE)
         value = left[part] @ coefficients
-        background[part] = to_levels(value)
-        differs[part] = np.abs(pixels[part] - value) > threshold
-    mask = majority(differs.reshape(*frame.shape[:2], -1).any(axis=2))
-    foreground = np.where(mask[..., None] if frame.ndim == 3 else mask, frame, np.uint8(_PLAIN))
+        np.clip(np.rint(value, out=value), 0, 255, out=value)
+        background[part] = value
+        np.subtract(pixels[part], value, out=value)
+        np.greater(np.abs(value, out=value), threshold, out=differs[part])
+    mask = differs.reshape(frame.shape)
+    mask = majority(mask[..., 0] | mask[..., 1] | mask[..., 2] if frame.ndim == 3 else mask)
+    foreground = np.full_like(frame, _PLAIN)
+    np.copyto(foreground, frame, where=mask[..., None] if frame.ndim == 3 else mask)
     return background.reshape(frame.shape), foreground, mask.astype(np.uint8) * np.uint8(255)
 
 

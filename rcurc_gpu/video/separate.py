@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backend import place_for
 from ..cur import CURMatrix
 from ..errors import ConvergenceWarning, check_count, check_number, check_shape
 from ..hashing import seed_to_int
@@ -136,7 +137,8 @@ def separate(
     colour : bool or "auto"
         Of a file: in colour, in grey, or as it is. All channels make one matrix, pixels and channels x frames.
     share_rows, share_cols, rate : float in (0, 1]
-        Share of the pixels and of the frames that is chosen, and of these that is seen; less where `memory` is short.
+        Share of the pixels and of the frames that is chosen, and of these that is seen. Less is chosen where `memory` is
+        short, and more is seen where that gives a pixel fewer than 60 observations.
     threshold : float, optional
         Grey levels: what differs more from the background is foreground. By default twice what the noise explains, and at
         least 10: compression leaves errors around what moves.
@@ -233,11 +235,12 @@ class _Run:
             raise ValueError("size, frames and preview are for files: give a path as source")
         self.source, self.shape = source, _frame_shape("source", source)
         if self.model is not None and self.model.shape != self.shape:
-            raise ValueError(f"frames must be as in the model, {_words(self.model.shape)}, got {_words(self.shape)}")
+            raise ValueError(f"the video must be as that of the model, {_words(self.model.shape)}, got {_words(self.shape)}")
         if self.model is None and len(source) < _LEAST_FRAMES:
             raise ValueError(f"source must have at least {_LEAST_FRAMES} frames, got {len(source)}")
         self.truth = None if truth is None else self._open_truth(truth)
         self.seed = seed_to_int(options.seed)
+        place_for(options.device, np.empty(0, dtype=np.float32))  # so that a missing GPU is found before the first pass
         self.inputs = [x.path for x in (source, self.truth) if isinstance(x, Video)]
         self.inputs += [Path(model)] if isinstance(model, (str, os.PathLike)) else []
         self.figures: dict[str, Any] = {

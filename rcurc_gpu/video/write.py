@@ -75,15 +75,10 @@ class VideoWriter:
 def write_png(path: Path, picture: np.ndarray) -> None:
     """Write a picture (height, width) or (height, width, 3), cut off at 0 and 255."""
     av = import_av()
-    levels = to_levels(picture)
+    levels = np.rint(np.clip(picture, 0, 255)).astype(np.uint8)
     codec = av.CodecContext.create("png", "w")
     codec.height, codec.width = levels.shape[:2]
     codec.pix_fmt = "rgb24" if levels.ndim == 3 else "gray"
     codec.time_base = Fraction(1, 1)
     packets = codec.encode(av.VideoFrame.from_ndarray(levels, format=codec.pix_fmt)) + codec.encode()
     files.write_whole(path, lambda file: file.write(b"".join(bytes(packet) for packet in packets)))
-
-
-def to_levels(picture: np.ndarray) -> np.ndarray:
-    """`picture` rounded to uint8, cut off at 0 and 255; NaN is black."""
-    return np.rint(np.clip(np.nan_to_num(picture), 0, 255)).astype(np.uint8)
