@@ -23,7 +23,8 @@ from .sample import choose, sample_video
 
 _BYTES = 40  # an observation takes 8; sampling and solving have several copies at a time
 _LEAST_COLS = 16  # frames kept whole, whatever the memory
-_LEAST_ROWS = 256
+_LEAST_SEEN = 128  # pixels of every frame, whatever the memory
+_MOST_TRIES = 3  # of larger ranks
 _ENOUGH = 60  # observations of a pixel, if there are so many frames
 _ENTRIES_AT_ONCE = 1 << 21
 
@@ -68,8 +69,8 @@ def plan_pass(n1: int, n2: int, share_rows: float, share_cols: float, rate: floa
     n_cols = min(max(memory // 2 // n1, _LEAST_COLS), n_cols)
     rate = max(rate, min(_ENOUGH / n_cols, 1.0))
     half = memory / 2 / _BYTES / 2 / rate  # entries of each block
-    pixels = min(n1, max(int(half / n_cols), 4 * _LEAST_ROWS))
-    n_rows = min(max(int(half / n2), _LEAST_ROWS), share_rows * pixels)
+    pixels = min(n1, max(int(half / n_cols), 1024))
+    n_rows = min(max(half / n2, _LEAST_SEEN / rate), share_rows * pixels)
     return Plan(pixels, n_rows / pixels, n_cols / n2, rate)
 
 
@@ -95,9 +96,7 @@ def find_background(
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is passed on
         # The solver's own bars make it look at every iteration, so that it may stop at another one.
         bar.stage("solving")
-        result = rcurc(
-            samples, rank, resolution=resolution, accuracy=accuracy, undetermined="keep", seed=seed, device=device
-        )
+        result = _solve(samples, rank, resolution=resolution, accuracy=accuracy, seed=seed, device=device)
         bar.advance(1)
     matrix, undetermined = _all_pixels(result, some, n1, progress)
     background = Background(
@@ -125,6 +124,16 @@ def find_background(
         "seconds": {"sampling": sampled - started, "solving": time.perf_counter() - sampled},
     }
     return Finding(background, figures, result)
+
+
+def _solve(samples: CrossSamples, rank: int | str, **options: Any) -> Result:
+    """`rcurc`; where it finds a rank and then leaves more than the resolution unexplained, the next ones are tried."""
+    result = first = rcurc(samples, rank, undetermined="keep", **options)
+    for _ in range(_MOST_TRIES if rank == "auto" else 0):
+        if result.cause != "rank too small":
+            break
+        result = rcurc(samples, result.rank + 1, undetermined="keep", **options)
+    return result if result.cause in ("", "undetermined") else first
 
 
 class _SomePixels:

@@ -74,7 +74,7 @@ class Options:
     share_cols: float = 0.4
     rate: float = 0.3
     threshold: float | None = None
-    resolution: float = 1.0
+    resolution: float = 2.0
     accuracy: float = 0.03
     size: tuple[int, int] | None = None
     frames: int | None = None
@@ -107,7 +107,7 @@ def separate(
     share_cols: float = 0.4,
     rate: float = 0.3,
     threshold: float | None = None,
-    resolution: float = 1.0,
+    resolution: float = 2.0,
     accuracy: float = 0.03,
     size: tuple[int, int] | None = None,
     frames: int | None = None,
@@ -143,7 +143,8 @@ def separate(
         Grey levels: what differs more from the background is foreground. By default twice what the noise explains, and at
         least 10: compression leaves errors around what moves.
     resolution : float
-        Grey levels that do not matter; see `rcurc`.
+        Grey levels that do not matter; see `rcurc`. With fewer, a larger rank fits the errors of compression, and then what
+        moves slowly.
     accuracy : float
         The background is only confirmed if its relative error, as far as the noise tells, is below this; 0.03 is about four
         grey levels.
@@ -152,9 +153,10 @@ def separate(
     frames : int, optional
         Take the first so many frames of a file.
     memory : int
-        Bytes for samples and their solve, about. With the decoder, the encoders and the factors, 4 bytes for each pixel,
-        channel and unit of rank, a process takes some hundred MB more. If frames are too large to be solved at once, some
-        pixels are, and the others follow from as many whole frames as fit into half of this.
+        Bytes for samples and their solve, about; videos of more than some ten thousand frames take 5 kB for each. With the
+        decoder, the encoders and the factors, 4 bytes for each pixel, channel and unit of rank, a process takes some
+        hundred MB more. If frames are too large to be solved at once, some pixels are, and the others follow from as many
+        whole frames as fit into half of this.
     model : path or Background, optional
         ``result.npz`` of an earlier clip of the same camera: its background is applied, in one pass and with the light of
         each frame, and nothing is solved.
