@@ -10,7 +10,7 @@ from rcurc_gpu import CURMatrix
 from rcurc_gpu.cli import main
 from rcurc_gpu.video import Background, VideoWarning, open_video, psnr, separate, surveillance_scene
 from rcurc_gpu.video.find import plan_pass
-from rcurc_gpu.video.outputs import majority
+from rcurc_gpu.video.outputs import tidy
 from rcurc_gpu.video.write import VideoWriter, write_png
 
 av = pytest.importorskip("av")
@@ -82,7 +82,7 @@ def test_the_mask_shows_what_moves(made, scene):
     true = np.stack([scene.mask(k) for k in range(FRAMES)])
     assert found.shape == true.shape
     assert (found & true).sum() > 0.8 * true.sum()
-    assert (found & true).sum() > 0.75 * found.sum()
+    assert (found & true).sum() > 0.9 * found.sum()
 
 
 def test_the_videos_have_all_frames_and_show_what_was_found(made):
@@ -93,7 +93,7 @@ def test_the_videos_have_all_frames_and_show_what_was_found(made):
     assert background.fps == 25
     for k, (frame, cut, where) in enumerate(zip(background, foreground, mask, strict=True)):
         assert np.abs(frame - made.background.picture(k)).mean() < 2.5  # compression
-        assert np.abs(cut[majority(where < 64)].astype(float) - 128).mean() < 8
+        assert np.abs(cut[tidy(where < 64)].astype(float) - 128).mean() < 8
     picture = next(iter(open_video(directory / "background.png")))
     np.testing.assert_allclose(picture, made.background.still(), atol=0.51)
 
@@ -130,14 +130,15 @@ def test_colour_is_found_and_kept(scene, tmp_path):
     ].T
     assert psnr(made.matrix, true) > 32  # compression takes more of colours
     assert open_video(tmp_path / "out" / "mask.mp4").shape == SHAPE
-    grey = separate(tmp_path / "colour.mp4", tmp_path / "grey", rank=2, colour=False, frames=30)
+    grey = separate(
+        tmp_path / "colour.mp4", tmp_path / "grey", rank=1, colour=False, frames=30, accuracy=1.0, resolution=9.0
+    )
     assert grey.background.shape == SHAPE
     assert grey.figures["frames"] == 30
 
 
 def test_frames_too_large_for_the_memory_are_solved_in_part_and_completed(scene, clip, truth, tmp_path):
-    memory = 600_000
-    made = separate(clip, tmp_path, rank=2, memory=memory)
+    made = separate(clip, tmp_path, rank=2, memory=4_000_000)
     assert made.figures["solved_at_once"] < truth.shape[0] / 2
     assert made.result.cur.shape[0] == made.figures["solved_at_once"]
     assert made.matrix.shape == truth.shape
@@ -191,15 +192,16 @@ def test_frames_of_odd_size_are_written_whole(tmp_path):
     assert (video.shape, len(video), video.fps) == ((34, 48), 9, 25)
 
 
-def test_most_neighbours_decide():
+def test_single_pixels_go_small_holes_close_and_thin_lines_stay():
     mask = np.zeros((9, 9), dtype=bool)
     mask[1, 1] = True  # alone
     mask[3:8, 3:8] = True
     mask[5, 5] = False  # a hole
-    cleaned = majority(mask)
-    assert not cleaned[1, 1]
-    assert cleaned[5, 5]
-    assert cleaned[4:7, 4:7].all()
+    mask[3:8, 1] = True  # legs
+    tidied = tidy(mask)
+    assert not tidied[1].any()
+    assert tidied[3:8, 3:8].all()
+    assert tidied[4:7, 1].all()
 
 
 # ---------------------------------------------------------------- files in the way

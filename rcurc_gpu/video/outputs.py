@@ -186,7 +186,7 @@ def split(
     left : float array (n1, r)
     coefficients : float array (r,)
     threshold : float
-        A pixel is foreground if a channel differs by more, and most of its neighbours do so too.
+        A pixel is foreground if a channel differs by more, but for single ones and small holes; see `tidy`.
 
     Returns
     -------
@@ -206,18 +206,18 @@ def split(
         np.subtract(pixels[part], value, out=value)
         np.greater(np.abs(value, out=value), threshold, out=differs[part])
     mask = differs.reshape(frame.shape)
-    mask = majority(mask[..., 0] | mask[..., 1] | mask[..., 2] if frame.ndim == 3 else mask)
+    mask = tidy(mask[..., 0] | mask[..., 1] | mask[..., 2] if frame.ndim == 3 else mask)
     foreground = np.full_like(frame, _PLAIN)
     np.copyto(foreground, frame, where=mask[..., None] if frame.ndim == 3 else mask)
     return background.reshape(frame.shape), foreground, mask.astype(np.uint8) * np.uint8(255)
 
 
-def majority(mask: np.ndarray) -> np.ndarray:
-    """Where most of the 3 x 3 pixels around a pixel of `mask` (height, width) are set: single ones go, small holes close."""
+def tidy(mask: np.ndarray) -> np.ndarray:
+    """`mask` (height, width) without pixels that have fewer than 2 neighbours in it, and with those that have 6 or more."""
     padded = np.pad(mask, 1, mode="edge").astype(np.uint8)
     lines = padded[:-2] + padded[1:-1] + padded[2:]
     count = lines[:, :-2] + lines[:, 1:-1] + lines[:, 2:]
-    return count >= 5
+    return (mask & (count >= 3)) | (count >= 6)
 
 
 def write_videos(
