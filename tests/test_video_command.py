@@ -334,6 +334,7 @@ def test_ctrl_c_ends_with_130_removes_half_videos_and_says_what_was_saved(clip, 
     done = run(clip, "-o", tmp_path, "--model", tmp_path / "result.npz", "--quiet")  # go on from there
     assert done.exit_code == 0, done.output
     assert names(tmp_path) == WRITTEN
+    assert run(clip, "-o", tmp_path, "--rank", 2, "--quiet").exit_code == 0  # all of them are still known as ours
 
 
 def test_a_damaged_video_is_used_with_a_notice(clip, tmp_path):

@@ -44,12 +44,13 @@ class Outputs:
         self.directory, self.force, self.preview = Path(directory), force, preview
         self.saved: list[Path] = []
         self.removed: list[Path] = []
+        self._earlier: set[str] = set()
 
     def claim(self, names: Sequence[str], inputs: Sequence[Path]) -> None:
         """Make the directory, unless something is in the way of `names`, or the report."""
         if self.directory.exists() and not self.directory.is_dir():
             raise ValueError(f"output must be a directory, got {str(self.directory)!r}, which is a file")
-        ours = self._earlier()
+        self._earlier = ours = self._named()
         for path in (self._path(name) for name in (*names, "report.json")):
             if not path.exists():
                 continue
@@ -87,6 +88,8 @@ class Outputs:
         with self._appearing("report.json") as path:
             names = [file.name for file in dict.fromkeys([*self.saved, path])]
             report = {"program": PROGRAM, "complete": complete, **figures, "directory": str(self.directory), "files": names}
+            # what an earlier run left and this one has not replaced, or not yet, stays ours
+            report["earlier"] = sorted(name for name in self._earlier - set(names) if (self.directory / name).exists())
             text = json.dumps(files.jsonable(report), indent=2, allow_nan=False) + "\n"
             files.write_whole(path, lambda file: file.write(text.encode()))
         return report
@@ -122,12 +125,12 @@ class Outputs:
         if path not in self.saved:
             self.saved.append(path)
 
-    def _earlier(self) -> set[str]:
+    def _named(self) -> set[str]:
         """Names of the files that an earlier run left here."""
         path = self._path("report.json")
         try:
             report = json.loads(path.read_text(encoding="utf-8"))
-            return set(report["files"]) if report["program"] == PROGRAM else set()
+            return {*report["files"], *report["earlier"]} if report["program"] == PROGRAM else set()
         except (OSError, ValueError, KeyError, TypeError):
             return set()
 
