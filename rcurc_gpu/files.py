@@ -1,14 +1,15 @@
-"""Files that are written atomically; one ``.npz`` without pickle per object, checked when read."""
+"""Files that are written atomically; one ``.npz`` without pickle per object, checked when read; values for JSON."""
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -67,6 +68,17 @@ def npz_header(path: str | os.PathLike[str]) -> str:
         return ""
     text = str(header) if header.dtype.kind == "U" and header.ndim == 0 else ""
     return text if text.startswith("rcurc-gpu ") else ""
+
+
+def jsonable(x: Any) -> Any:
+    """`x` with null for NaN and infinity, which JSON does not have."""
+    if isinstance(x, dict):
+        return {name: jsonable(value) for name, value in x.items()}
+    if isinstance(x, (list, tuple)):
+        return [jsonable(value) for value in x]
+    if isinstance(x, float):
+        return float(x) if math.isfinite(x) else None
+    return x
 
 
 def _umask() -> int:

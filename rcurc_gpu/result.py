@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from .block import Block
 from .cur import CURMatrix, LowRankMatrix, blank_rows
 from .dense import outlying_entries
 from .diagnostics import OK, UnitDiagnostics
-from .extend import Task, extend
+from .extend import Extension, Task, extend
 from .fused import choose
 from .history import IterationState
 from .ingest import (
@@ -192,7 +192,7 @@ class Result:
         """
         chosen = self.samples.rows if rows is None else index_vector("rows", rows, self.cur.shape[0])
         what = "the chosen rows I" if rows is None else "rows"
-        block = _new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=True)
+        block = new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=True)
         return self._transform(block, self.cur.left, chosen, self.rows, self.columns, columns=True)
 
     def transform_rows(self, Y_new: Any, mask: Any = None, *, cols: Any = None) -> Transformed:
@@ -202,7 +202,7 @@ class Result:
         """
         chosen = self.samples.cols if cols is None else index_vector("cols", cols, self.cur.shape[1])
         what = "the chosen columns J" if cols is None else "cols"
-        block = _new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=False)
+        block = new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=False)
         return self._transform(block, self.cur.right, chosen, self.columns, self.rows, columns=False)
 
     def _transform(
@@ -214,24 +214,61 @@ class Result:
         peers: UnitDiagnostics,
         columns: bool,
     ) -> Transformed:
-        xp = array_namespace(factor)
-        basis = take_rows(factor, asarray_on(chosen, factor))
-        usable = asarray_on((known.status[chosen] == OK).astype(np.float64), factor, factor.dtype)
-        basis = xp.where(usable[:, None] > 0, basis, xp.zeros_like(basis))
-        size = float(xp.max(xp.abs(basis))) or 1.0  # the basis may carry the units of the data, whose squares may vanish
-        enough = peers.n_obs > 0
-        typical = float(np.median(peers.n_inliers[enough] / peers.n_obs[enough])) if enough.any() else 1.0
-        names = (np.arange(block.n_units), chosen)
-        task = Task(
-            block, basis / size, usable, *names, columns, 0.0, 0, self.schedule, self.chunk_bytes, choose("auto", basis)
-        )
-        extension = extend(task, typical_share=typical)
-        new = blank_rows(extension.coefficients / size, extension.diagnostics.undetermined)
+        determined = known.status[chosen] == OK
+        typical = typical_share(peers)
+        extension = complete(block, factor, chosen, determined, typical, self.schedule, self.chunk_bytes, columns)
+        new = blank_rows(extension.coefficients, extension.diagnostics.undetermined)
         matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)
         return Transformed(matrix, extension.diagnostics)
 
 
-def _new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
+def typical_share(peers: UnitDiagnostics) -> float:
+    """Median share of inliers among the observations of a unit."""
+    enough = peers.n_obs > 0
+    return float(np.median(peers.n_inliers[enough] / peers.n_obs[enough])) if enough.any() else 1.0
+
+
+def complete(
+    block: Block,
+    factor: Array,
+    chosen: np.ndarray,
+    determined: np.ndarray,
+    typical: float,
+    schedule: Schedule,
+    chunk_bytes: int | None,
+    columns: bool,
+) -> Extension:
+    """Coefficients of new units from what was observed of them.
+
+    Parameters
+    ----------
+    block : Block
+        The new units, seen at the positions `chosen`.
+    factor : float array (n, r)
+        The product of its rows with the coefficients of a unit is the unit.
+    chosen : int64 vector
+        I, or J.
+    determined : bool array (len(chosen),)
+        Which of these positions to trust.
+    typical : float
+        Share of inliers that a unit usually has.
+    schedule, chunk_bytes :
+        Of the solve that gave `factor`.
+    columns : bool
+        Whether the units are columns of the matrix.
+    """
+    xp = array_namespace(factor)
+    basis = take_rows(factor, asarray_on(chosen, factor))
+    usable = asarray_on(determined.astype(np.float64), factor, factor.dtype)
+    basis = xp.where(usable[:, None] > 0, basis, xp.zeros_like(basis))
+    size = float(xp.max(xp.abs(basis))) or 1.0  # the basis may carry the units of the data, whose squares may vanish
+    names = (np.arange(block.n_units), chosen)
+    task = Task(block, basis / size, usable, *names, columns, 0.0, 0, schedule, chunk_bytes, choose("auto", basis))
+    extension = extend(task, typical_share=typical)
+    return replace(extension, coefficients=extension.coefficients / size)
+
+
+def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
     """New units as a block, with a position for each of `what`; `units_last` if they are the columns of `Y`."""
     xp = array_namespace(like)
     if hasattr(Y, "tocoo"):

@@ -13,6 +13,7 @@ from .paper import paper
 from .plot import plot
 from .ratings import ratings
 from .sample import sample
+from .video import video
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -29,8 +30,9 @@ def main() -> None:
       rcurc-gpu ratings ratings.csv --predict wanted.csv
       rcurc-gpu plot result.npz -o result.png
       rcurc-gpu paper fig2
+      rcurc-gpu video street.mp4
     """  # noqa: D301  # click's mark of lines to keep is a real backspace
 
 
-for _command in (demo, doctor, sample, describe, complete, ratings, plot, paper):
+for _command in (demo, doctor, sample, describe, complete, ratings, plot, paper, video):
     main.add_command(_command)

@@ -10,6 +10,8 @@ from typing import Any
 
 import click
 
+from ..files import jsonable
+
 CONFIRMED, NOT_CONFIRMED, STOPPED = 0, 1, 130  # exit codes; click's own for bad arguments is 2
 
 
@@ -39,6 +41,16 @@ class DeviceName(click.ParamType[str]):
         return str(value)
 
 
+class Rank(click.ParamType[Any]):
+    """A positive number, or ``auto``."""
+
+    name = "rank"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        """The rank, or click's error."""
+        return "auto" if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
+
+
 def make_directory(path: Path) -> None:
     """Before the work, so that none is lost to a directory that cannot be made."""
     try:
@@ -54,14 +66,3 @@ def say_nothing(text: str) -> None:
 def print_json(report: dict[str, Any]) -> None:
     """Write one JSON object to standard output."""
     click.echo(json.dumps(jsonable(report), indent=2, allow_nan=False))
-
-
-def jsonable(x: Any) -> Any:
-    """`x` with null for NaN and infinity, which JSON does not have."""
-    if isinstance(x, dict):
-        return {name: jsonable(value) for name, value in x.items()}
-    if isinstance(x, (list, tuple)):
-        return [jsonable(value) for value in x]
-    if isinstance(x, float):
-        return float(x) if math.isfinite(x) else None
-    return x

@@ -16,21 +16,12 @@ import numpy as np
 from .._version import __version__
 from ..experiments import table1 as experiment
 from ..experiments.table1 import Outcome, Settings
+from ..files import jsonable
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, jsonable, print_json, say_nothing
+from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Rank, print_json, say_nothing
 
 _PAPER_SIZE, _QUICK_SIZE = (256, 320), (96, 120)
 _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
-
-
-class Rank(click.ParamType[Any]):
-    """A positive number, or ``auto``."""
-
-    name = "rank"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The rank, or click's error."""
-        return "auto" if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
 
 
 @click.command(context_settings={"show_default": True})

@@ -33,7 +33,9 @@ class Video:
     start, stop : int
         The frames given, of those in the file.
     fps : float
-        Frames per second; NaN if the file does not say.
+        Frames per second of the file; NaN if it does not say.
+    step : int
+        Of these every so many, 2 for every other one.
     """
 
     path: Path
@@ -41,10 +43,11 @@ class Video:
     start: int
     stop: int
     fps: float
+    step: int = 1
 
     def __len__(self) -> int:
         """How many frames the file says there are; a damaged file may give fewer."""
-        return self.stop - self.start
+        return -(-(self.stop - self.start) // self.step)
 
     def __iter__(self) -> Iterator[np.ndarray]:
         """Decode the frames.
@@ -63,7 +66,7 @@ class Video:
         for number, frame in enumerate(_decode(self.path)):
             if number >= self.stop:
                 break
-            if number >= self.start:
+            if number >= self.start and (number - self.start) % self.step == 0:
                 given += 1
                 yield _to_array(frame, self.shape)
         if given == 0:
@@ -83,6 +86,7 @@ def open_video(
     size: tuple[int, int] | None = None,
     start: int = 0,
     stop: int | None = None,
+    step: int = 1,
 ) -> Video:
     """Open a video file of any format that FFmpeg reads.
 
@@ -95,6 +99,8 @@ def open_video(
         Height and width to scale the frames to; by default as they are.
     start, stop : int
         First frame, and the one to stop before; by default all.
+    step : int
+        Of these give every so many, 2 for every other one.
 
     Returns
     -------
@@ -112,6 +118,7 @@ def open_video(
     path = Path(path)
     start = check_count("start", start, 0)
     stop = None if stop is None else check_count("stop", stop, start + 1)
+    step = check_count("step", step)
     if size is not None:
         size = check_shape("size", size)
     with _open(path) as container:
@@ -125,10 +132,11 @@ def open_video(
     if start >= total:
         raise ValueError(f"start must be below the number of frames of {str(path)!r}, {total}, got {start}")
     shape = (height, width, 3) if colour else (height, width)
-    return Video(path, shape, start, total if stop is None else min(stop, total), fps)
+    return Video(path, shape, start, total if stop is None else min(stop, total), fps, step)
 
 
-def _av() -> Any:
+def import_av() -> Any:
+    """PyAV, or an error that says how to get it."""
     try:
         import av
     except ImportError as error:
@@ -138,7 +146,7 @@ def _av() -> Any:
 
 def _open(path: Path) -> Any:
     """A container of PyAV with at least one video stream."""
-    av = _av()
+    av = import_av()
     with open(path, "rb") as file:  # what the system says of a missing or unreadable file is clear
         if not file.read(1):
             raise ValueError(f"{str(path)!r} is empty (0 bytes)")
@@ -158,7 +166,7 @@ def _reason(error: Exception) -> str:
 
 def _decode(path: Path) -> Iterator[Any]:
     """All frames that can be decoded; packets that cannot are left out."""
-    av = _av()
+    av = import_av()
     with _open(path) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"

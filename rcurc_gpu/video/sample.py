@@ -59,7 +59,8 @@ def sample_video(
     if n2 == 0:
         raise ValueError("source has no frames")
     rng = np.random.default_rng(seed_to_int(seed))
-    cols = _choose(n2, share_cols, rng)
+    # the first to be drawn, so that who knows the seed knows them before the frames come
+    cols = choose(n2, share_cols, rng)
     chosen = np.zeros(n2, dtype=bool)
     chosen[cols] = True
     rows, shape = np.empty(0, dtype=np.int64), None
@@ -72,7 +73,7 @@ def sample_video(
                 raise ValueError(f"source must give as many frames as its length says, {n2}, got more")
             if shape is None:
                 shape = np.shape(frame)
-                rows = _choose(int(np.prod(shape)), share_rows, rng)
+                rows = choose(int(np.prod(shape)), share_rows, rng)
             pixels = _pixels(frame, shape, k)
             seen = _seen(len(rows), rate, rng)
             r_parts.append(seen, pixels[rows[seen]])
@@ -116,7 +117,7 @@ class _Parts:
         return Block(indptr, index, value, length)
 
 
-def _choose(total: int, share: float, rng: np.random.Generator) -> np.ndarray:
+def choose(total: int, share: float, rng: np.random.Generator) -> np.ndarray:
     """Numbers below `total`, ascending, at least one."""
     return np.sort(rng.choice(total, max(round(share * total), 1), replace=False)).astype(np.int64)
 

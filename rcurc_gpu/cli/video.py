@@ -1,0 +1,178 @@
+"""``rcurc-gpu video``: background and foreground of a video file."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from .._version import __version__
+from ..video.outputs import Outputs
+from ..video.read import VideoWarning, open_video
+from ..video.separate import MEMORY, Options, Separation, separate_into
+from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Finite, Rank, print_json
+
+# What the library calls an argument, and the option it came from.
+_OPTION_OF = {
+    "share_rows": "--rows",
+    "share_cols": "--cols",
+    "frames": "--frames",
+    "source": "IN",
+    "size": "--height and --width",
+}
+_OPTION_OF |= {name: f"--{name}" for name in ("rank", "rate", "threshold", "memory", "model", "truth", "preview", "output")}
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path),
+    default=Path("rcurc-video"),
+    metavar="DIR",
+    help="Where to save; files of an earlier run there are replaced.",
+)
+@click.option("--preview", is_flag=True, show_default=False, help="Quick: a small background and sheet, no videos.")
+@click.option("--rank", type=Rank(), default="auto", metavar="auto|N", help="Rank; 1 if the light is constant.")
+@click.option(
+    "--colour/--grey", "--color/--gray", "colour", default=None, show_default=False, help="By default as the video is."
+)
+@click.option("--model", type=click.Path(path_type=Path), metavar="NPZ", help="Apply an earlier result.npz.")
+@click.option("--truth", type=click.Path(path_type=Path), metavar="FILE", help="True background, picture or video.")
+@click.option("--threshold", type=Finite(min=0), help="Grey levels by which foreground differs.  [default: from the noise]")
+@click.option("--height", type=click.IntRange(min=16), help="Height to scale the frames to.")
+@click.option("--width", type=click.IntRange(min=16), help="Width to scale the frames to.")
+@click.option("--frames", type=click.IntRange(min=1), help="Take the first so many frames.")
+@click.option("--rows", type=SHARE, default=0.4, help="Share of the pixels that is chosen, at most.")
+@click.option("--cols", type=SHARE, default=0.4, help="Share of the frames that is chosen, at most.")
+@click.option("--rate", type=SHARE, default=0.3, help="Share of the chosen pixels and frames that is seen.")
+@click.option("--memory", type=click.IntRange(min=64), default=MEMORY >> 20, metavar="MIB", help="For the samples, about.")
+@click.option("--force", is_flag=True, show_default=False, help="Replace files in DIR that are none of an earlier run.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the samples and the solve.")
+@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
+@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, and nothing if all is well.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def video(
+    source: Path,
+    output: Path,
+    preview: bool,
+    colour: bool | None,
+    height: int | None,
+    width: int | None,
+    rows: float,
+    cols: float,
+    memory: int,
+    force: bool,
+    quiet: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Separate what moves in the video IN from what stands still.
+
+    The camera has to stand still; the light may change. Writes background.mp4, foreground.mp4, mask.mp4, background.png,
+    sheet.png, result.npz and report.json to DIR.
+
+    \b
+    Examples:
+      rcurc-gpu video street.mp4 -o street
+      rcurc-gpu video street.mp4 -o street --preview
+      rcurc-gpu video later.mp4 -o later --model street/result.npz
+
+    \b
+    Exit status: 0 if the background is confirmed, but for single pixels,
+    1 if it is not (the report says why), 2 if an option or a file is wrong,
+    130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    outputs = Outputs(output, force, preview)
+    options |= {"colour": "auto" if colour is None else colour, "share_rows": rows, "share_cols": cols}
+    options |= {"memory": memory << 20, "progress": not (quiet or as_json)}
+    with _complaints(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", VideoWarning)
+        try:
+            made = separate_into(outputs, source, Options(size=_size(source, height, width), **options))
+        except KeyboardInterrupt:
+            click.echo(f"\n{_stopped(outputs)}", err=True)
+            raise SystemExit(STOPPED) from None
+    notices = [str(warning.message) for warning in caught if issubclass(warning.category, VideoWarning)]
+    if as_json:
+        print_json({"version": __version__, **made.figures, "notices": notices})
+    else:
+        for text in notices:
+            click.echo(text, err=True)
+        if not quiet or not made.confirmed:
+            click.echo(_words(made))
+    raise SystemExit(CONFIRMED if made.confirmed else NOT_CONFIRMED)
+
+
+def _words(made: Separation) -> str:
+    f = made.figures
+    kind = "in colour" if f["colour"] else "in grey"
+    lines = [f"Video:       {f['source']}, {f['frames']} frames of {f['height']} x {f['width']} {kind}"]
+    seen = f", from {f['share_seen']:.1%} of the pixels" if "share_seen" in f else ""
+    lines.append(f"Background:  rank {f['rank']}{seen}; noise {f['noise']:.1f} grey levels")
+    lines.append(f"Judgement:   {'confirmed' if made.confirmed else 'NOT confirmed'}. {f['message']}")
+    if "foreground_share" in f:
+        lines.append(
+            f"Foreground:  {f['foreground_share']:.1%} of the pixels differ by more than {f['threshold']:.0f} grey levels"
+        )
+    if "psnr_truth" in f:
+        lines.append(f"Truth:       PSNR {f['psnr_truth']:.1f} dB")
+    lines.append(f"Seconds:     {', '.join(f'{name} {value:.1f}' for name, value in f['seconds'].items())}")
+    lines.append(f"Saved in {f['directory']}: {', '.join(f['files'])}")
+    if "sheet_skipped" in f:
+        lines.append(f"No contact sheet: {f['sheet_skipped']}")
+    return "\n".join(lines)
+
+
+def _stopped(outputs: Outputs) -> str:
+    saved = f"Saved before that: {', '.join(map(str, outputs.saved))}." if outputs.saved else "Nothing was saved."
+    removed = f" Not finished, and removed: {', '.join(path.name for path in outputs.removed)}." if outputs.removed else ""
+    return f"Stopped. {saved}{removed}"
+
+
+# ---------------------------------------------------------------- arguments
+
+
+def _size(path: Path, height: int | None, width: int | None) -> tuple[int, int] | None:
+    """Height and width to scale to, if one was asked for; the other in proportion."""
+    if height is None and width is None:
+        return None
+    if height is not None and width is not None:
+        return height, width
+    own = open_video(path).shape
+    if width is None:
+        assert height is not None
+        return height, max(round(own[1] * height / own[0]), 1)
+    return max(round(own[0] * width / own[1]), 1), width
+
+
+@contextmanager
+def _complaints() -> Iterator[None]:
+    """Turn what the library says about a file or an argument into one line."""
+    try:
+        yield
+    except np.linalg.LinAlgError:
+        raise  # a ValueError by inheritance, but not about an argument
+    except MemoryError as error:
+        raise click.UsageError("the memory is not enough: give a smaller --memory or --height, or --grey") from error
+    except OSError as error:
+        name = "" if error.filename is None else f"{str(error.filename)!r}: "
+        raise click.UsageError(f"{name}{error.strerror or error}") from error
+    except (ImportError, RuntimeError, ValueError, TypeError) as error:
+        raise click.UsageError(_in_terms_of_options(str(error))) from error
+
+
+def _in_terms_of_options(message: str) -> str:
+    """`message` in one line, with the option in the place of the argument it begins with."""
+    message = re.sub(r"\bdevice='([\w:]+)'", r"--device \1", " ".join(message.split()))
+    name = re.match(r"\w+", message)
+    if name is None or name[0] not in _OPTION_OF:
+        return message
+    return _OPTION_OF[name[0]] + message[name.end() :]

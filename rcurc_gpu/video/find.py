@@ -1,0 +1,215 @@
+"""The first pass over a video: sample it within a given memory, and find its background."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..block import others
+from ..cur import CURMatrix
+from ..diagnostics import OK
+from ..errors import ConvergenceWarning
+from ..progress import Progress
+from ..result import Result, complete, new_block, typical_share
+from ..samples import CrossSamples
+from ..solver import rcurc
+from .background import Background
+from .sample import choose, sample_video
+
+_BYTES = 40  # an observation takes 8; sampling and solving have several copies at a time
+_LEAST_COLS = 16  # frames kept whole, whatever the memory
+_LEAST_SEEN = 128  # pixels of every frame, whatever the memory
+_MOST_TRIES = 3  # of larger ranks
+_ENOUGH = 60  # observations of a pixel, if there are so many frames
+_ENTRIES_AT_ONCE = 1 << 21
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is looked at of a video.
+
+    Attributes
+    ----------
+    pixels : int
+        Rows of the matrix that is solved; if these are not all, the others follow, each from the chosen frames.
+    share_rows, share_cols, rate : float
+        Of these rows; see `sample_video`.
+    """
+
+    pixels: int
+    share_rows: float
+    share_cols: float
+    rate: float
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """A background and how it was found: `figures` for JSON, and the result for the pixels that were solved at once."""
+
+    background: Background
+    figures: dict[str, Any]
+    result: Result
+
+
+def plan_pass(n1: int, n2: int, share_rows: float, share_cols: float, rate: float, memory: int) -> Plan:
+    """What fits into `memory` bytes; the shares are taken as they are if that does.
+
+    Half of the memory goes to whole pictures of the chosen frames, one byte a pixel, the other half to the observations of a
+    smaller matrix of some pixels.
+    """
+    n_cols = max(round(share_cols * n2), 1)
+    enough = max(rate, min(_ENOUGH / n_cols, 1.0))
+    if _BYTES * enough * (share_rows + share_cols) * n1 * n2 <= memory:
+        return Plan(n1, share_rows, share_cols, enough)
+    n_cols = min(max(memory // 2 // n1, _LEAST_COLS), n_cols)
+    rate = max(rate, min(_ENOUGH / n_cols, 1.0))
+    half = memory / 2 / _BYTES / 2 / rate  # entries of each block
+    pixels = min(n1, max(int(half / n_cols), 1024))
+    n_rows = min(max(half / n2, _LEAST_SEEN / rate), share_rows * pixels)
+    return Plan(pixels, n_rows / pixels, n_cols / n2, rate)
+
+
+def find_background(
+    source: Any,
+    shape: tuple[int, ...],
+    plan: Plan,
+    *,
+    rank: int | str,
+    resolution: float,
+    accuracy: float,
+    seed: int,
+    device: str,
+    progress: bool,
+) -> Finding:
+    """Sample the frames of `source`, uint8 of `shape`, in one pass, and solve."""
+    n1 = int(np.prod(shape))
+    started = time.perf_counter()
+    some = _SomePixels(source, n1, plan, seed)
+    samples = sample_video(some, plan.share_rows, plan.share_cols, plan.rate, seed, progress)
+    sampled = time.perf_counter()
+    with Progress(progress) as bar, warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is passed on
+        # The solver's own bars make it look at every iteration, so that it may stop at another one.
+        bar.stage("solving")
+        result = _solve(samples, rank, resolution=resolution, accuracy=accuracy, seed=seed, device=device)
+        bar.advance(1)
+    matrix, undetermined = _all_pixels(result, some, n1, progress)
+    background = Background(
+        matrix,
+        shape,
+        result.noise,
+        result.threshold,
+        result.rows.status[samples.rows] == OK,
+        typical_share(result.columns),
+        result.schedule,
+    )
+    figures = {
+        "frames": matrix.shape[1],
+        "rank": matrix.rank,
+        "chosen_pixels": len(samples.rows),
+        "chosen_frames": len(samples.cols),
+        "rate": plan.rate,
+        "solved_at_once": plan.pixels,
+        "share_seen": _share_seen(samples, some, matrix.shape),
+        "noise": result.noise,
+        "confirmed": result.converged,
+        "cause": result.cause,
+        "message": _message(result, undetermined, n1),
+        "undetermined": {"pixels": undetermined, "frames": len(result.columns.undetermined)},
+        "seconds": {"sampling": sampled - started, "solving": time.perf_counter() - sampled},
+    }
+    return Finding(background, figures, result)
+
+
+def _solve(samples: CrossSamples, rank: int | str, **options: Any) -> Result:
+    """`rcurc`; where it finds a rank and then leaves more than the resolution unexplained, the next ones are tried."""
+    result = first = rcurc(samples, rank, undetermined="keep", **options)
+    for _ in range(_MOST_TRIES if rank == "auto" else 0):
+        if result.cause != "rank too small":
+            break
+        result = rcurc(samples, result.rank + 1, undetermined="keep", **options)
+    return result if result.cause in ("", "undetermined") else first
+
+
+class _SomePixels:
+    """The frames of a source at some of their pixels; of the chosen frames all pixels are kept.
+
+    Attributes
+    ----------
+    pixels : int64 vector, or None for all
+    pictures : uint8 array (|J|, n1)
+        Empty if all pixels are solved at once.
+    """
+
+    def __init__(self, source: Any, n1: int, plan: Plan, seed: int) -> None:
+        self.source, self.n1 = source, n1
+        self.pixels, self.chosen = None, np.empty(0, dtype=np.int64)
+        if plan.pixels < n1:
+            rng = np.random.default_rng((seed, 1))
+            self.pixels = np.sort(rng.choice(n1, plan.pixels, replace=False))
+            self.chosen = choose(len(source), plan.share_cols, np.random.default_rng(seed))  # as `sample_video` does
+        self.pictures = np.empty((len(self.chosen), n1), dtype=np.uint8)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        kept = 0
+        for k, frame in enumerate(self.source):
+            frame = np.asarray(frame)
+            if frame.dtype != np.uint8:
+                raise TypeError(f"source must give frames of uint8, 0 to 255, got {frame.dtype} as frame {k}")
+            if self.pixels is None:
+                yield frame
+                continue
+            if frame.size != self.n1:
+                raise ValueError(f"source must give frames of one shape, got {frame.shape} as frame {k}")
+            if kept < len(self.chosen) and self.chosen[kept] == k:
+                self.pictures[kept] = frame.reshape(-1)
+                kept += 1
+            yield frame.reshape(-1)[self.pixels]
+
+
+def _all_pixels(result: Result, some: _SomePixels, n1: int, progress: bool) -> tuple[CURMatrix, int]:
+    """The matrix of all pixels, and how many of them are not determined."""
+    found, undetermined = result.cur, len(result.rows.undetermined)
+    found = CURMatrix(np.nan_to_num(found.left), np.nan_to_num(found.right), found.rows, found.cols)  # black, if need be
+    if some.pixels is None:
+        return found, undetermined
+    left = np.empty((n1, found.rank), dtype=found.left.dtype)
+    left[some.pixels] = found.left
+    rest = others(some.pixels, n1)
+    cols, determined = found.cols, result.columns.status[found.cols] == OK
+    typical = typical_share(result.rows)
+    step = max(_ENTRIES_AT_ONCE // len(cols), 1)
+    with Progress(progress) as bar:
+        bar.stage("pixels", len(rest))
+        for start in range(0, len(rest), step):
+            chosen = rest[start : start + step]
+            seen = some.pictures[: len(cols), chosen].T.astype(np.float32)
+            block = new_block("pixels", seen, None, len(cols), "the chosen frames", found.right, units_last=False)
+            new = complete(block, found.right, cols, determined, typical, result.schedule, result.chunk_bytes, columns=False)
+            left[chosen] = np.nan_to_num(new.coefficients)
+            undetermined += len(new.diagnostics.undetermined)
+            bar.advance(len(chosen))
+    return CURMatrix(left, found.right, some.pixels[found.rows], cols), undetermined
+
+
+def _message(result: Result, undetermined: int, n1: int) -> str:
+    """The result's own, but that nothing is NaN here, and that rows are pixels."""
+    if result.cause != "undetermined":
+        return result.message
+    doubtful = [f"{undetermined:,} of {n1:,} pixels"] if undetermined else []
+    frames = len(result.columns.undetermined)
+    doubtful += [f"{frames:,} of {result.cur.shape[1]:,} frames"] if frames else []
+    return f"The held-out pixels agree; {' and '.join(doubtful)} are doubtful, as too little of their background is seen."
+
+
+def _share_seen(samples: CrossSamples, some: _SomePixels, shape: tuple[int, int]) -> float:
+    whole = 0 if some.pixels is None else (shape[0] - len(some.pixels)) * len(samples.cols)
+    return (samples.n_obs + whole) / (shape[0] * shape[1])

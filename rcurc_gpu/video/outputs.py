@@ -1,0 +1,249 @@
+"""The second pass over a video: background, foreground and mask as files, in a directory of their own."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from .background import Background
+from .sheet import contact_sheet
+from .write import VideoWriter, write_png
+
+PROGRAM = "rcurc-gpu video"
+VIDEOS = ("background.mp4", "foreground.mp4", "mask.mp4")
+_PLAIN = 128  # grey level around what was cut out
+_SHEET_WIDTH = 480  # pixels of a picture, about
+_ENTRIES_AT_ONCE = 1 << 18  # what stays in the cache
+
+
+class Outputs:
+    """A directory and what is written to it.
+
+    Files of other names are never touched. Those of the given names are replaced if an earlier report there names them, or
+    by `force`.
+
+    Attributes
+    ----------
+    directory : Path
+    saved : list of Path
+        In the order in which they appeared.
+    removed : list of Path
+        Videos that were not finished.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str], force: bool = False, preview: bool = False) -> None:
+        self.directory, self.force, self.preview = Path(directory), force, preview
+        self.saved: list[Path] = []
+        self.removed: list[Path] = []
+        self._earlier: set[str] = set()
+
+    def claim(self, names: Sequence[str], inputs: Sequence[Path]) -> None:
+        """Make the directory, unless something is in the way of `names`, or the report."""
+        if self.directory.exists() and not self.directory.is_dir():
+            raise ValueError(f"output must be a directory, got {str(self.directory)!r}, which is a file")
+        self._earlier = ours = self._named()
+        for path in (self._path(name) for name in (*names, "report.json")):
+            if not path.exists():
+                continue
+            if any(given.exists() and path.samefile(given) for given in inputs):
+                raise ValueError(f"{str(path)!r} is read and would be replaced: give another output directory")
+            if path.name not in ours and not self.force:
+                raise ValueError(f"{str(path)!r} exists and is none of an earlier run: give another directory, or --force")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.directory, os.W_OK | os.X_OK):
+            raise PermissionError(13, "Permission denied", str(self.directory))
+
+    def png(self, name: str, picture: np.ndarray) -> None:
+        """Save a picture."""
+        with self._appearing(name) as path:
+            write_png(path, picture)
+
+    def model(self, name: str, background: Background) -> None:
+        """Save the factors."""
+        with self._appearing(name) as path:
+            background.save(path)
+
+    def sheet(self, name: str, sheet: Sheet, heading: str) -> str:
+        """Save the contact sheet; returns why not, if that cannot be."""
+        try:
+            drawn = io.BytesIO()
+            sheet.draw(heading).savefig(drawn, format="png")
+        except ImportError as error:
+            return str(error)
+        with self._appearing(name) as path:
+            files.write_whole(path, lambda file: file.write(drawn.getvalue()))
+        return ""
+
+    def report(self, figures: dict[str, Any], complete: bool) -> dict[str, Any]:
+        """Save the report, which names the files and so makes them ours; returns it."""
+        with self._appearing("report.json") as path:
+            names = [file.name for file in dict.fromkeys([*self.saved, path])]
+            report = {"program": PROGRAM, "complete": complete, **figures, "directory": str(self.directory), "files": names}
+            # what an earlier run left and this one has not replaced, or not yet, stays ours
+            report["earlier"] = sorted(name for name in self._earlier - set(names) if (self.directory / name).exists())
+            text = json.dumps(files.jsonable(report), indent=2, allow_nan=False) + "\n"
+            files.write_whole(path, lambda file: file.write(text.encode()))
+        return report
+
+    @contextmanager
+    def videos(self, shape: tuple[int, ...], fps: float) -> Iterator[list[VideoWriter]]:
+        """Writers for the three videos, which appear together at the end; if it comes too early, none does."""
+        writers: list[VideoWriter] = []
+        try:
+            for name, kind in zip(VIDEOS, (shape, shape, shape[:2]), strict=True):
+                writers.append(VideoWriter(self._path(name), kind, fps))
+            yield writers
+            for writer in writers:
+                writer.finish()
+                self._add(writer.path)
+        except BaseException:
+            for writer in writers:
+                if writer.path not in self.saved:
+                    writer.discard()
+                    self.removed.append(writer.path)
+            raise
+
+    def _path(self, name: str) -> Path:
+        return self.directory / (f"preview-{name}" if self.preview else name)
+
+    @contextmanager
+    def _appearing(self, name: str) -> Iterator[Path]:
+        path = self._path(name)
+        yield path
+        self._add(path)
+
+    def _add(self, path: Path) -> None:
+        if path not in self.saved:
+            self.saved.append(path)
+
+    def _named(self) -> set[str]:
+        """Names of the files that an earlier run left here."""
+        path = self._path("report.json")
+        try:
+            report = json.loads(path.read_text(encoding="utf-8"))
+            return {*report["files"], *report["earlier"]} if report["program"] == PROGRAM else set()
+        except (OSError, ValueError, KeyError, TypeError):
+            return set()
+
+
+class Sheet:
+    """Pictures of some frames, kept small, for a contact sheet."""
+
+    def __init__(self, n_frames: int, shape: tuple[int, ...], times: int = 4) -> None:
+        times = min(times, n_frames)
+        self.times = {(2 * i + 1) * n_frames // (2 * times) for i in range(times)}
+        self._every = max(round(shape[1] / _SHEET_WIDTH), 1)
+        self._pictures: list[list[np.ndarray]] = []
+        self._labels: list[str] = []
+
+    def add(self, k: int, pictures: Sequence[np.ndarray]) -> None:
+        """Keep the pictures of frame `k`, if it is one of the times."""
+        if k in self.times:
+            self._pictures.append([picture[:: self._every, :: self._every].copy() for picture in pictures])
+            self._labels.append(f"frame {k}")
+
+    def draw(self, heading: str) -> Any:
+        """A matplotlib figure."""
+        return contact_sheet(self._pictures, ["frame", "background", "foreground", "mask"], self._labels, heading)
+
+
+class Truth:
+    """Sums up how far backgrounds are from true ones: one for each frame, or one for all."""
+
+    def __init__(self, source: Any) -> None:
+        self._frames = iter(source)
+        self._still = next(self._frames) if len(source) == 1 else None
+        self._total, self._count = 0.0, 0
+
+    def compare(self, background: np.ndarray) -> None:
+        """The next background, rounded or not."""
+        true = self._still if self._still is not None else next(self._frames, None)
+        if true is not None:
+            difference = np.subtract(background, true, dtype=np.float32)
+            self._total += float(np.sum(np.square(difference), dtype=np.float64))
+            self._count += difference.size
+
+    @property
+    def psnr(self) -> float:
+        """In dB."""
+        return math.inf if self._total == 0 else 10 * math.log10(255.0**2 * self._count / self._total)
+
+
+def split(
+    frame: np.ndarray, left: np.ndarray, coefficients: np.ndarray, threshold: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A frame's background, foreground and mask.
+
+    Parameters
+    ----------
+    frame : uint8 array of the frame's shape
+    left : float array (n1, r)
+    coefficients : float array (r,)
+    threshold : float
+        A pixel is foreground if a channel differs by more, but for single ones and small holes; see `tidy`.
+
+    Returns
+    -------
+    background, foreground : uint8 arrays of the frame's shape
+        Around the foreground it is plain grey.
+    mask : uint8 array (height, width)
+        255 or 0.
+    """
+    pixels = frame.reshape(-1)
+    background = np.empty_like(pixels)
+    differs = np.empty(pixels.shape, dtype=bool)
+    for start in range(0, len(pixels), _ENTRIES_AT_ONCE):
+        part = slice(start, start + _ENTRIES_AT_ONCE)
+        value = left[part] @ coefficients
+        np.clip(np.rint(value, out=value), 0, 255, out=value)
+        background[part] = value
+        np.subtract(pixels[part], value, out=value)
+        np.greater(np.abs(value, out=value), threshold, out=differs[part])
+    mask = differs.reshape(frame.shape)
+    mask = tidy(mask[..., 0] | mask[..., 1] | mask[..., 2] if frame.ndim == 3 else mask)
+    foreground = np.full_like(frame, _PLAIN)
+    np.copyto(foreground, frame, where=mask[..., None] if frame.ndim == 3 else mask)
+    return background.reshape(frame.shape), foreground, mask.astype(np.uint8) * np.uint8(255)
+
+
+def tidy(mask: np.ndarray) -> np.ndarray:
+    """`mask` (height, width) without pixels that have fewer than 2 neighbours in it, and with those that have 6 or more."""
+    padded = np.pad(mask, 1, mode="edge").astype(np.uint8)
+    lines = padded[:-2] + padded[1:-1] + padded[2:]
+    count = lines[:, :-2] + lines[:, 1:-1] + lines[:, 2:]
+    return (mask & (count >= 3)) | (count >= 6)
+
+
+def write_videos(
+    outputs: Outputs,
+    background: Background,
+    frames: Iterable[tuple[np.ndarray, np.ndarray]],
+    threshold: float,
+    fps: float,
+    sheet: Sheet,
+    truth: Truth | None,
+    report: Any,
+) -> dict[str, Any]:
+    """Write all frames; `frames` has them with their coefficients, `report` is called after each. Returns figures."""
+    count, covered = 0, 0.0
+    with outputs.videos(background.shape, fps) as writers:
+        for frame, coefficients in frames:
+            pictures = split(frame, background.matrix.left, coefficients, threshold)
+            for writer, picture in zip(writers, pictures, strict=True):
+                writer.write(picture)
+            if truth is not None:
+                truth.compare(pictures[0])
+            sheet.add(count, [frame, *pictures])
+            covered += float(np.count_nonzero(pictures[2])) / pictures[2].size
+            count += 1
+            report(1)
+    return {"frames_written": count, "foreground_share": covered / max(count, 1)}

@@ -1,0 +1,392 @@
+"""Background and foreground of a video file, in two passes over it."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterable, Sized
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backend import place_for
+from ..cur import CURMatrix
+from ..errors import ConvergenceWarning, check_count, check_number, check_shape
+from ..hashing import seed_to_int
+from ..progress import Progress
+from ..result import Result
+from .background import Background
+from .find import find_background, plan_pass
+from .outputs import VIDEOS, Outputs, Sheet, Truth, split, write_videos
+from .read import Video, VideoWarning, open_video
+from .write import encoder
+
+MEMORY = 512 << 20
+_PREVIEW_FRAMES, _PREVIEW_PIXELS = 100, 160 * 120
+_LEAST_FRAMES = 8
+_LEAST_THRESHOLD = 10.0  # grey levels; compression makes errors near to what moves that are larger than the noise elsewhere
+_CONFIRMED = ("", "undetermined")  # single pixels may be doubtful
+
+
+@dataclass(frozen=True, eq=False)
+class Separation:
+    """What `separate` found and wrote.
+
+    Attributes
+    ----------
+    background : Background
+        ``background.picture(k)`` is that of frame k.
+    figures : dict
+        What is in ``report.json``.
+    files : tuple of Path
+        What was written.
+    result : Result or None
+        The solve; None if a background from a file was applied. Of large frames it has some of the pixels only.
+    """
+
+    background: Background
+    figures: dict[str, Any]
+    files: tuple[Path, ...]
+    result: Result | None = field(repr=False)
+
+    @property
+    def matrix(self) -> CURMatrix:
+        """The background as a matrix, pixels x frames."""
+        return self.background.matrix
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the background is confirmed, but for single pixels."""
+        return self.figures["cause"] in _CONFIRMED
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `separate` takes, with its defaults."""
+
+    rank: int | str = "auto"
+    colour: bool | str = "auto"
+    share_rows: float = 0.4
+    share_cols: float = 0.4
+    rate: float = 0.3
+    threshold: float | None = None
+    resolution: float = 2.0
+    accuracy: float = 0.03
+    size: tuple[int, int] | None = None
+    frames: int | None = None
+    memory: int = MEMORY
+    model: str | os.PathLike[str] | Background | None = None
+    truth: Any = None
+    seed: Any = 0
+    device: str = "auto"
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("share_rows", "share_cols", "rate"):
+            check_number(name, getattr(self, name), 0, 1, open_low=True)
+        if self.threshold is not None:
+            check_number("threshold", self.threshold)
+        if self.size is not None:
+            check_shape("size", self.size)
+        check_count("memory", self.memory)
+        if self.colour not in (True, False, "auto"):
+            raise ValueError(f"colour must be True, False or 'auto', got {self.colour!r}")
+
+
+def separate(
+    source: Any,
+    output: str | os.PathLike[str],
+    *,
+    rank: int | str = "auto",
+    colour: bool | str = "auto",
+    share_rows: float = 0.4,
+    share_cols: float = 0.4,
+    rate: float = 0.3,
+    threshold: float | None = None,
+    resolution: float = 2.0,
+    accuracy: float = 0.03,
+    size: tuple[int, int] | None = None,
+    frames: int | None = None,
+    memory: int = MEMORY,
+    model: str | os.PathLike[str] | Background | None = None,
+    truth: Any = None,
+    preview: bool = False,
+    force: bool = False,
+    seed: Any = 0,
+    device: str = "auto",
+    progress: bool = False,
+) -> Separation:
+    """Separate what moves in a video of a fixed camera from what stands still, and write both as videos.
+
+    The first pass over the frames samples them, from which the background of all of them is found. The second one writes
+    ``background.mp4``, ``foreground.mp4`` (on plain grey) and ``mask.mp4`` (white is foreground). There are also
+    ``background.png`` (in the median light), ``sheet.png`` (a look at some frames; needs matplotlib), ``result.npz``
+    (the factors; see `Background`) and ``report.json``. Frames are never held together.
+
+    Parameters
+    ----------
+    source : path, Video, or anything with a length that gives uint8 frames each time it is iterated over
+    output : path
+        A directory. Files in it are replaced only if an earlier report there names them, or by `force`.
+    rank : int or "auto"
+        1 if the light does not change; "auto" finds it.
+    colour : bool or "auto"
+        Of a file: in colour, in grey, or as it is. All channels make one matrix, pixels and channels x frames.
+    share_rows, share_cols, rate : float in (0, 1]
+        Share of the pixels and of the frames that is chosen, and of these that is seen. Less is chosen where `memory` is
+        short, and more is seen where that gives a pixel fewer than 60 observations.
+    threshold : float, optional
+        Grey levels: what differs more from the background is foreground. By default twice what the noise explains, and at
+        least 10: compression leaves errors around what moves.
+    resolution : float
+        Grey levels that do not matter; see `rcurc`. With fewer, a larger rank fits the errors of compression, and then what
+        moves slowly.
+    accuracy : float
+        The background is only confirmed if its relative error, as far as the noise tells, is below this; 0.03 is about four
+        grey levels.
+    size : (int, int), optional
+        Height and width to scale the frames of a file to.
+    frames : int, optional
+        Take the first so many frames of a file.
+    memory : int
+        Bytes for samples and their solve, about; videos of more than some ten thousand frames take 5 kB for each. With the
+        decoder, the encoders and the factors, 4 bytes for each pixel, channel and unit of rank, a process takes some
+        hundred MB more. If frames are too large to be solved at once, some pixels are, and the others follow from as many
+        whole frames as fit into half of this.
+    model : path or Background, optional
+        ``result.npz`` of an earlier clip of the same camera: its background is applied, in one pass and with the light of
+        each frame, and nothing is solved.
+    truth : path, or frames as `source`, optional
+        The true background, one frame or one for each: the PSNR to it is reported.
+    preview : bool
+        Quick and small: about a hundred frames of the file, scaled down. Writes ``preview-background.png``,
+        ``preview-sheet.png`` and ``preview-report.json`` and no videos.
+    force : bool
+        Replace files that are none of an earlier run. What is read is never replaced.
+    seed : None, int or numpy.random.Generator
+    device : str
+        As in `rcurc`.
+    progress : bool
+        Show progress bars on standard error.
+
+    Returns
+    -------
+    Separation
+
+    Raises
+    ------
+    ImportError
+        If PyAV is not installed.
+    OSError
+        If a file cannot be read or written.
+    ValueError
+        If it is not a video, or something is in the way.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the background is not confirmed.
+    VideoWarning
+        If a part of a file cannot be read.
+    """
+    options = Options(
+        rank=rank,
+        colour=colour,
+        share_rows=share_rows,
+        share_cols=share_cols,
+        rate=rate,
+        threshold=threshold,
+        resolution=resolution,
+        accuracy=accuracy,
+        size=size,
+        frames=frames,
+        memory=memory,
+        model=model,
+        truth=truth,
+        seed=seed,
+        device=device,
+        progress=progress,
+    )
+    made = separate_into(Outputs(output, force, preview), source, options)
+    if not made.confirmed:
+        warnings.warn(made.figures["message"], ConvergenceWarning, stacklevel=2)
+    return made
+
+
+def separate_into(outputs: Outputs, source: Any, options: Options) -> Separation:
+    """`separate`, for one who wants to know what was saved if it ends early, and without the warning about the result."""
+    return _Run(outputs, source, options).run()
+
+
+class _Run:
+    """One run; the constructor checks everything that can be checked before the work."""
+
+    def __init__(self, outputs: Outputs, source: Any, options: Options) -> None:
+        self.outputs, self.options = outputs, options
+        model, truth = options.model, options.truth
+        if outputs.preview and (model is not None or truth is not None):
+            raise ValueError("preview takes neither a model nor a truth")
+        self.model = Background.load(model) if isinstance(model, (str, os.PathLike)) else model
+        if isinstance(source, (str, os.PathLike)):
+            source = _open(Path(source), options, self.model, outputs.preview)
+        elif options.size is not None or options.frames is not None or outputs.preview:
+            raise ValueError("size, frames and preview are for files: give a path as source")
+        self.source, self.shape = source, _frame_shape("source", source)
+        if self.model is not None and self.model.shape != self.shape:
+            raise ValueError(f"the video must be as that of the model, {_words(self.model.shape)}, got {_words(self.shape)}")
+        if self.model is None and len(source) < _LEAST_FRAMES:
+            raise ValueError(f"source must have at least {_LEAST_FRAMES} frames, got {len(source)}")
+        self.truth = None if truth is None else self._open_truth(truth)
+        self.seed = seed_to_int(options.seed)
+        place_for(options.device, np.empty(0, dtype=np.float32))  # so that a missing GPU is found before the first pass
+        self.inputs = [x.path for x in (source, self.truth) if isinstance(x, Video)]
+        self.inputs += [Path(model)] if isinstance(model, (str, os.PathLike)) else []
+        self.figures: dict[str, Any] = {
+            "source": str(source.path) if isinstance(source, Video) else type(source).__name__,
+            "height": self.shape[0],
+            "width": self.shape[1],
+            "colour": len(self.shape) == 3,
+            "frames": len(source),
+        }
+
+    def run(self) -> Separation:
+        """Both passes."""
+        names = ["background.png", "sheet.png"]
+        names += [] if self.outputs.preview else VIDEOS
+        names += [] if self.outputs.preview or self.model is not None else ["result.npz"]
+        if not self.outputs.preview:
+            self.figures["encoder"] = encoder()
+        self.outputs.claim(names, self.inputs)
+        result = None
+        if self.outputs.preview:
+            self.source = list(self.source)  # small; so that the file is read once
+        if self.model is None:
+            background, result = self._first_pass()
+            if not self.outputs.preview:
+                self.outputs.model("result.npz", background)
+        else:
+            background = self.model
+            self.figures |= {"rank": background.matrix.rank, "noise": background.noise, "seconds": {}}
+            self.figures |= {"confirmed": True, "cause": "", "message": "a background found earlier was applied"}
+        threshold = self.options.threshold
+        if threshold is None:
+            threshold = max(2 * background.threshold, _LEAST_THRESHOLD)
+        self.figures["threshold"] = threshold
+        self.outputs.png("background.png", background.still())
+        self.outputs.report(self.figures, complete=False)
+        sheet = Sheet(len(self.source) if self.model is not None else background.matrix.shape[1], self.shape)
+        started = time.perf_counter()
+        if self.outputs.preview:
+            for k in sorted(sheet.times):
+                frame = self.source[k]
+                sheet.add(k, [frame, *split(frame, background.matrix.left, background.matrix.right[k], threshold)])
+        else:
+            self.figures |= self._second_pass(background, threshold, sheet)
+        skipped = self.outputs.sheet("sheet.png", sheet, self._heading())
+        self.figures |= {"sheet_skipped": skipped} if skipped else {}
+        self.figures["seconds"]["writing"] = time.perf_counter() - started
+        figures = self.outputs.report(self.figures, complete=True)
+        return Separation(background, figures, tuple(self.outputs.saved), result)
+
+    def _first_pass(self) -> tuple[Background, Result]:
+        o = self.options
+        shares = {"share_rows": o.share_rows, "share_cols": o.share_cols, "rate": o.rate}
+        plan = plan_pass(int(np.prod(self.shape)), len(self.source), **shares, memory=o.memory)
+        finding = find_background(
+            self.source,
+            self.shape,
+            plan,
+            rank=o.rank,
+            resolution=o.resolution,
+            accuracy=o.accuracy,
+            seed=self.seed,
+            device=o.device,
+            progress=o.progress,
+        )
+        settings = {
+            "rank": o.rank,
+            "resolution": o.resolution,
+            "accuracy": o.accuracy,
+            "seed": self.seed,
+            "device": o.device,
+        }
+        self.figures |= finding.figures | {"settings": {**settings, **shares, "memory": o.memory}}
+        return finding.background, finding.result
+
+    def _second_pass(self, background: Background, threshold: float, sheet: Sheet) -> dict[str, Any]:
+        truth = None if self.truth is None else Truth(self.truth)
+        fps = float(getattr(self.source, "fps", float("nan")))
+        with Progress(self.options.progress) as bar, warnings.catch_warnings():
+            if self.model is None:
+                warnings.simplefilter("ignore", VideoWarning)  # it was issued in the first pass
+            bar.stage("writing", len(self.source))
+            frames = background.follow(self.source, new=self.model is not None)
+            figures = write_videos(self.outputs, background, frames, threshold, fps, sheet, truth, bar.advance)
+        return figures if truth is None else figures | {"psnr_truth": truth.psnr}
+
+    def _open_truth(self, truth: Any) -> Any:
+        if isinstance(truth, (str, os.PathLike)):
+            truth = open_video(truth, colour=len(self.shape) == 3, size=self.shape[:2])  # type: ignore[arg-type]
+        shape = _frame_shape("truth", truth)
+        if shape != self.shape:
+            raise ValueError(f"truth must have frames as the source, {_words(self.shape)}, got {_words(shape)}")
+        if len(truth) not in (1, len(self.source)):
+            raise ValueError(f"truth must have one frame, or as many as the source, {len(self.source)}, got {len(truth)}")
+        return truth
+
+    def _heading(self) -> str:
+        f = self.figures
+        words = f"{Path(f['source']).name}: {f['frames']} frames, rank {f['rank']}"
+        if "psnr_truth" in f:
+            words += f", PSNR to the truth {f['psnr_truth']:.1f} dB"
+        return words
+
+
+# ---------------------------------------------------------------- sources
+
+
+def _open(path: Path, options: Options, model: Background | None, preview: bool) -> Video:
+    """The file as it is to be read."""
+    size, frames, colour, step = options.size, options.frames, options.colour, 1
+    video = open_video(path, stop=frames)
+    own = (video.shape[0], video.shape[1])
+    if model is not None:
+        like = (model.shape[0], model.shape[1])
+        if size is None and abs(own[0] * like[1] / (own[1] * like[0]) - 1) < 0.02:  # the same picture, scaled
+            size = like
+        return open_video(path, colour=len(model.shape) == 3, size=size, stop=frames)
+    if preview:
+        step = -(-len(video) // _PREVIEW_FRAMES)
+        height, width = size or own
+        factor = min((_PREVIEW_PIXELS / (height * width)) ** 0.5, 1.0)
+        size = (max(round(factor * height), 1), max(round(factor * width), 1))
+    if colour == "auto":
+        colour = _has_colour(path, size)
+    return open_video(path, colour=bool(colour), size=size, stop=frames, step=step)
+
+
+def _has_colour(path: Path, size: tuple[int, int] | None) -> bool:
+    """Whether the first second or so has more than grey in it."""
+    beginning = islice(open_video(path, colour=True, size=size), 25)
+    return any(float(np.mean(np.max(frame, axis=2) - np.min(frame, axis=2))) > 2.0 for frame in beginning)
+
+
+def _frame_shape(name: str, source: Any) -> tuple[int, ...]:
+    """Shape of the first frame."""
+    if not (isinstance(source, Sized) and isinstance(source, Iterable)):
+        raise TypeError(f"{name} must be a path, a Video or frames with a length, got {type(source).__name__}")
+    first = next(iter(source), None)
+    if first is None:
+        raise ValueError(f"{name} has no frames")
+    shape = tuple(np.shape(first))
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] != 3):
+        raise ValueError(f"{name} must give frames of shape (height, width) or (height, width, 3), got {shape}")
+    return shape
+
+
+def _words(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} x {shape[1]} in {'colour' if len(shape) == 3 else 'grey'}"

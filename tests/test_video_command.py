@@ -1,0 +1,364 @@
+"""``rcurc-gpu video`` and `rcurc_gpu.video.separate`: background, foreground and mask of a file."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from rcurc_gpu import CURMatrix
+from rcurc_gpu.cli import main
+from rcurc_gpu.video import Background, VideoWarning, open_video, psnr, separate, surveillance_scene
+from rcurc_gpu.video.find import plan_pass
+from rcurc_gpu.video.outputs import tidy
+from rcurc_gpu.video.write import VideoWriter, write_png
+
+av = pytest.importorskip("av")
+SHAPE, FRAMES = (48, 64), 120
+WRITTEN = {
+    "background.mp4",
+    "background.png",
+    "foreground.mp4",
+    "mask.mp4",
+    "report.json",
+    "result.npz",
+    "sheet.png",
+}
+
+
+def write_video(path, frames, fps=25.0):
+    frames = list(frames)
+    writer = VideoWriter(path, frames[0].shape, fps)
+    for frame in frames:
+        writer.write(frame)
+    writer.finish()
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, ["video", *map(str, arguments)])
+
+
+def names(directory):
+    return {path.name for path in directory.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def scene():
+    """Longer than the clip: its end comes later. Few frames a second, so that the light changes."""
+    return surveillance_scene(SHAPE, 2 * FRAMES, seed=2, fps=5, crowd=0.6)
+
+
+@pytest.fixture(scope="module")
+def clip(scene, tmp_path_factory):
+    return write_video(tmp_path_factory.mktemp("clip") / "street.mp4", [scene.frame(k) for k in range(FRAMES)])
+
+
+@pytest.fixture(scope="module")
+def truth(scene):
+    """Of the clip, (n1, n2)."""
+    return scene.background_matrix[:, :FRAMES]
+
+
+@pytest.fixture(scope="module")
+def made(clip, scene, tmp_path_factory):
+    true = [np.rint(scene.background(k)).astype(np.uint8) for k in range(FRAMES)]
+    return separate(clip, tmp_path_factory.mktemp("made"), truth=true)
+
+
+# ---------------------------------------------------------------- what is found
+
+
+def test_the_background_is_found(made, truth):
+    assert made.confirmed
+    assert isinstance(made.matrix, CURMatrix)
+    assert made.matrix.shape == truth.shape
+    assert psnr(made.matrix, truth) > 38
+    assert made.figures["psnr_truth"] == pytest.approx(psnr(made.matrix, truth), abs=0.3)  # rounded to grey levels
+
+
+def test_the_mask_shows_what_moves(made, scene):
+    found = np.stack(list(open_video(made.files[0].parent / "mask.mp4"))) > 127
+    true = np.stack([scene.mask(k) for k in range(FRAMES)])
+    assert found.shape == true.shape
+    assert (found & true).sum() > 0.8 * true.sum()
+    assert (found & true).sum() > 0.9 * found.sum()
+
+
+def test_the_videos_have_all_frames_and_show_what_was_found(made):
+    directory = made.files[0].parent
+    assert names(directory) == WRITTEN == {path.name for path in made.files}
+    background, foreground, mask = (open_video(directory / f"{name}.mp4") for name in ("background", "foreground", "mask"))
+    assert len(background) == len(foreground) == len(mask) == FRAMES
+    assert background.fps == 25
+    for k, (frame, cut, where) in enumerate(zip(background, foreground, mask, strict=True)):
+        assert np.abs(frame - made.background.picture(k)).mean() < 2.5  # compression
+        assert np.abs(cut[tidy(where < 64)].astype(float) - 128).mean() < 8
+    picture = next(iter(open_video(directory / "background.png")))
+    np.testing.assert_allclose(picture, made.background.still(), atol=0.51)
+
+
+def test_the_report_names_the_files_and_is_json(made):
+    report = json.loads((made.files[0].parent / "report.json").read_text())
+    assert report["complete"]
+    assert report["program"] == "rcurc-gpu video"
+    assert set(report["files"]) == WRITTEN
+    assert report["frames_written"] == FRAMES
+    assert 0 < report["foreground_share"] < 0.2
+
+
+def test_the_factors_can_be_loaded_as_matrix_and_as_background(made, tmp_path):
+    path = made.files[0].parent / "result.npz"
+    np.testing.assert_array_equal(CURMatrix.load(path).left, made.matrix.left)
+    loaded = Background.load(path)
+    assert loaded.shape == SHAPE
+    assert (loaded.noise, loaded.threshold, loaded.schedule) == (
+        made.background.noise,
+        made.background.threshold,
+        made.background.schedule,
+    )
+    np.testing.assert_array_equal(loaded.picture(7), made.background.picture(7))
+
+
+def test_colour_is_found_and_kept(scene, tmp_path):
+    tint = np.asarray([1.0, 0.8, 0.5])
+    frames = [np.rint(scene.frame(k)[:, :, None] * tint).astype(np.uint8) for k in range(FRAMES)]
+    made = separate(write_video(tmp_path / "colour.mp4", frames), tmp_path / "out", rank=2)
+    assert made.background.shape == (*SHAPE, 3)
+    true = (scene.background_matrix.left[:, None, :] * tint[:, None]).reshape(-1, 2) @ scene.background_matrix.right[
+        :FRAMES
+    ].T
+    assert psnr(made.matrix, true) > 32  # compression takes more of colours
+    assert open_video(tmp_path / "out" / "mask.mp4").shape == SHAPE
+    grey = separate(
+        tmp_path / "colour.mp4", tmp_path / "grey", rank=1, colour=False, frames=30, accuracy=1.0, resolution=9.0
+    )
+    assert grey.background.shape == SHAPE
+    assert grey.figures["frames"] == 30
+
+
+def test_frames_too_large_for_the_memory_are_solved_in_part_and_completed(scene, clip, truth, tmp_path):
+    made = separate(clip, tmp_path, rank=2, memory=4_000_000)
+    assert made.figures["solved_at_once"] < truth.shape[0] / 2
+    assert made.result.cur.shape[0] == made.figures["solved_at_once"]
+    assert made.matrix.shape == truth.shape
+    assert psnr(made.matrix, truth) > 38
+    np.testing.assert_allclose(  # the chosen pixels are numbered as those of the whole frame
+        made.matrix.left[made.matrix.rows], made.result.cur.left[made.result.cur.rows]
+    )
+
+
+@pytest.mark.parametrize("n1", [100 * 100, 1080 * 1920, 3 * 1080 * 1920])
+@pytest.mark.parametrize("n2", [300, 3000, 100_000])
+def test_the_plan_keeps_to_the_memory(n1, n2):
+    memory = 512 << 20
+    plan = plan_pass(n1, n2, 0.4, 0.4, 0.3, memory)
+    chosen = plan.share_cols * n2
+    assert 0.3 <= plan.rate <= 1
+    assert chosen * plan.rate >= 30
+    pictures = chosen * n1 if plan.pixels < n1 else 0
+    observations = plan.rate * plan.pixels * (plan.share_rows * n2 + chosen)
+    assert pictures + 40 * observations < 1.05 * (memory + 5200 * n2)
+    assert plan.rate * plan.share_rows * plan.pixels >= 100  # of every frame
+
+
+def test_a_background_is_applied_to_a_later_clip(made, scene, tmp_path):
+    later = range(FRAMES, 2 * FRAMES)
+    path = write_video(tmp_path / "later.mp4", [scene.frame(k) for k in later])
+    true = [np.rint(scene.background(k)).astype(np.uint8) for k in later]
+    applied = separate(path, tmp_path / "out", model=made.files[0].parent / "result.npz", truth=true)
+    assert applied.result is None
+    assert applied.figures["psnr_truth"] > 33
+    # the light is another one: the old picture would not do
+    old = made.background.picture(FRAMES - 1).ravel()[:, None]
+    assert applied.figures["psnr_truth"] > 3 + psnr(np.repeat(old, FRAMES, axis=1), scene.background_matrix[:, FRAMES:])
+    assert names(tmp_path / "out") == WRITTEN - {"result.npz"}
+
+
+def test_a_preview_is_small_and_writes_no_videos(scene, tmp_path):
+    path = write_video(tmp_path / "large.mp4", [np.kron(scene.frame(k), np.ones((5, 5), np.uint8)) for k in range(FRAMES)])
+    done = run(path, "-o", tmp_path / "out", "--preview", "--quiet")
+    assert done.exit_code in (0, 1), done.output
+    assert names(tmp_path / "out") == {"preview-background.png", "preview-sheet.png", "preview-report.json"}
+    report = json.loads((tmp_path / "out" / "preview-report.json").read_text())
+    assert report["height"] * report["width"] <= 1.05 * 160 * 120
+    assert report["frames"] <= 100
+
+
+def test_frames_of_odd_size_are_written_whole(tmp_path):
+    frames = np.random.default_rng(0).integers(100, 120, (9, 33, 47)).astype(np.uint8)
+    path = write_video(tmp_path / "odd.mp4", frames, fps=float("nan"))
+    video = open_video(path)
+    assert (video.shape, len(video), video.fps) == ((34, 48), 9, 25)
+
+
+def test_single_pixels_go_small_holes_close_and_thin_lines_stay():
+    mask = np.zeros((9, 9), dtype=bool)
+    mask[1, 1] = True  # alone
+    mask[3:8, 3:8] = True
+    mask[5, 5] = False  # a hole
+    mask[3:8, 1] = True  # legs
+    tidied = tidy(mask)
+    assert not tidied[1].any()
+    assert tidied[3:8, 3:8].all()
+    assert tidied[4:7, 1].all()
+
+
+# ---------------------------------------------------------------- files in the way
+
+
+def test_files_of_others_stay_unless_forced(clip, tmp_path):
+    theirs = tmp_path / "sheet.png"
+    theirs.write_text("not ours")
+    done = run(clip, "-o", tmp_path, "--rank", 2)
+    assert done.exit_code == 2
+    assert "is none of an earlier run" in done.output
+    assert names(tmp_path) == {"sheet.png"}
+    assert theirs.read_text() == "not ours"
+    (tmp_path / "notes.txt").write_text("kept")
+    for options in (["--force"], []):  # then they are ours
+        assert run(clip, "-o", tmp_path, "--rank", 2, "--quiet", "--frames", 40, *options).exit_code in (0, 1)
+        assert theirs.read_bytes().startswith(b"\x89PNG")
+    assert names(tmp_path) == WRITTEN | {"notes.txt"}
+
+
+def test_what_is_read_is_never_replaced(scene, tmp_path):
+    path = write_video(tmp_path / "mask.mp4", [scene.frame(k) for k in range(20)])
+    before = path.read_bytes()
+    done = run(path, "-o", tmp_path, "--force")
+    assert done.exit_code == 2
+    assert "is read and would be replaced" in done.output
+    assert path.read_bytes() == before
+
+
+# ---------------------------------------------------------------- the command
+
+
+def test_the_command_reports_in_words_and_as_json(clip, made, scene, tmp_path):
+    still = tmp_path / "true.png"
+    write_png(still, scene.background(FRAMES // 2))
+    done = run(clip, "-o", tmp_path / "out", "--truth", still, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.output)
+    assert report["rank"] == made.figures["rank"]
+    assert report["psnr_truth"] > 25
+    done = run(clip, "-o", tmp_path / "out", "--model", tmp_path / "out" / "result.npz")
+    assert done.exit_code == 0
+    for word in ("Background:  rank", "Foreground:", "Saved in"):
+        assert word in done.output
+
+
+def test_bars_do_not_change_what_is_found(clip, made, tmp_path):
+    done = run(clip, "-o", tmp_path)
+    assert "solving" in done.output
+    np.testing.assert_array_equal(CURMatrix.load(tmp_path / "result.npz").left, made.matrix.left)
+
+
+def only_sound(path):
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("aac", rate=44100)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), format="fltp", layout="mono")
+        frame.rate = 44100
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
+BAD_FILES = {
+    "missing": (lambda path, clip: None, "No such file or directory"),
+    "directory": (lambda path, clip: path.mkdir(), "Is a directory"),
+    "empty": (lambda path, clip: path.touch(), "is empty (0 bytes)"),
+    "text": (lambda path, clip: path.write_text("no video at all\n" * 50), "is not a video"),
+    "truncated": (lambda path, clip: path.write_bytes(clip.read_bytes()[:-3000]), "its beginning is damaged"),
+    "sound": (lambda path, clip: only_sound(path), "it has no pictures in it"),
+    "picture": (lambda path, clip: write_png(path, np.full((20, 20), 99.0)), "must have at least 8 frames, got 1"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_FILES)
+def test_bad_files_end_with_2_and_one_line_and_write_nothing(kind, clip, tmp_path):
+    make, message = BAD_FILES[kind]
+    make(tmp_path / "in.mp4", clip)
+    done = run(tmp_path / "in.mp4", "-o", tmp_path / "out")
+    assert done.exit_code == 2
+    assert message in done.output
+    assert done.output.count("\n") <= 4  # with the two lines of usage
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "{file}"], "--output must be a directory, got"),
+        (["-o", "{file}/out"], "Not a directory"),
+        (["--model", "{clip}"], "is not a CURMatrix file"),
+        (["--model", "{npz}", "--height", "20"], "must be as that of the model, 48 x 64 in grey, got 20 x 27 in grey"),
+        (["--truth", "{file}"], "is empty (0 bytes)"),
+        (["--truth", "{short}"], "truth must have one frame, or as many as the source, 120, got 9"),
+        (["--rank", "100"], "--rank must be at most"),
+        (["--frames", "3"], "IN must have at least 8 frames, got 3"),
+        (["--rate", "2"], "2.0 is not in the range"),
+        (["--preview", "--truth", "{file}"], "--preview takes neither a model nor a truth"),
+    ],
+)
+def test_wrong_options_end_with_2_and_one_line(options, message, clip, made, scene, tmp_path):
+    (tmp_path / "file").touch()
+    write_video(tmp_path / "short.mp4", [scene.frame(k) for k in range(9)])
+    places = {"file": tmp_path / "file", "clip": clip, "npz": made.files[0].parent / "result.npz"}
+    options = [option.format(**places, short=tmp_path / "short.mp4") for option in options]
+    if "-o" not in options:
+        options += ["-o", str(tmp_path / "out")]
+    done = run(clip, "--quiet", *options)
+    assert done.exit_code == 2, done.output
+    assert message in done.output
+    assert "Traceback" not in done.output
+
+
+def test_ctrl_c_ends_with_130_removes_half_videos_and_says_what_was_saved(clip, tmp_path, monkeypatch):
+    wrote = []
+    write = VideoWriter.write
+
+    def stopped(self, frame):
+        wrote.append(frame)
+        if len(wrote) == 50:
+            raise KeyboardInterrupt
+        write(self, frame)
+
+    monkeypatch.setattr(VideoWriter, "write", stopped)
+    done = run(clip, "-o", tmp_path, "--rank", 2)
+    assert done.exit_code == 130
+    assert f"Saved before that: {tmp_path / 'result.npz'}" in done.output
+    assert "Not finished, and removed: background.mp4, foreground.mp4, mask.mp4." in done.output
+    assert names(tmp_path) == {"result.npz", "background.png", "report.json"}
+    assert not json.loads((tmp_path / "report.json").read_text())["complete"]
+    monkeypatch.undo()
+    done = run(clip, "-o", tmp_path, "--model", tmp_path / "result.npz", "--quiet")  # go on from there
+    assert done.exit_code == 0, done.output
+    assert names(tmp_path) == WRITTEN
+    assert run(clip, "-o", tmp_path, "--rank", 2, "--quiet").exit_code == 0  # all of them are still known as ours
+
+
+def test_a_damaged_video_is_used_with_a_notice(clip, tmp_path):
+    data = bytearray(clip.read_bytes())
+    end = data.index(b"moov")
+    data[end // 2 : end - 8] = bytes(end - 8 - end // 2)  # the second half of the pictures
+    (tmp_path / "damaged.mp4").write_bytes(data)
+    with pytest.warns(VideoWarning, match="frames could be decoded"):
+        made = separate(tmp_path / "damaged.mp4", tmp_path / "out", rank=1, accuracy=1.0)
+    assert made.figures["frames_written"] == made.matrix.shape[1] < FRAMES
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "error", "message"),
+    [
+        (3, {}, TypeError, "source must be a path, a Video or frames with a length, got int"),
+        ([], {}, ValueError, "source has no frames"),
+        (np.zeros((9, 4), np.uint8), {}, ValueError, "source must give frames of shape"),
+        (np.ones((9, 20, 20)), {}, TypeError, "source must give frames of uint8, 0 to 255, got float64 as frame 0"),
+        (np.ones((9, 20, 20), np.uint8), {"size": (10, 10)}, ValueError, "size, frames and preview are for files"),
+        (np.ones((9, 20, 20), np.uint8), {"colour": "red"}, ValueError, "colour must be True, False or 'auto', got 'red'"),
+        (np.ones((9, 20, 20), np.uint8), {"rate": 0}, ValueError, r"rate must be in \(0, 1\], got 0"),
+    ],
+)
+def test_bad_arguments_are_named(source, options, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        separate(source, tmp_path / "out", **options)
