@@ -226,7 +226,9 @@ def solve_core(
         pending.clear()
         note(history[-1])
         ended = callback is not None and callback(history[-1]) is True
-        stopped = _stands_still(history, s, zeta, data, options)
+        # not more often for one who watches: progress bars must not change the result
+        looked = step.k % CHECK_EVERY == 0 or step.k == options.max_iter
+        stopped = looked and _stands_still(history, s, zeta, data, options)
         if stopped or ended or not np.isfinite(history[-1].error):
             break
         if memory is not None and step.k % CHECK_EVERY == 0:

@@ -60,7 +60,7 @@ class _Search:
         return [k for k in sound if self(k).missing <= self.structure] or sound or sorted(self.seen)
 
     def exact(self) -> bool:
-        return any(self.error(k) <= self.zero and self.sound(k) for k in self.seen)
+        return any(self.error(k) <= self.zero and self.sound(k) and self(k).missing <= self.structure for k in self.seen)
 
     def in_vain(self, rank: int) -> bool:
         """Whether a smaller rank left nothing but noise, and this one does not make it less."""

@@ -105,3 +105,15 @@ def test_compiling_is_announced_once_before_it_begins_and_not_when_kernels_were_
     assert f"first: {COMPILING}" in first.stderr
     assert second.stdout.splitlines() == ["first"]
     assert COMPILING not in second.stderr
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_bars_and_callbacks_do_not_change_the_result(noise, capsys):
+    problem = rg.synthetic((300, 280), 3, 0.2, 10, noise, n_rows=110, n_cols=100, rate=0.4, seed=1)
+    seen = []
+    options = {}, {"progress": True}, {"callback": seen.append}
+    results = [rg.rcurc(problem.samples, "auto", accuracy=0.1, **option) for option in options]
+    for other in results[1:]:
+        np.testing.assert_array_equal(other.cur.left, results[0].cur.left)
+        assert other.n_iter == results[0].n_iter
+    assert len(seen) >= results[0].n_iter
