@@ -95,11 +95,11 @@ def test_the_table_has_columns_for_the_truth_only_where_it_is_known():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["missing.avi"], "cannot read 'missing.avi': No such file or directory"),
-        (["."], "cannot read '.': Is a directory"),
+        (["missing.avi"], "cannot read or write 'missing.avi': No such file or directory"),
+        (["."], "cannot read or write '.': Is a directory"),
         ([__file__], "is not a video"),
-        (["--rank", "0"], "0 is not in the range x>=1"),
-        (["--rank", "two"], "'two' is not a valid integer range"),
+        (["--rank", "0"], "'0' is neither a positive whole number nor auto"),
+        (["--rank", "two"], "'two' is neither a positive whole number nor auto"),
         (["--rate", "nan"], "nan is not a finite number"),
         (["--device", "gpu"], "'gpu' is not auto, cpu, cuda"),
     ],

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from ..files import jsonable
 
@@ -48,7 +51,12 @@ class Rank(click.ParamType[Any]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         """The rank, or click's error."""
-        return "auto" if value == "auto" else click.IntRange(min=1).convert(value, param, ctx)
+        text = str(value)
+        if text == "auto":
+            return text
+        if not (text.isascii() and text.isdecimal() and int(text) > 0):
+            self.fail(f"{value!r} is neither a positive whole number nor auto.", param, ctx)
+        return int(text)
 
 
 def make_directory(path: Path) -> None:
@@ -57,6 +65,43 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.BadParameter(f"cannot make {str(path)!r}: {error.strerror}", param_hint="--output") from error
+
+
+@contextmanager
+def complaints(in_options: Callable[[str], str], memory: str) -> Iterator[None]:
+    """Turn what the library says of a file or an argument into one line.
+
+    Parameters
+    ----------
+    in_options : callable
+        Says a message in terms of the command's options.
+    memory : str
+        What to say if the memory is not enough.
+    """
+    try:
+        yield
+    except np.linalg.LinAlgError:
+        raise  # a ValueError by inheritance, but not about an argument
+    except MemoryError as error:
+        raise click.UsageError(memory) from error
+    except OSError as error:
+        name = "" if error.filename is None else f"cannot read or write {str(error.filename)!r}: "
+        raise click.UsageError(f"{name}{error.strerror or error}") from error
+    except (ImportError, RuntimeError, ValueError, TypeError) as error:
+        message = re.sub(r"\bdevice='([\w:]+)'", r"--device \1", " ".join(str(error).split()))
+        raise click.UsageError(in_options(message)) from error
+
+
+def renamed(option_of: dict[str, str]) -> Callable[[str], str]:
+    """What puts the option in the place of the argument that a message begins with."""
+
+    def in_options(message: str) -> str:
+        name = re.match(r"\w+", message)
+        if name is None or name[0] not in option_of:
+            return message
+        return option_of[name[0]] + message[name.end() :]
+
+    return in_options
 
 
 def say_nothing(text: str) -> None:

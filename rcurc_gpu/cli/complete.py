@@ -15,7 +15,7 @@ from ..io import Completion, read_observations, read_pairs, save_result, write_o
 from ..io.pairs import OUTLIER_HEADER, PREDICTION_HEADER, Pairs
 from ..solver import rcurc
 from . import complete_report as words
-from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, print_json, say_nothing
+from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_json, say_nothing
 from .describe import describe_samples
 from .outputs import (
     IN_FILE,
@@ -37,21 +37,6 @@ _OPTION_OF = {
     "device": "--device",
     "seed": "--seed",
 }
-
-
-class Rank(click.ParamType[int | str]):
-    """A positive whole number, or ``auto``."""
-
-    name = "rank"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """An int, or "auto"."""
-        text = str(value)
-        if text == "auto":
-            return text
-        if not (text.isascii() and text.isdecimal() and int(text) > 0):
-            self.fail(f"{value!r} is neither a positive whole number nor auto.", param, ctx)
-        return int(text)
 
 
 @dataclass(frozen=True)

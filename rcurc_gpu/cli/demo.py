@@ -6,8 +6,7 @@ import io
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from ..samples import CrossSamples
 from ..solver import rcurc
 from ..synthetic import SyntheticProblem, synthetic
 from . import demo_report
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, make_directory, print_json, say_nothing
+from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, complaints, make_directory, print_json, say_nothing
 
 # What the library calls an argument, and the option it came from.
 _OPTION_OF = {
@@ -138,19 +137,6 @@ def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
 # ---------------------------------------------------------------- arguments
 
 
-@contextmanager
-def _complaints_about_options() -> Iterator[None]:
-    """Turn what the library says about an argument into one line about the option."""
-    try:
-        yield
-    except np.linalg.LinAlgError:
-        raise  # a ValueError by inheritance, but not about an argument
-    except MemoryError as error:
-        raise click.BadParameter("the problem does not fit into the memory", param_hint="--size") from error
-    except (ValueError, TypeError) as error:
-        raise click.UsageError(_in_terms_of_options(str(error))) from error
-
-
 def _in_terms_of_options(message: str) -> str:
     """`message` in one line, with the option in the place of the argument it begins with."""
     message = " ".join(message.split())
@@ -172,7 +158,7 @@ def _device(wanted: str) -> tuple[Any, str]:
 
 
 def _problem(options: DemoOptions) -> SyntheticProblem:
-    with _complaints_about_options():
+    with complaints(_in_terms_of_options, "--size: the problem does not fit into the memory"):
         return synthetic(
             (options.size, options.size),
             options.rank,
@@ -187,7 +173,7 @@ def _problem(options: DemoOptions) -> SyntheticProblem:
 
 
 def _solve(samples: CrossSamples, options: DemoOptions, xp: Any) -> Result:
-    with _complaints_about_options(), warnings.catch_warnings():
+    with complaints(_in_terms_of_options, "--size: the problem does not fit into the memory"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
         visible = not (options.quiet or options.as_json)
         result = rcurc(samples, options.rank, method=options.method, seed=options.seed, progress=visible)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from ..experiments.records import Record, differences, new_record, read_record, rounded, write_record
 from ..files import write_whole
 from ..progress import Progress
-from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, make_directory, print_json, say_nothing
+from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, complaints, make_directory, print_json, renamed, say_nothing
+
+_MEMORY = "--size: the problem does not fit into the memory"
 
 _DPI = 200
 
@@ -79,7 +79,7 @@ def _computed(
     module, settings = experiment.module, experiment.settings
     fresh = new_record(experiment.name, settings)
     record = None if force else _earlier(path, fresh)
-    with _complaints_about_options(experiment.options), Progress(visible) as show:
+    with complaints(renamed(experiment.options), _MEMORY), Progress(visible) as show:
         if not hasattr(module, "tasks"):
             return module.compute(settings, show=show)
         total = len(module.tasks(settings))
@@ -112,22 +112,6 @@ def _earlier(path: Path, fresh: Record) -> Record | None:
     if others:
         raise click.UsageError(f"{str(path)!r} was made with other settings ({'; '.join(others)}); {hint}")
     return record
-
-
-@contextmanager
-def _complaints_about_options(option_of: dict[str, str]) -> Iterator[None]:
-    """Turn what the library says about an argument into one line about the option."""
-    try:
-        yield
-    except np.linalg.LinAlgError:
-        raise  # a ValueError by inheritance, but not about an argument
-    except MemoryError as error:
-        raise click.BadParameter("the problem does not fit into the memory", param_hint="--size") from error
-    except (ValueError, TypeError, RuntimeError) as error:
-        message = " ".join(str(error).split())
-        name = re.match(r"\w+", message)
-        option = None if name is None else option_of.get(name[0])
-        raise click.UsageError(message if name is None or option is None else option + message[name.end() :]) from error
 
 
 @contextmanager

@@ -5,20 +5,29 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from .._version import __version__
 from ..experiments import table1 as experiment
 from ..experiments.table1 import Outcome, Settings
 from ..files import jsonable
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Rank, print_json, say_nothing
+from .common import (
+    CONFIRMED,
+    NOT_CONFIRMED,
+    SHARE,
+    STOPPED,
+    DeviceName,
+    Rank,
+    complaints,
+    make_directory,
+    print_json,
+    say_nothing,
+)
 
 _PAPER_SIZE, _QUICK_SIZE = (256, 320), (96, 120)
 _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
@@ -87,9 +96,9 @@ def table1(
     say = say_nothing if as_json else click.echo
     saved: list[Path] = []
     try:
-        with _complaints():
+        with complaints(str, "the video does not fit into the memory: give a smaller --height or --frames"):
             sources = _sources(videos, (height, width), frames, full, seed)
-            _make_directory(output)
+            make_directory(output)
             report = _run(sources, settings, output, not (quiet or as_json), say, saved)
     except KeyboardInterrupt:
         kept = ", ".join(map(str, saved))
@@ -193,27 +202,3 @@ def _scaled(own: tuple[int, int], asked: tuple[int | None, int | None], most: tu
         )
     factor = min((most[0] * most[1] / (own[0] * own[1])) ** 0.5, 1.0)
     return max(round(factor * own[0]), 1), max(round(factor * own[1]), 1)
-
-
-def _make_directory(path: Path) -> None:
-    """Before the work, so that none is lost to a directory that cannot be made."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.BadParameter(f"cannot make {str(path)!r}: {error.strerror}", param_hint="--output") from error
-
-
-@contextmanager
-def _complaints() -> Iterator[None]:
-    """Turn what the library says about a video or an argument into one line."""
-    try:
-        yield
-    except np.linalg.LinAlgError:
-        raise  # a ValueError by inheritance, but not about an argument
-    except MemoryError as error:
-        raise click.UsageError("the video does not fit into the memory: give a smaller --height or --frames") from error
-    except OSError as error:
-        raise click.UsageError(f"cannot read {str(error.filename)!r}: {error.strerror}") from error
-    except (ImportError, RuntimeError, ValueError, TypeError) as error:
-        message = re.sub(r"\bdevice='([\w:]+)'", r"--device \1", " ".join(str(error).split()))
-        raise click.UsageError(message) from error

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 
 from .._version import __version__
 from ..video.outputs import Outputs
 from ..video.read import VideoWarning, open_video
 from ..video.separate import MEMORY, Options, Separation, separate_into
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Finite, Rank, print_json
+from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Finite, Rank, complaints, print_json, renamed
+
+_MEMORY = "the memory is not enough: give a smaller --memory or --height, or --grey"
 
 # What the library calls an argument, and the option it came from.
 _OPTION_OF = {
@@ -93,7 +91,7 @@ def video(
     outputs = Outputs(output, force, preview)
     options |= {"colour": "auto" if colour is None else colour, "share_rows": rows, "share_cols": cols}
     options |= {"memory": memory << 20, "progress": not (quiet or as_json)}
-    with _complaints(), warnings.catch_warnings(record=True) as caught:
+    with complaints(renamed(_OPTION_OF), _MEMORY), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", VideoWarning)
         try:
             made = separate_into(outputs, source, Options(size=_size(source, height, width), **options))
@@ -151,28 +149,3 @@ def _size(path: Path, height: int | None, width: int | None) -> tuple[int, int] 
         assert height is not None
         return height, max(round(own[1] * height / own[0]), 1)
     return max(round(own[0] * width / own[1]), 1), width
-
-
-@contextmanager
-def _complaints() -> Iterator[None]:
-    """Turn what the library says about a file or an argument into one line."""
-    try:
-        yield
-    except np.linalg.LinAlgError:
-        raise  # a ValueError by inheritance, but not about an argument
-    except MemoryError as error:
-        raise click.UsageError("the memory is not enough: give a smaller --memory or --height, or --grey") from error
-    except OSError as error:
-        name = "" if error.filename is None else f"{str(error.filename)!r}: "
-        raise click.UsageError(f"{name}{error.strerror or error}") from error
-    except (ImportError, RuntimeError, ValueError, TypeError) as error:
-        raise click.UsageError(_in_terms_of_options(str(error))) from error
-
-
-def _in_terms_of_options(message: str) -> str:
-    """`message` in one line, with the option in the place of the argument it begins with."""
-    message = re.sub(r"\bdevice='([\w:]+)'", r"--device \1", " ".join(message.split()))
-    name = re.match(r"\w+", message)
-    if name is None or name[0] not in _OPTION_OF:
-        return message
-    return _OPTION_OF[name[0]] + message[name.end() :]
