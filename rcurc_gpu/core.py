@@ -48,6 +48,8 @@ class CoreOptions:
         The threshold never falls below this many median residuals; 0 lets it decay to nothing, as in the paper.
     svd_tol : float
         Accuracy of each truncated SVD; 0 takes one warm-started step.
+    rests : bool
+        Whether small steps that do not become smaller count as rest.
     """
 
     zeta0: float
@@ -58,6 +60,7 @@ class CoreOptions:
     max_iter: int
     floor: float = 2.5
     svd_tol: float = 0.0
+    rests: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +215,7 @@ def solve_core(
     """
     history: list[IterationState] = []
     pending: list[CoreStep] = []
-    stopped, resume = False, None
+    stopped, ended, resume = False, False, None
     if memory is not None and memory.saved is not None:
         if "sigma" in memory.saved:
             return _recalled(memory.saved, data.weight)
@@ -235,7 +238,7 @@ def solve_core(
             memory.save(_kept(step.whole, history, zeta))
     W, S, V = step.factors
     sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
-    if memory is not None:
+    if memory is not None and not ended:  # what a callback ended is not done
         memory.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
     return Core(W, S, V, stopped, history, sigma, zeta)
 
@@ -307,7 +310,7 @@ def _stands_still(history: list[IterationState], s: np.ndarray, zeta: float, dat
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
     settled = floored or options.gamma == 1 or state.error <= options.tol
-    enough = 2e-2 if noise > _ROUNDING and _restless(history, options) else 1e-3
+    enough = 2e-2 if options.rests and noise > _ROUNDING and _restless(history, options) else 1e-3
     return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled  # False of NaN
 
 

@@ -18,7 +18,7 @@ from .core_data import CoreData, prepare
 from .extend import FLOOR_SIGMAS
 from .fused import XP, choose
 from .head_start import is_rich, solve_with_head_start
-from .judge import Evidence, examine, judge_core
+from .judge import ENOUGH_HELD, Evidence, examine, judge_core
 from .progress import Progress
 from .rank import RankCurve, choose_rank
 from .regress import Schedule
@@ -33,6 +33,7 @@ log = logging.getLogger("rcurc_gpu")
 # say when it was not.
 _SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
 EXTENSION_GAMMA = 0.4
+_MOST_HELD = 0.1  # share of the observations that is held out at most, unless the user wants more
 _STAGED = 8  # largest rank that the choice of the rank tries one component after the other
 
 
@@ -42,6 +43,9 @@ class CoreSolve:
     def __init__(
         self, samples: CrossSamples, settings: Settings, show: Progress, like: Array, checkpoint: Checkpoint | None = None
     ) -> None:
+        if settings.holdout > 0:  # a small core needs a larger share of it to be judged by anything but itself
+            enough = ENOUGH_HELD / max(samples.intersection.block.n_obs, 1)
+            settings = replace(settings, holdout=max(settings.holdout, min(enough, _MOST_HELD)))
         self.samples, self.settings, self.show, self.like = samples, settings, show, like
         self.checkpoint = checkpoint
         self.started = time.perf_counter() - (checkpoint.elapsed if checkpoint is not None else 0.0)
@@ -159,9 +163,11 @@ class CoreSolve:
 
     def _solve_core(self, rank: int, zeta0: float, gamma: float, max_iter: int, start: Factors | None = None) -> Core:
         s = self.settings
-        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter)
+        rests = s.resolution > 0
+        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter, rests=rests)
         self.show.stage(f"core, rank {rank}")
-        memory = None if self.checkpoint is None else self.checkpoint.step("core")
+        name = f"core, rank {rank}, zeta0 {zeta0!r}, gamma {gamma!r}"
+        memory = None if self.checkpoint is None else self.checkpoint.step(name)
         with profiled(f"core, rank {rank}", self.like):
             data = self._data_at(rank)
             return solve_core(data, rank, options, s.seed, self.clock, self.show.iteration, start, memory)

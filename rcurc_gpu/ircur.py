@@ -207,7 +207,7 @@ def _iterate(
         share = float(xp.mean(xp.astype(S_R != 0, like.dtype)))
         history.append(IterationState(k, error, zeta, share, change, time.perf_counter() - started))
         note(history[-1])
-        stopped = error < settings.tol
+        stopped = error < settings.tol and k > 1  # the first change is from nothing
         ended = show.iteration is not None and show.iteration(history[-1])
         if stopped or ended or not math.isfinite(error):
             break
@@ -217,5 +217,5 @@ def _iterate(
 
 def _draw(rng: np.random.Generator, n: int, size: float) -> np.ndarray:
     """Numbers below `n`, `size` of them drawn with replacement, each once, and no more than three quarters of all."""
-    drawn = rng.permutation(np.unique(rng.integers(n, size=math.ceil(size))))
+    drawn = rng.permutation(np.unique(rng.integers(n, size=math.ceil(min(size, 20 * n)))))
     return np.sort(drawn[: 3 * n // 4])

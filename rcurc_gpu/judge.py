@@ -24,6 +24,9 @@ from .repair import CheckedCore
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
+ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
+_MANY_HELD = 300  # from which a component in a single row can be told from outliers there
+_ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Eviden
         unexplained=float(quantile_abs(residual, 0.25)) / float(quantile_abs(y, 0.25)) if y.shape[0] else 1.0,
         held_share=_share_below(residual, schedule.floor),
         fit_share=_share_below(fit_residual, schedule.floor),
-        supported=_supported(core, data) if held_out else core.rank,
+        supported=_supported(core, data) if held_out else int(np.sum(_spread_out(core))),
         missing=_missing(data, core, schedule, seed),
         telling_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
         n_held=int(y.shape[0]) if held_out else 0,
@@ -267,7 +270,18 @@ def _supported(core: Core, data: CoreData) -> int:
     claimed = xp.mean(fitted * fitted, axis=0)
     s = to_numpy(core.s)
     real = s > float(xp.finfo(core.s.dtype).eps) ** 0.5 * s[0]  # the rest is what rounding leaves of nothing
-    return int(np.sum(real & (to_numpy(found) > 0.5 * to_numpy(claimed))))
+    # one that lives where nothing was observed is claimed by nobody
+    seen = to_numpy(claimed) > 0.25 * s**2 / (core.W.shape[0] * core.V.shape[0])
+    # of one row a few entries are held out at best, if all are few
+    spread = _spread_out(core) if int(held.shape[0]) < _MANY_HELD else np.ones(core.rank, dtype=bool)
+    return int(np.sum(real & seen & spread & (to_numpy(found) > 0.5 * to_numpy(claimed))))
+
+
+def _spread_out(core: Core) -> np.ndarray:
+    """Which components are not mostly in one row or column, where outliers could have made them (r,)."""
+    xp = array_namespace(core.s)
+    alone = xp.maximum(xp.max(core.W * core.W, axis=0), xp.max(core.V * core.V, axis=0))
+    return to_numpy(alone) <= _ALONE
 
 
 def _parts(core: Core, entries: tuple[Array, Array, Array]) -> Array:

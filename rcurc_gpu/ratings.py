@@ -21,6 +21,8 @@ from .shrink import ShrunkModel
 _OFFSET_ROUNDS = 10
 _HUGE = 1e100  # times the usual rating: the squares of larger ones would overflow
 _CLIP = 3.0  # a held-out rating counts at most as this many standard deviations wrong
+_MAD_TO_SIGMA = 1.4826
+_OVERFIT = 2.0  # the noise on held-out ratings over that of the fit from which the first is believed
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,9 +159,13 @@ def complete_ratings(
     surprise[~held] = model.surprise()
     predicted = model.predict(i[held], j[held])
     surprise[held] = np.abs(values[held] - predicted) / model.noise
+    # A fit of few ratings has next to no noise in it; those that were held out know better.
+    spread = [_MAD_TO_SIGMA * float(np.median(np.abs(values[held] - x))) for x in (predicted, offsets) if held.any()]
+    noise = spread[0] if spread and spread[0] > _OVERFIT * model.noise else model.noise
+    surprise *= model.noise / noise
 
     def error(guess: np.ndarray) -> float:
-        wrong = np.minimum(np.abs(values[held] - guess), _CLIP * model.noise)
+        wrong = np.minimum(np.abs(values[held] - guess), _CLIP * max(noise, *spread))
         return unit * float(np.mean(wrong)) if len(wrong) else float("nan")
 
     return Ratings(
@@ -168,7 +174,7 @@ def complete_ratings(
         col_offset=unit * model.offsets[1],
         left=unit * model.factors[0].mean,
         right=model.factors[1].mean,
-        noise=unit * model.noise,
+        noise=unit * noise,
         surprise=surprise,
         held_out_error=error(predicted),
         offsets_error=error(offsets),

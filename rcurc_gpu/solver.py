@@ -270,9 +270,14 @@ def _keeper(
     if settings.method != "fast":
         raise ValueError(f"checkpoint is for method='fast', got method={settings.method!r}")
     known = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    for name in ("callback", "chunk_bytes", "method"):  # the first two do not change what is found
+    for name in ("chunk_bytes", "method"):  # the first does not change what is found
         del known[name]
-    known |= {"rank": rank, "device": device_name(like), "kernels": choose(settings.kernels, like).name}
+    known |= {
+        "callback": settings.callback is not None,
+        "rank": rank,
+        "device": device_name(like),
+        "kernels": choose(settings.kernels, like).name,
+    }
     return Checkpoint(path, identity_of(samples, known), every)
 
 

@@ -23,7 +23,7 @@ def unit_of(samples: CrossSamples) -> float:
 def power_of_two(size: float, like: Array) -> float:
     """One near `size` if squares of that overflow or vanish in the dtype of `like`, else 1."""
     safe = 1e6 if array_namespace(like).finfo(like.dtype).bits == 32 else 1e50
-    return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** round(math.log2(size))
+    return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** max(round(math.log2(size)), -1000)
 
 
 def at_home(result: Result, samples: CrossSamples) -> Result:

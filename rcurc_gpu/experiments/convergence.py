@@ -310,7 +310,7 @@ def _panel(ax: Axes, curves: list[Record], what: str, label: str | None) -> None
                 [fast["seconds"]], [fast["true_error"]], "*", color=colour, markersize=13, markeredgecolor="white", zorder=3
             )
     ax.set_yscale("log")
-    ax.set_xlim(left=0)
+    ax.set_xlim(left=0, auto=True)
     ax.grid(True, color="#DDDDDD", linewidth=0.6)
     ax.set_axisbelow(True)
     ax.tick_params(labelsize=10)

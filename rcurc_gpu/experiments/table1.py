@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..cur import CURMatrix
+from ..cur import CURMatrix, LowRankMatrix, blank_rows
 from ..errors import ConvergenceWarning
 from ..ircur import ircur
 from ..progress import Progress
@@ -102,6 +102,9 @@ def compare(name: str, source: Any, settings: Settings, progress: bool = False) 
     pixels, reading = _timed(_whole, source, progress)
     whole, solving_whole = _timed(_quietly, ircur, pixels, result.rank, **common)
     n1, n2 = pixels.shape
+    # what could not be determined is kept for the picture, but is no figure of the method
+    left = blank_rows(result.cur.left, result.rows.undetermined)
+    known = LowRankMatrix(left, blank_rows(result.cur.right, result.columns.undetermined))
     figures: dict[str, Any] = {
         "video": name,
         "height": source.shape[0],
@@ -113,7 +116,7 @@ def compare(name: str, source: Any, settings: Settings, progress: bool = False) 
         "share_seen": samples.n_obs / (n1 * n2),
         "seconds": {"sampling": sampling, "rcurc": solving, "reading": reading, "ircur": solving_whole},
         "frames_per_second": n2 / (sampling + solving),
-        "psnr": psnr(result.cur, whole.cur),
+        "psnr": psnr(known, whole.cur, undetermined="skip"),
         "psnr_truth": None,
         "psnr_truth_ircur": None,
         "rcurc": _judgement(result),
@@ -121,7 +124,7 @@ def compare(name: str, source: Any, settings: Settings, progress: bool = False) 
     }
     if isinstance(source, SurveillanceScene):
         truth = source.background_matrix
-        figures |= {"psnr_truth": psnr(result.cur, truth), "psnr_truth_ircur": psnr(whole.cur, truth)}
+        figures |= {"psnr_truth": psnr(known, truth, undetermined="skip"), "psnr_truth_ircur": psnr(whole.cur, truth)}
     return Outcome(figures, source.shape, pixels, result.cur, whole.cur)
 
 

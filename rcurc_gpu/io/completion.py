@@ -14,7 +14,7 @@ from ..backend import to_numpy
 from ..block import Block
 from ..cells import Cells, chosen_first
 from ..cur import CURMatrix
-from ..diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
+from ..diagnostics import DIAGNOSTIC_NAMES, OK, UnitDiagnostics
 from ..history import IterationState
 from ..ingest import index_vector
 from ..rank import RankCurve
@@ -60,7 +60,8 @@ class Predictions:
     value : float64 array (k,)
         NaN where the entry is not known.
     expected_error : float64 array (k,)
-        Standard deviation of the error to expect from noise, in the unit of the data; NaN where the value is.
+        Standard deviation of the error to expect from noise, in the unit of the data; NaN where the value is, and where
+        it is a guess (``undetermined="keep"``).
     known_row, known_col : bool arrays (k,)
         Whether there is such a row, and column. Where both are and the value is NaN, it could not be determined.
     """
@@ -176,7 +177,9 @@ kernels, seconds :
         value, error = np.full(len(i), np.nan), np.full(len(i), np.nan)
         value[both] = self.cur.entries(i[both], j[both])
         error[both] = self._entry_errors(i[both], j[both])
-        error[np.isnan(value)] = np.nan
+        guess = np.zeros(len(i), dtype=bool)  # kept although it could not be determined: nobody knows how wrong it is
+        guess[both] = (self.rows.status[i[both]] != OK) | (self.columns.status[j[both]] != OK)
+        error[np.isnan(value) | guess] = np.nan
         return Predictions(value, error, known_row, known_col)
 
     def _entry_errors(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
