@@ -103,8 +103,13 @@ def check_regress(block, units, basis, names, a_look, usable=None, least_good=1)
     assert good.sum() >= least_good
     close(found[good], expected[good], dtype)
     np.testing.assert_array_equal(found_table[good][:, [0, 1, 3, 5, 6, 7]], table[good][:, [0, 1, 3, 5, 6, 7]])
-    # the spread is a root of squares of what cancelled, about as large as the noise
-    close(found_table[good][:, [2, 4]], table[good][:, [2, 4]], dtype, 1 / NOISE[dtype] if dtype == "float64" else 100)
+    # The spread is a root of squares of what cancelled, about as large as the noise; and where inliers are hardly more than
+    # unknowns, the error that follows from an inverse has lost as many digits as its condition, which differs by machine.
+    scale = 1 / NOISE[dtype] if dtype == "float64" else 100
+    close(found_table[good][:, 2], table[good][:, 2], dtype, scale)
+    well = good & (table[:, 1] >= 3 * rank)
+    assert well.any()
+    close(found_table[well][:, 4], table[well][:, 4], dtype, scale)
     np.testing.assert_array_equal(found_table[:, [0, 6]], table[:, [0, 6]])
     return found, found_table
 
