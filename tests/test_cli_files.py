@@ -218,6 +218,24 @@ def test_pairs_are_found_by_the_names_of_the_columns_or_by_their_place(text, fol
     assert abs(float(value) - ratings.truth[3, 4]) < 0.01
 
 
+@pytest.mark.parametrize("text", ["sensor,day\ns1,d2\n", "day,other,sensor\nd2,9,s1\n", "s1,d2\n", "sensor,date\ns1,d2\n"])
+def test_the_header_of_the_observations_is_known_again_in_the_pairs(text, tmp_path):
+    rng = np.random.default_rng(0)
+    truth = np.outer(rng.uniform(1, 2, 40), rng.uniform(1, 2, 40))
+    lines = [f"s{i},d{j},{truth[i, j]!r}\n".replace("np.float64(", "").replace(")", "") for i, j in np.ndindex(40, 40)]
+    (tmp_path / "levels.csv").write_text("sensor,day,level\n" + "".join(lines))
+    (tmp_path / "wanted.csv").write_text(text)
+    arguments = ("complete", tmp_path / "levels.csv", "-o", tmp_path / "a.npz", "--rank", 1, "--predict")
+    assert run(*arguments, tmp_path / "wanted.csv").exit_code == 0
+    ((row, column, value, _),) = table(tmp_path / "a-predictions.csv")[1]
+    assert (row, column) == ("s1", "d2")
+    assert abs(float(value) - truth[1, 2]) < 1e-6
+    (tmp_path / "none.csv").write_text("s77,d2\nd1,s1\n")
+    done = run(*arguments, tmp_path / "none.csv")
+    assert done.exit_code == 1
+    assert "NONE: 0 of the 2 entries asked for" in done.stdout
+
+
 # ---------------------------------------------------------------- describe
 
 

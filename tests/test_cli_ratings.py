@@ -92,3 +92,16 @@ def test_bad_input_is_one_line(ratings, tmp_path, arguments, message):
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert (tmp_path / "empty.csv").read_bytes() == b""
+
+
+def test_pairs_are_named_as_the_ratings_are_in_any_order(ratings, tmp_path):
+    rows = ratings.read_text().splitlines()[1:]
+    ratings.write_text("\n".join(["leser,buch,note", *rows]))
+    write(tmp_path / "wanted.csv", ["buch", "leser"], [("film 3", "u1")])
+    assert run(ratings, "--predict", tmp_path / "wanted.csv").exit_code == 0
+    (line,) = read(tmp_path / "wanted-predictions.csv")
+    assert (line["row"], line["column"]) == ("u1", "film 3")
+    write(tmp_path / "wanted.csv", ["leser", "buch"], [("nobody", "nothing")])
+    done = run(ratings, "--predict", tmp_path / "wanted.csv")
+    assert done.exit_code == 1
+    assert "NONE of these users and items" in done.stdout

@@ -115,15 +115,15 @@ def complete(
           --outliers wrong.csv
       rcurc-gpu complete samples.npz -o result.npz --rank 5 --device cuda --json
 
-    PAIRS.csv has the row and the column in its first two columns, or in those named by --row-column and --column-column. A
+    PAIRS.csv has the row and the column in its first two columns, or in those that are named as in FILE. A
     prediction has the columns row, column, value, expected_error (standard deviation, from noise); the value is empty
     where there is no such row or column, or not enough data for it. OUT.npz has all that 'rcurc-gpu plot' draws;
     rcurc_gpu.io.load_result reads it.
 
     \b
-    Exit status: 0 if the result is confirmed, 1 if it is not (the report
-    says why; files are written), 2 if an option or a file is wrong, 130 if
-    stopped by Ctrl-C.
+    Exit status: 0 if the result is confirmed, 1 if it is not, or if none of
+    PAIRS.csv is predicted (the report says why; files are written), 2 if an
+    option or a file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     table = {"row_column": row_column, "column_column": column_column, "header": header}
     saved: list[Path] = []
@@ -132,7 +132,8 @@ def complete(
         report = _run(options, table | {"value_column": value_column, "duplicates": duplicates}, saved)
     if options.as_json:
         print_json(report)
-    raise SystemExit(CONFIRMED if report["converged"] else NOT_CONFIRMED)
+    in_vain = "predictions" in report and not report["predictions"]["predicted"]
+    raise SystemExit(CONFIRMED if report["converged"] and not in_vain else NOT_CONFIRMED)
 
 
 def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
@@ -140,8 +141,8 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
     say = say_nothing if options.quiet or options.as_json else click.echo
     predictions = _check_outputs(options)
     device = device_name(options.device)
-    pairs = _pairs(options, table)
     labelled = read_observations(options.file, progress=options.visible, **table)
+    pairs = _pairs(options, labelled.columns or (table["row_column"], table["column_column"]))
     rank = options.rank if isinstance(options.rank, int) else None
     report: dict[str, Any] = {"file": str(options.file), "observed": describe_samples(labelled, rank)}
     say(words.observed_words(report))
@@ -197,15 +198,10 @@ def _check_outputs(options: CompleteOptions) -> Path | None:
     return predictions
 
 
-def _pairs(options: CompleteOptions, table: dict[str, Any]) -> Pairs | None:
+def _pairs(options: CompleteOptions, names: tuple[str | None, ...]) -> Pairs | None:
+    """The entries asked for, whose columns may be called as those of FILE are."""
     if options.predict is None:
         return None
-    names = {name: table[name] for name in ("row_column", "column_column")}
-    try:
-        return read_pairs(options.predict, progress=options.visible, **names)
-    except ValueError as error:
-        if "has no column" not in str(error):
-            raise
-    return read_pairs(
-        options.predict, progress=options.visible
-    )  # the names are those of FILE; the pairs have none, or others
+    row, column = names[:2]
+    usual = None if row is None or column is None else (row, column)
+    return read_pairs(options.predict, usual=usual, progress=options.visible)

@@ -113,7 +113,8 @@ def in_options(message: str) -> str:
 def prediction_words(report: dict[str, Any]) -> str:
     """What became of the entries that were asked for, in words."""
     p = report["predictions"]
-    lines = [f"Predicted:  {p['predicted']:,} of the {p['asked']:,} entries asked for"]
+    none = "" if p["predicted"] else "NONE: "
+    lines = [f"Predicted:  {none}{p['predicted']:,} of the {p['asked']:,} entries asked for"]
     if p["undetermined"]:
         lines.append(f"            {p['undetermined']:,} lie in rows or columns that could not be determined; left empty")
     if p["unknown"]:

@@ -90,8 +90,9 @@ def ratings(
 
     \b
     Exit status: 0 if held-out ratings are predicted better than by the
-    offsets of users and items alone, 1 if not (files are written), 2 if an
-    option or a file is wrong, 130 if stopped by Ctrl-C.
+    offsets of users and items alone, 1 if not, or if no user and no item of
+    PAIRS.csv is known (files are written), 2 if an option or a file is wrong,
+    130 if stopped by Ctrl-C.
     """  # noqa: D301
     options = RatingsOptions(**values)
     columns = Columns(row_column, column_column, value_column, True, header)
@@ -100,7 +101,8 @@ def ratings(
         report = _run(options, columns, saved)
     if options.as_json:
         print_json(report)
-    raise SystemExit(CONFIRMED if report["helps"] else NOT_CONFIRMED)
+    in_vain = report.get("known_in_part") == 0
+    raise SystemExit(CONFIRMED if report["helps"] and not in_vain else NOT_CONFIRMED)
 
 
 def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
@@ -108,8 +110,9 @@ def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[s
     say = say_nothing if options.quiet or options.as_json else click.echo
     visible = sys.stderr.isatty() and not (options.quiet or options.as_json)
     predictions = _check_outputs(options)
-    pairs = None if options.predict is None else read_pairs(options.predict, progress=visible)
     table = _table(options.file, columns, visible)
+    usual = None if table.names is None else (table.names[0], table.names[1])
+    pairs = None if options.predict is None else read_pairs(options.predict, usual=usual, progress=visible)
     values = np.asarray(table.values)
     rated = ~np.isnan(values)
     i, j, values = table.rows.codes[rated], table.cols.codes[rated], values[rated]
@@ -121,10 +124,12 @@ def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[s
     say(_words(report))
     labels = Labels(table.rows.names, table.cols.names)
     if predictions is not None and pairs is not None:
-        report["unknown"] = _write_predictions(predictions, pairs, labels, found)
+        report["unknown"], report["known_in_part"] = _write_predictions(predictions, pairs, labels, found)
         saved.append(predictions)
         new = f", {report['unknown']:,} of them of unknown users or items" if report["unknown"] else ""
         say(f"Predicted:  {len(pairs):,} ratings{new}: {predictions}")
+        if not report["known_in_part"]:
+            say("            NONE of these users and items is among the ratings: each got what is typical of all")
     if options.suspicious is not None:
         k = found.suspicious(options.level)
         outliers = Outliers(i[k], j[k], values[k], found.predict(i[k], j[k]), found.surprise[k])
@@ -188,11 +193,11 @@ def _words(report: dict[str, Any]) -> str:
     )
 
 
-def _write_predictions(path: Path, pairs: Pairs, labels: Labels, found: Ratings) -> int:
-    """Write a prediction for each pair; the number of those of an unknown user or item."""
+def _write_predictions(path: Path, pairs: Pairs, labels: Labels, found: Ratings) -> tuple[int, int]:
+    """Write a prediction for each pair; how many are of an unknown user or item, and of how many at least one is known."""
     n1, n2 = found.shape[0] - 1, found.shape[1] - 1
     i = labels.find_rows(pairs.rows.names, n1)[pairs.rows.codes]
     j = labels.find_cols(pairs.cols.names, n2)[pairs.cols.codes]
     value = found.predict(np.where(i < 0, n1, i), np.where(j < 0, n2, j))
     write_table(path, _HEADER, zip(pairs.row_names, pairs.col_names, numbers_as_text(value, "%.6g"), strict=True))
-    return int(np.sum((i < 0) | (j < 0)))
+    return int(np.sum((i < 0) | (j < 0))), int(np.sum((i >= 0) | (j >= 0)))

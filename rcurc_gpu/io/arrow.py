@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -68,8 +70,38 @@ def _encoded(column: Any) -> Encoded | None:
 # ---------------------------------------------------------------- Parquet
 
 
+def parquet_names(path: str) -> list[str]:
+    """The names of the columns of a Parquet file."""
+    with _parquet(path) as file:
+        return list(file.schema_arrow.names)
+
+
 def read_parquet(path: str, columns: Columns, bar: Any = None) -> Table:
     """Triplets, or pairs, of a Parquet file; `bar` counts bytes of the file, in proportion to the rows."""
+    with _parquet(path) as file:
+        taken = _taken(path, file.schema_arrow.names, columns)
+        batches, size, total = [], os.stat(path).st_size, max(file.metadata.num_rows, 1)
+        for batch in file.iter_batches(_ROWS, columns=taken):
+            batches.append(batch)
+            if bar is not None:
+                bar.update(size * batch.num_rows // total)
+    if not batches or not sum(batch.num_rows for batch in batches):
+        raise ValueError(f"{path!r} has no rows: there are no observations")
+    import pyarrow as pa
+
+    table = pa.Table.from_batches(batches)
+    row, column, *value = (table.column(name) for name in taken)
+    return Table(
+        _parquet_labels(path, taken[0], row),
+        _parquet_labels(path, taken[1], column),
+        _parquet_values(path, taken[2], value[0]) if value else None,
+        tuple(taken),
+    )
+
+
+@contextmanager
+def _parquet(path: str) -> Iterator[Any]:
+    """An open Parquet file; what goes wrong in reading is said in a line."""
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -79,26 +111,11 @@ def read_parquet(path: str, columns: Columns, bar: Any = None) -> Table:
         ) from error
     try:
         with parquet.ParquetFile(path) as file:
-            taken = _taken(path, file.schema_arrow.names, columns)
-            batches, size, total = [], os.stat(path).st_size, max(file.metadata.num_rows, 1)
-            for batch in file.iter_batches(_ROWS, columns=taken):
-                batches.append(batch)
-                if bar is not None:
-                    bar.update(size * batch.num_rows // total)
+            yield file
     except (pa.ArrowException, OSError, EOFError) as error:
         if isinstance(error, OSError) and error.errno:
             raise  # what the system says of a missing or unreadable file is clear
         raise ValueError(f"{path!r} is not a Parquet file, or is damaged ({_first_line(error)})") from error
-    if not batches or not sum(batch.num_rows for batch in batches):
-        raise ValueError(f"{path!r} has no rows: there are no observations")
-    table = pa.Table.from_batches(batches)
-    row, column, *value = (table.column(name) for name in taken)
-    return Table(
-        _parquet_labels(path, taken[0], row),
-        _parquet_labels(path, taken[1], column),
-        _parquet_values(path, taken[2], value[0]) if value else None,
-        tuple(taken),
-    )
 
 
 def _taken(path: str, there: list[str], columns: Columns) -> list[str]:

@@ -98,12 +98,15 @@ class LabelledSamples:
         What kind of file it was, in words.
     n_missing : int
         Lines of the file that named an entry but had no value.
+    columns : tuple of str or None
+        What the file calls row, column and value, if it does.
     """
 
     samples: CrossSamples
     labels: Labels
     source: str = "observations"
     n_missing: int = 0
+    columns: tuple[str, ...] | None = None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file, which `CrossSamples.load` reads too."""

@@ -15,7 +15,7 @@ import numpy as np
 from .. import files
 from .completion import Completion, Outliers, Predictions
 from .labels import Encoded, Labels
-from .read import read_table
+from .read import column_names, read_table
 from .text import Columns
 
 PREDICTION_HEADER = ("row", "column", "value", "expected_error")
@@ -61,6 +61,7 @@ def read_pairs(
     row_column: str | None = None,
     column_column: str | None = None,
     header: bool | None = None,
+    usual: tuple[str, str] | None = None,
     progress: bool = False,
 ) -> Pairs:
     """Read pairs (row, column) of labels from a text or Parquet file; further columns are ignored.
@@ -71,9 +72,21 @@ def read_pairs(
     row_column, column_column, header, progress :
         As in `read_observations`. By default the first line is a header if one of its first two words is a usual one: row,
         column, user, item, movie, customer, product, with or without "id", i or j.
+    usual : tuple of two str, optional
+        What the file of observations calls its rows and columns. Where these pairs have columns of both names they are
+        taken; a first line with one of them is a header.
     """
-    table = read_table(os.fspath(path), Columns(row_column, column_column, None, False, header), progress=progress)
+    name = os.fspath(path)
+    columns = Columns(row_column, column_column, None, False, header, usual or ())
+    if usual is not None and header is not False and columns.names == (None, None) and _has_columns(name, usual):
+        columns = Columns(*usual, None, False, header)
+    table = read_table(name, columns, progress=progress)
     return Pairs(table.rows, table.cols)
+
+
+def _has_columns(path: str, names: tuple[str, str]) -> bool:
+    there = column_names(path)
+    return names[0] != names[1] and all(there.count(name) == 1 for name in names)
 
 
 def write_predictions(path: str | os.PathLike[str], pairs: Pairs, predictions: Predictions) -> None:

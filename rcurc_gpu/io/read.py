@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import files
 from ..samples import CrossSamples
-from .arrow import read_parquet, read_text_fast
+from .arrow import parquet_names, read_parquet, read_text_fast
 from .labels import LabelledSamples, Labels
 from .matrices import MaskedMatrix, read_matrix
 from .text import Columns, Table, file_size, look_at, read_text
@@ -114,6 +114,13 @@ def read_table(path: str, columns: Columns, progress: bool = False) -> Table:
     raise AssertionError("read_text gives a table or an error")
 
 
+def column_names(path: str) -> list[str]:
+    """The first line of a text file, or the names of the columns of a Parquet file."""
+    if kind_of(path) == "parquet":
+        return parquet_names(path)
+    return list(look_at(path, Columns(with_value=False, header=True)).header or ()) if file_size(path) else []
+
+
 @contextmanager
 def bar(name: str, total: int, visible: bool, unit: str = "B") -> Iterator[Any]:
     """A progress bar that shows itself after a second; None if it is not to be seen."""
@@ -146,7 +153,8 @@ def _from_table(path: str, table: Table, kind: str, duplicates: str) -> Labelled
     samples = _cross(path, i, j, values, shape, duplicates, labels)
     # said, because a first line with a misprint for its value passes for a header
     columns = "without a header" if table.names is None else f"with the columns {', '.join(map(repr, table.names))}"
-    return LabelledSamples(samples, labels, f"triplets in {'Parquet' if kind == 'parquet' else 'text'} {columns}", n_missing)
+    source = f"triplets in {'Parquet' if kind == 'parquet' else 'text'} {columns}"
+    return LabelledSamples(samples, labels, source, n_missing, table.names)
 
 
 def _observed(path: str, matrix: MaskedMatrix, progress: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -40,6 +40,8 @@ class Columns:
         False if there are only pairs of a row and a column.
     header : bool or None
         Whether the first line names the columns; None to find out.
+    usual : tuple of str
+        What the row and the column are called elsewhere: such words make the first line of pairs a header, too.
     """
 
     row: str | None = None
@@ -47,6 +49,7 @@ class Columns:
     value: str | None = None
     with_value: bool = True
     header: bool | None = None
+    usual: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str | None, ...]:
@@ -169,6 +172,8 @@ def _begins_with_data(first: list[str], columns: Columns) -> bool:
     if columns.with_value:
         return first[2] in MISSING or _number(first[2]) is not None
     # pairs: nothing tells a header from labels but its words
+    if set(first[:2]) & set(columns.usual):
+        return False
     return not {"".join(filter(str.isalnum, field.lower())) for field in first[:2]} & HEADER_WORDS
 
 
