@@ -256,6 +256,34 @@ def test_describe_warns_in_labels_and_ends_with_1(folder):
     assert "(the first is row 'user " in done.stdout
 
 
+@pytest.mark.parametrize(
+    "text", ["a,x,1\n", "".join(f"a,c{k},1\n" for k in range(30)), "".join(f"r{k},c{k},1\n" for k in range(30))]
+)
+def test_describe_without_a_rank_warns_of_what_is_not_enough_for_any(text, tmp_path):
+    (tmp_path / "a.csv").write_text(text)
+    done = run("describe", tmp_path / "a.csv")
+    assert done.exit_code == 1
+    assert "There may not be enough for recovery, even at rank 1: see" in done.stdout
+
+
+def test_advice_on_a_table_names_options(tmp_path):
+    (tmp_path / "a.csv").write_text("a,b,Ort\nx,y,Bonn\n")
+    (tmp_path / "wide.csv").write_text(("1," * 30 + "1\n") * 30)
+    for name, part in (
+        ("a.csv", "another with --value-column,"),
+        ("wide.csv", "--row-column, --column-column, --value-column"),
+    ):
+        done = run("describe", tmp_path / name)
+        assert done.exit_code == 2
+        assert part in done.stderr
+
+
+def test_describe_without_a_rank_says_so_where_there_is_enough(folder):
+    done = run("describe", folder / "ratings.csv")
+    assert done.exit_code == 0, done.output
+    assert "enough for rank 1. --rank N tells" in done.stdout
+
+
 # ---------------------------------------------------------------- sample
 
 

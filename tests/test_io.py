@@ -227,6 +227,33 @@ def test_parquet_decimals_and_nulls_among_values(tmp_path):
     np.testing.assert_array_equal(observed(labelled)[1], [2.5, 3.5])
 
 
+def test_a_table_of_many_columns_is_read_only_if_they_are_named(tmp_path, reader):
+    header = ["user", "item", "stars", *(f"c{k}" for k in range(28))]
+    rows = [[f"u{k % 2}", f"i{k // 2}", str(k), *["0"] * 28] for k in range(4)]
+    (tmp_path / "x.csv").write_text("\n".join(",".join(row) for row in [header, *rows]))
+    with pytest.raises(ValueError, match=r"'.*x.csv' has 31 columns; if it is a matrix, save it as .npy"):
+        read_observations(tmp_path / "x.csv")
+    assert observed(read_observations(tmp_path / "x.csv", value_column="stars")).tolist() == [[0, 2], [1, 3]]
+    assert read_pairs(tmp_path / "x.csv").row_names.tolist() == ["u0", "u1", "u0", "u1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a;b;Ort\nx;y;Bonn\n",
+            r"line 2: the value 'Bonn' is not a number \(column 'Ort'; choose another with value_column, ",
+        ),
+        ("x;y;1\nx;z;Bonn\n", r"line 2: .* is not a number \(column 3; .* leave the field empty if the value is missing"),
+        ("a;b;c\nx;y;-5,13\n", r"'-5,13' is not a number: decimal commas are not read, write a point \(column 'c'"),
+    ],
+)
+def test_a_value_that_is_no_number_is_named_with_its_column_and_what_to_do(text, message, tmp_path, reader):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_observations(tmp_path / "a.csv")
+
+
 # ---------------------------------------------------------------- matrices
 
 

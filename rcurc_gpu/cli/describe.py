@@ -53,9 +53,12 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
 
 
 def describe_samples(labelled: LabelledSamples, rank: int | None) -> dict[str, Any]:
-    """What there is, as a dictionary for JSON; "lines" and "warnings" are in words, with the user's labels."""
+    """What there is, as a dictionary for JSON; "lines" and "warnings" are in words, with the user's labels.
+
+    Without a rank, what is not enough for rank 1 is warned of: it is not enough for any.
+    """
     s, labels = labelled.samples, labelled.labels
-    lines = [in_labels(line, labelled) for line in s.describe(rank).splitlines()]
+    lines = [in_labels(line, labelled) for line in s.describe(rank or 1).splitlines()]
     if labelled.n_missing:
         lines.append(f"missing: {labelled.n_missing:,} lines have no value and count as not observed")
     if labels.rows is not None and labels.cols is not None:
@@ -96,9 +99,9 @@ def _some(labels: np.ndarray) -> str:
 
 def verdict(report: dict[str, Any]) -> str:
     """The last line."""
-    rank = "recovery" if report["rank"] is None else f"rank {report['rank']}"
+    rank = f"rank {report['rank'] or 1}"
     if report["warnings"]:
-        return f"There may not be enough for {rank}: see the warnings."
+        return f"There may not be enough for {'' if report['rank'] else 'recovery, even at '}{rank}: see the warnings."
     if report["rank"] is None:
-        return "Nothing speaks against recovery. --rank N tells whether it is enough for a rank."
+        return "This looks like enough for rank 1. --rank N tells whether it is enough for a larger one."
     return f"This looks like enough for {rank}."

@@ -51,6 +51,7 @@ def one_line_errors(options: dict[str, str] | None = None) -> Iterator[None]:
         raise BadInput(re.sub(r"\bdevice='([\w:]+)'", r"--device \1", _line(error))) from error
     except (ValueError, TypeError) as error:
         message = _line(error).replace("duplicates='mean' or 'median'", "--duplicates mean (or median)")
+        message = re.sub(r"(?<![\w'])(row|column|value)_column\b(?!')", r"--\1-column", message)
         word = re.match(r"\w+", message)
         if word is not None and options and word[0] in options:
             message = options[word[0]] + message[word.end() :]

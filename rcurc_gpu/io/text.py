@@ -12,6 +12,7 @@ import io
 import itertools
 import math
 import os
+import re
 import zlib
 from array import array
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ MISSING = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None")  # values that
 _NAMES = {"row", "column", "col", "user", "item", "movie", "customer", "product"}
 HEADER_WORDS = _NAMES | {f"{name}id" for name in _NAMES} | {"rows", "columns", "i", "j"}
 DELIMITERS = (",", "\t", ";", "|")
+_WIDEST = 8  # columns of a table whose first three are taken unasked; a wider one may be a matrix
 
 
 @dataclass(frozen=True)
@@ -157,6 +159,11 @@ def look_at(path: str, columns: Columns) -> Layout:
             f"its first line has {len(first)}: {_short(line.strip())}"
         )
     named = any(name is not None for name in columns.names)
+    if columns.with_value and len(first) > _WIDEST and not named:
+        raise ValueError(
+            f"{path!r} has {len(first)} columns; if it is a matrix, save it as .npy (or .mtx); if it is a table, name its "
+            "columns with row_column, column_column, value_column"
+        )
     header = columns.header
     if header is None:
         header = named or not _begins_with_data(first, columns)
@@ -213,7 +220,11 @@ def read_text(path: str, layout: Layout, bar: Any = None) -> Table:
             i.append(row)
             j.append(column)
             if c:
-                values.append(_value(path, reader.line_num, record[c[0]]))
+                try:
+                    values.append(_value(record[c[0]]))
+                except ValueError as error:
+                    column_name = f"column {layout.header[c[0]]!r}" if layout.header else f"column {c[0] + 1}"
+                    raise ValueError(f"{path!r}, line {reader.line_num}: {error} ({column_name}; {_ADVICE})") from None
     if not i:
         raise ValueError(f"{path!r} has a header only: there are no observations")
     return Table(
@@ -230,15 +241,20 @@ def _new_label(path: str, line: int, what: str, text: str, known: dict[str, int]
     return known[text]
 
 
-def _value(path: str, line: int, field: str) -> float:
+_ADVICE = "choose another with value_column, leave the field empty if the value is missing"
+
+
+def _value(field: str) -> float:
+    """A value, NaN if it is missing; what is wrong with it is the error."""
     text = field.strip()
     if text in MISSING:
         return math.nan
     value = _number(text)
     if value is None:
-        raise ValueError(f"{path!r}, line {line}: the value {_short(text)} is not a number")
+        comma = ": decimal commas are not read, write a point" if re.fullmatch(r"[+-]?[\d.]*,\d+", text) else ""
+        raise ValueError(f"the value {_short(text)} is not a number{comma}")
     if math.isinf(value):
-        raise ValueError(f"{path!r}, line {line}: the value {text} is not finite")
+        raise ValueError(f"the value {text} is not finite")
     return value
 
 
