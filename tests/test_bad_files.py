@@ -122,7 +122,7 @@ CASES = {
     "null label.parquet": (table(row=["a", None], column=["x", "y"], value=[1.0, 2.0]), "1 labels are missing"),
     "nan label.parquet": (table(row=[1.0, np.nan], column=["x", "y"], value=[1.0, 2.0]), "got nan"),
     "fractional label.parquet": (table(row=[1.0, 1.5], column=["x", "y"], value=[1.0, 2.0]), "whole numbers, got 1.5"),
-    "list label.parquet": (table(row=[[1], [2]], column=["x", "y"], value=[1.0, 2.0]), "text or whole numbers, got list"),
+    "list label.parquet": (table(row=[[1], [2]], column=["x", "y"], value=[1.0, 2.0]), "dates or timestamps, got list"),
     "empty label.parquet": (table(row=["a", ""], column=["x", "y"], value=[1.0, 2.0]), "a label is empty"),
     # .npy
     "0 bytes.npy": (b"", "is empty"),

@@ -3,16 +3,19 @@
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rcurc_gpu import CrossSamples, CURMatrix, cli
+from rcurc_gpu import CrossSamples, CURMatrix, cli, judge
+from rcurc_gpu.cli.complete_report import in_options
 from rcurc_gpu.cli.outputs import is_picture
 from rcurc_gpu.io import load_result
 
@@ -202,7 +205,34 @@ def test_a_column_without_enough_ratings_is_named_and_left_empty(ratings, tmp_pa
     assert done.exit_code == 1
     assert "No value:   1 columns ('a new item')" in done.stdout
     assert "1 lie in rows or columns that could not be determined" in done.stdout
+    assert "--undetermined keep" in done.stdout
     assert table(tmp_path / "a-predictions.csv")[1] == [["user 003", "a new item", "", ""]]
+
+
+def test_guesses_that_are_kept_are_called_so_and_counted(ratings, tmp_path):
+    ratings.write(tmp_path)
+    with (tmp_path / "ratings.csv").open("a", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerow([ratings.users[0], "a new item", 1.0])
+    with (tmp_path / "wanted.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([["user 003", "a new item"], ["user 003", ratings.items[1]]])
+    options = ("--rank", RANK, "--predict", tmp_path / "wanted.csv", "--undetermined", "keep")
+    done = run("complete", tmp_path / "ratings.csv", "-o", tmp_path / "a.npz", *options)
+    assert "Guesses:    1 columns ('a new item')" in done.stdout
+    assert "They are kept as guesses" in done.stdout
+    assert "NaN" not in done.stdout
+    assert "2 of the 2 entries asked for; 1 of them are guesses" in done.stdout
+    assert table(tmp_path / "a-predictions.csv")[1][0][2]
+
+
+def test_advice_of_the_library_names_options_or_is_left_out():
+    """Of the texts as the library has them, so that a change there is noticed."""
+    evidence = SimpleNamespace(held_share=0.5, fit_share=0.9, unexplained=0.5)
+    for cause in ("not settled", "overfit", "unexplained", "rank too small"):
+        text = in_options(judge._CORE_TEXTS[cause].format(n_iter=50, gamma=0.7, rank=2, e=evidence))
+        assert not re.search(r"gamma|max_iter|\w='|\w=\d", text), text
+    assert in_options(judge._CORE_TEXTS["not settled"].format(n_iter=50, gamma=0.7)) == (
+        "The iteration had not settled after 50 iterations; more observations help."
+    )
 
 
 @pytest.mark.parametrize("text", ["item,when,user\n{item},1,{user}\n", "{user},{item}\n", "customer,movie\n{user},{item}\n"])

@@ -212,6 +212,31 @@ def test_parquet(kind, tmp_path):
         agrees(labelled, observed(labelled))
 
 
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("date32", ["2024-05-01", "2024-05-02"]),
+        ("date64", ["2024-05-01", "2024-05-02"]),
+        ("s", ["2024-05-01T00:00:00", "2024-05-02T00:00:00"]),
+        ("ns", ["2024-05-01T00:00:00.25", "2024-05-02T00:00:00.25"]),
+        ("UTC", ["2024-05-01T00:00:00Z", "2024-05-02T00:00:00Z"]),
+    ],
+)
+def test_parquet_dates_and_timestamps_are_labels_in_iso_form(kind, labels, tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    days = np.asarray(["2024-05-01", "2024-05-02"] * 2, dtype="datetime64[ns]")
+    if kind == "ns":
+        days = days + np.timedelta64(250, "ms")
+    types = {"date32": pa.date32(), "date64": pa.date64(), "UTC": pa.timestamp("us", "UTC")}
+    times = pa.array(days).cast(types.get(kind) or pa.timestamp(kind))
+    parquet.write_table(pa.table({"u": ["a", "a", "b", "b"], "day": times, "v": [1.0, 2, 3, 4]}), tmp_path / "a.parquet")
+    labelled = read_observations(tmp_path / "a.parquet")
+    assert labelled.labels.cols.tolist() == labels
+    np.testing.assert_array_equal(observed(labelled), [[1, 2], [3, 4]])
+
+
 def test_parquet_decimals_and_nulls_among_values(tmp_path):
     pa = pytest.importorskip("pyarrow")
     from decimal import Decimal

@@ -160,7 +160,7 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
             progress=options.visible,
         )
     completion = Completion.of(result, labelled.labels)
-    report |= words.describe_completion(completion)
+    report |= words.describe_completion(completion) | {"undetermined": options.undetermined}
     say(words.result_words(report))
     save_result(options.output, completion)
     saved.append(options.output)

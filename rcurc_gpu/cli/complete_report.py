@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,7 @@ def describe_predictions(pairs: Pairs, found: Predictions) -> dict[str, Any]:
     return {
         "asked": len(pairs),
         "predicted": int((~np.isnan(found.value)).sum()),
+        "guesses": int(found.guess.sum()),
         "undetermined": int(found.undetermined.sum()),
         "unknown": int(found.unknown.sum()),
         "unknown_rows": _once(pairs.row_names[~found.known_row]),
@@ -79,11 +81,11 @@ def observed_words(report: dict[str, Any]) -> str:
 
 def result_words(report: dict[str, Any]) -> str:
     """The outcome in words."""
-    o = report["outliers"]
+    o, kept = report["outliers"], report["undetermined"] == "keep"
     lines = [
         f"Solved:     rank {report['rank']} in {report['seconds']:.2f} s on {report['device']}, "
         f"{report['iterations']} iterations of the core",
-        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {in_options(report['message'])}",
+        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {in_options(report['message'], kept)}",
         f"Outliers:   {o['count']:,} observations ({o['share']:.1%}) do not fit the recovered matrix",
     ]
     for k, worst in enumerate(o["worst"][:3]):
@@ -95,18 +97,29 @@ def result_words(report: dict[str, Any]) -> str:
     for what, found in (("rows", report["undetermined_rows"]), ("columns", report["undetermined_cols"])):
         if found["count"]:
             reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["reasons"].items())
-            lines.append(f"No value:   {found['count']:,} {what} ({_list(found['labels'])}). {reasons}")
+            lines.append(
+                f"{'Guesses: ' if kept else 'No value:'}   {found['count']:,} {what} ({_list(found['labels'])}). {reasons}"
+            )
     return "\n".join(lines)
 
 
-def in_options(message: str) -> str:
-    """What the library advises, with options in the place of its arguments."""
-    for argument, option in (
-        ("rank='auto'", "--rank auto"),
-        ("accuracy=", "--accuracy "),
-        ("a larger accuracy", "a larger --accuracy"),
-    ):
-        message = message.replace(argument, option)
+# What the library says of its arguments, and what to say of the options; some arguments have none.
+_IN_OPTIONS = (
+    (r"rank='auto'", "--rank auto"),
+    (r"accuracy=", "--accuracy "),
+    (r"a larger accuracy", "a larger --accuracy"),
+    (r": raise max_iter, or let the threshold decay more slowly \(gamma=\S+ now\)", "; more observations help"),
+    (r" \(gamma=[^;)]*; nearer to 1 is slower and safer\)", ""),
+    (r"undetermined='keep'", "--undetermined keep"),
+)
+
+
+def in_options(message: str, kept: bool = False) -> str:
+    """What the library advises, with options in the place of its arguments; `kept` if there are guesses instead of NaN."""
+    if kept:
+        message = re.sub(r"They are NaN in the result \([^)]*\)", "They are kept as guesses", message)
+    for argument, option in _IN_OPTIONS:
+        message = re.sub(argument, option, message)
     return message
 
 
@@ -115,6 +128,8 @@ def prediction_words(report: dict[str, Any]) -> str:
     p = report["predictions"]
     none = "" if p["predicted"] else "NONE: "
     lines = [f"Predicted:  {none}{p['predicted']:,} of the {p['asked']:,} entries asked for"]
+    if p["guesses"]:
+        lines[0] += f"; {p['guesses']:,} of them are guesses, in rows or columns that could not be determined"
     if p["undetermined"]:
         lines.append(f"            {p['undetermined']:,} lie in rows or columns that could not be determined; left empty")
     if p["unknown"]:

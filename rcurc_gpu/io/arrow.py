@@ -137,14 +137,15 @@ def _parquet_labels(path: str, name: str, column: Any) -> Encoded:
     where = f"{path!r}, column {name!r}"
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (is_text or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
-        raise ValueError(f"{where}: labels must be text or whole numbers, got {column.type}")
+    is_time = pa.types.is_date(kind) or pa.types.is_timestamp(kind)
+    if not (is_text or is_time or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise ValueError(f"{where}: labels must be text, whole numbers, dates or timestamps, got {column.type}")
     if column.null_count:
         raise ValueError(f"{where}: {column.null_count:,} labels are missing")
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     parts = column.unify_dictionaries().chunks
-    found = parts[0].dictionary.to_pylist()
+    found = _iso(parts[0].dictionary) if is_time else parts[0].dictionary.to_pylist()
     for label in found:
         if isinstance(label, float) and not label.is_integer():
             raise ValueError(f"{where}: labels must be text or whole numbers, got {label}")
@@ -153,6 +154,18 @@ def _parquet_labels(path: str, name: str, column: Any) -> Encoded:
         if problem := wrong_with_label(label):
             raise ValueError(f"{where}: a label {problem}")
     return encode(np.concatenate([part.indices.to_numpy() for part in parts]), names)
+
+
+def _iso(times: Any) -> list[str]:
+    """Dates as 2024-05-01, timestamps as 2024-05-01T12:30:00, with a fraction if there is one and Z if there is a zone."""
+    import pyarrow as pa
+
+    if pa.types.is_date(times.type):
+        return np.datetime_as_string(times.cast(pa.date32()).to_numpy(zero_copy_only=False)).tolist()
+    zone = "" if times.type.tz is None else "Z"
+    # by way of numpy: to_pylist needs pandas for nanoseconds
+    texts = np.datetime_as_string(times.to_numpy(zero_copy_only=False)).tolist()
+    return [(text.rstrip("0").rstrip(".") if "." in text else text) + zone for text in texts]
 
 
 def _parquet_values(path: str, name: str, column: Any) -> np.ndarray:

@@ -64,12 +64,15 @@ class Predictions:
         it is a guess (``undetermined="keep"``).
     known_row, known_col : bool arrays (k,)
         Whether there is such a row, and column. Where both are and the value is NaN, it could not be determined.
+    guess : bool array (k,)
+        Where there is a value though its row or column could not be determined (``undetermined="keep"``).
     """
 
     value: np.ndarray
     expected_error: np.ndarray
     known_row: np.ndarray
     known_col: np.ndarray
+    guess: np.ndarray
 
     @property
     def unknown(self) -> np.ndarray:
@@ -180,7 +183,7 @@ kernels, seconds :
         guess = np.zeros(len(i), dtype=bool)  # kept although it could not be determined: nobody knows how wrong it is
         guess[both] = (self.rows.status[i[both]] != OK) | (self.columns.status[j[both]] != OK)
         error[np.isnan(value) | guess] = np.nan
-        return Predictions(value, error, known_row, known_col)
+        return Predictions(value, error, known_row, known_col, guess & ~np.isnan(value))
 
     def _entry_errors(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """The errors of a row and of a column, each spread evenly over its part in the cross, and the way that the iteration
