@@ -369,20 +369,20 @@ def test_outputs_of_another_kind_are_not_replaced(kind, tmp_path, earlier):
     (tmp_path / "good.csv").write_text(GOOD)
     (tmp_path / "m.npy").write_bytes(npy(MATRIX))
     (tmp_path / "result.npz").write_bytes(earlier["out.npz"])
-    mine = tmp_path / "mine"
-    mine.write_bytes(OTHERS[kind])
-    (tmp_path / "mine.png").write_bytes(OTHERS[kind])
+    mine = {ending: tmp_path / f"mine.{ending}" for ending in ("npz", "csv", "png")}
+    for path in mine.values():
+        path.write_bytes(OTHERS[kind])
     fine = tmp_path / "out.npz"
     good = tmp_path / "good.csv"
     for arguments in (
-        ("complete", good, "-o", mine),
-        ("complete", good, "-o", fine, "--outliers", mine),
-        ("complete", good, "-o", fine, "--predict", good, "--predictions", mine),
-        ("sample", tmp_path / "m.npy", "-o", mine),
-        ("plot", tmp_path / "result.npz", "-o", tmp_path / "mine.png"),
+        ("complete", good, "-o", mine["npz"]),
+        ("complete", good, "-o", fine, "--outliers", mine["csv"]),
+        ("complete", good, "-o", fine, "--predict", good, "--predictions", mine["csv"]),
+        ("sample", tmp_path / "m.npy", "-o", mine["npz"]),
+        ("plot", tmp_path / "result.npz", "-o", mine["png"]),
     ):
         refused(run(*arguments), "exists and is no such file of an earlier run")
-    assert mine.read_bytes() == (tmp_path / "mine.png").read_bytes() == OTHERS[kind]
+    assert {path.read_bytes() for path in mine.values()} == {OTHERS[kind]}
     assert not fine.exists()
 
 

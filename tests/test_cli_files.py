@@ -194,6 +194,24 @@ def test_options_that_are_wrong_are_named(folder, tmp_path):
     assert not out.exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "name", "endings"),
+    [
+        ("-o", "a.csv", ".npz"),
+        ("-o", "a", ".npz"),
+        ("--outliers", "w.npz", ".csv, .tsv or .txt"),
+        ("--predictions", "p", ".txt"),
+    ],
+)
+def test_outputs_must_have_the_ending_of_their_kind(option, name, endings, folder, tmp_path):
+    outputs = {"-o": tmp_path / "a.npz", "--predict": folder / "wanted.csv", option: tmp_path / name}
+    done = run("complete", folder / "ratings.csv", *(part for pair in outputs.items() for part in pair))
+    assert done.exit_code == 2
+    assert done.stderr.endswith(f"{endings}\n")
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_column_without_enough_ratings_is_named_and_left_empty(ratings, tmp_path):
     ratings.write(tmp_path)
     with (tmp_path / "ratings.csv").open("a", newline="", encoding="utf-8") as file:

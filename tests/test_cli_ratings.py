@@ -105,3 +105,35 @@ def test_pairs_are_named_as_the_ratings_are_in_any_order(ratings, tmp_path):
     done = run(ratings, "--predict", tmp_path / "wanted.csv")
     assert done.exit_code == 1
     assert "NONE of these users and items" in done.stdout
+
+
+def test_the_verdict_is_in_words(ratings, tmp_path):
+    assert "Verdict:    better than the offsets" in run(ratings).stdout
+    same = [(f"u{k % 50}", f"f{k // 50}", 3) for k in range(500)]  # the offsets say all that there is to say
+    write(tmp_path / "same.csv", ["user", "film", "stars"], same)
+    done = run(tmp_path / "same.csv")
+    assert done.exit_code == 1
+    assert "Verdict:    no better than the offsets" in done.stdout
+    write(tmp_path / "few.csv", ["user", "film", "stars"], [("u1", "f1", 3), ("u2", "f1", 4)])
+    done = run(tmp_path / "few.csv")
+    assert done.exit_code == 1
+    assert "Verdict:    too few ratings to hold any out" in done.stdout
+    assert "nan" not in done.stdout
+
+
+def test_ratings_outside_of_the_scale_are_counted(made, ratings):
+    n = int(np.sum((made.values < 2) | (made.values > 4)))
+    assert n > 0
+    assert f"Scale:      {n:,} ratings lie outside of 2 to 4" in run(ratings, "--scale", "2,4").stdout
+    assert "Scale:" not in run(ratings, "--scale", "-100,100").stdout
+
+
+def test_tables_go_to_files_with_a_known_ending_and_tsv_has_tabs(ratings, tmp_path):
+    write(tmp_path / "wanted.csv", ["user", "film"], [("u1", "film 3")])
+    done = run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.xlsx")
+    assert done.exit_code == 2
+    assert "p.xlsx' must end in .csv, .tsv or .txt" in done.stderr
+    for _ in range(2):  # the second replaces the first
+        done = run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.tsv")
+        assert done.exit_code == 0
+    assert (tmp_path / "p.tsv").read_text().startswith("row\tcolumn\tvalue\nu1\tfilm 3\t")

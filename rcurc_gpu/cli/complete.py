@@ -19,6 +19,7 @@ from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_js
 from .describe import describe_samples
 from .outputs import (
     IN_FILE,
+    TABLE_ENDINGS,
     BadInput,
     check_output,
     device_name,
@@ -188,13 +189,13 @@ def _check_outputs(options: CompleteOptions) -> Path | None:
         predictions = options.output.with_name(f"{options.output.stem}-predictions.csv")
     different(output=options.output, predictions=predictions, outliers=options.outliers, checkpoint=options.checkpoint)
     inputs = [path for path in (options.file, options.predict) if path is not None]
-    check_output("--output", options.output, is_result, options.force, inputs)
+    check_output("--output", options.output, is_result, options.force, inputs, (".npz",))
     for option, path, header in (
         ("--predictions", predictions, PREDICTION_HEADER),
         ("--outliers", options.outliers, OUTLIER_HEADER),
     ):
         if path is not None:
-            check_output(option, path, is_table(header), options.force, inputs)
+            check_output(option, path, is_table(header), options.force, inputs, TABLE_ENDINGS)
     return predictions
 
 

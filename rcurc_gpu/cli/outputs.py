@@ -14,6 +14,7 @@ import numpy as np
 
 from ..backend import namespace_for_device
 from ..files import npz_header
+from ..io.pairs import delimiter_of
 from .common import STOPPED
 
 IN_FILE = click.Path(path_type=Path)  # whether it is there and can be read is said by who reads it, in one way for all
@@ -82,7 +83,17 @@ def device_name(wanted: str) -> str:
 # ---------------------------------------------------------------- outputs
 
 
-def check_output(option: str, path: Path, is_ours: Callable[[Path], bool], force: bool, inputs: list[Path]) -> None:
+TABLE_ENDINGS = (".csv", ".tsv", ".txt")
+
+
+def check_output(
+    option: str,
+    path: Path,
+    is_ours: Callable[[Path], bool],
+    force: bool,
+    inputs: list[Path],
+    endings: tuple[str, ...] = (),
+) -> None:
     """Refuse, before the work, a place that cannot be written or that holds something else.
 
     Parameters
@@ -94,6 +105,8 @@ def check_output(option: str, path: Path, is_ours: Callable[[Path], bool], force
         Whether an existing file is of the kind that will be written.
     force : bool
         Replace it whatever it is, but never one of the `inputs`.
+    endings : tuple of str
+        What the name may end in; anything if there are none.
     """
     folder = path.parent
     if not folder.is_dir():
@@ -102,6 +115,9 @@ def check_output(option: str, path: Path, is_ours: Callable[[Path], bool], force
         raise BadInput(f"{option}: cannot write to the directory {str(folder)!r}")
     if path.is_dir():
         raise BadInput(f"{option}: {str(path)!r} is a directory")
+    if endings and path.suffix.lower() not in endings:
+        *most, last = endings
+        raise BadInput(f"{option}: {str(path)!r} must end in {', '.join(most)}{' or ' if most else ''}{last}")
     if not path.exists():
         return
     if any(other.exists() and path.samefile(other) for other in inputs):
@@ -138,7 +154,7 @@ def is_table(header: tuple[str, ...]) -> Callable[[Path], bool]:
 
     def test(path: Path) -> bool:
         with path.open("rb") as file:
-            return file.read(200).partition(b"\n")[0].rstrip(b"\r") == ",".join(header).encode()
+            return file.read(200).partition(b"\n")[0].rstrip(b"\r") == delimiter_of(path).join(header).encode()
 
     return test
 

@@ -16,7 +16,17 @@ from ..io.read import kind_of, read_table
 from ..io.text import Columns, Table
 from ..ratings import Ratings, complete_ratings
 from .common import CONFIRMED, NOT_CONFIRMED, Finite, print_json, say_nothing
-from .outputs import IN_FILE, BadInput, check_output, column_options, different, is_table, one_line_errors, stoppable
+from .outputs import (
+    IN_FILE,
+    TABLE_ENDINGS,
+    BadInput,
+    check_output,
+    column_options,
+    different,
+    is_table,
+    one_line_errors,
+    stoppable,
+)
 
 _HEADER = ("row", "column", "value")
 
@@ -120,7 +130,7 @@ def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[s
     say(f"Read:       {options.file}, {len(values):,} ratings of {n1:,} users for {n2:,} items")
     # one user and one item more, which have no ratings: what is typical, for labels that are not known
     found = complete_ratings(i, j, values, (n1 + 1, n2 + 1), options.rank, scale=options.scale, seed=options.seed)
-    report = _report(options, found, len(values), (n1, n2))
+    report = _report(options, found, values, (n1, n2))
     say(_words(report))
     labels = Labels(table.rows.names, table.cols.names)
     if predictions is not None and pairs is not None:
@@ -155,7 +165,7 @@ def _check_outputs(options: RatingsOptions) -> Path | None:
         ("--suspicious", options.suspicious, OUTLIER_HEADER),
     ):
         if path is not None:
-            check_output(option, path, is_table(header), options.force, inputs)
+            check_output(option, path, is_table(header), options.force, inputs, TABLE_ENDINGS)
     return predictions
 
 
@@ -168,10 +178,13 @@ def _table(path: Path, columns: Columns, visible: bool) -> Table:
     return table
 
 
-def _report(options: RatingsOptions, found: Ratings, n: int, shape: tuple[int, int]) -> dict[str, Any]:
+def _report(options: RatingsOptions, found: Ratings, values: np.ndarray, shape: tuple[int, int]) -> dict[str, Any]:
+    low, high = options.scale or (-np.inf, np.inf)
     return {
         "file": str(options.file),
-        "ratings": n,
+        "ratings": len(values),
+        "scale": options.scale,
+        "outside_scale": int(np.sum((values < low) | (values > high))),
         "users": shape[0],
         "items": shape[1],
         "held_out_error": found.held_out_error,
@@ -184,13 +197,25 @@ def _report(options: RatingsOptions, found: Ratings, n: int, shape: tuple[int, i
 
 
 def _words(report: dict[str, Any]) -> str:
-    return "\n".join(
-        [
+    lines = []
+    if report["outside_scale"]:
+        low, high = report["scale"]
+        lines.append(
+            f"Scale:      {report['outside_scale']:,} ratings lie outside of {low:g} to {high:g}; they are used as they are"
+        )
+    if np.isnan(report["held_out_error"]):
+        lines.append("Verdict:    too few ratings to hold any out: nothing is known of how good predictions are")
+    else:
+        lines.append(
             f"Held out:   ratings that were kept aside are off by {report['held_out_error']:.3g} on average; "
-            f"{report['offsets_error']:.3g} with the offsets of users and items alone",
-            f"Suspicious: {report['suspicious']:,} ratings are at least {report['level']:g} times as far off as is usual",
-        ]
+            f"{report['offsets_error']:.3g} with the offsets of users and items alone"
+        )
+        better = "better" if report["helps"] else "no better"
+        lines.append(f"Verdict:    {better} than the offsets of users and items alone")
+    lines.append(
+        f"Suspicious: {report['suspicious']:,} ratings are at least {report['level']:g} times as far off as is usual"
     )
+    return "\n".join(lines)
 
 
 def _write_predictions(path: Path, pairs: Pairs, labels: Labels, found: Ratings) -> tuple[int, int]:

@@ -70,7 +70,7 @@ def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_jso
     """  # noqa: D301
     saved: list[Path] = []
     with stoppable(saved), one_line_errors(_OPTION_OF):
-        check_output("--output", output, is_samples, force, [file])
+        check_output("--output", output, is_samples, force, [file], (".npz",))
         samples = _drawn(file, seed=seed, progress=sys.stderr.isatty() and not (quiet or as_json), **how)
         samples.save(output)
         saved.append(output)

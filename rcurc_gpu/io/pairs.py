@@ -113,12 +113,17 @@ def numbers_as_text(values: np.ndarray, form: str = "%.10g") -> Iterable[str]:
     return ("" if np.isnan(value) else form % value for value in values.tolist())
 
 
+def delimiter_of(path: str | os.PathLike[str]) -> str:
+    """What stands between the fields of a table that is written there."""
+    return "\t" if os.fspath(path).lower().endswith(".tsv") else ","
+
+
 def write_table(path: str | os.PathLike[str], header: tuple[str, ...], lines: Iterable[tuple[str, ...]]) -> None:
-    """Write a CSV file, whole or not at all."""
+    """Write a table in text, with tabs if its name ends in .tsv and commas if not, whole or not at all."""
 
     def write(file: BinaryIO) -> None:
         text = io.TextIOWrapper(file, encoding="utf-8", newline="")
-        writer = csv.writer(text, lineterminator="\n")
+        writer = csv.writer(text, delimiter=delimiter_of(path), lineterminator="\n")
         writer.writerow(header)
         writer.writerows(lines)
         text.flush()
