@@ -115,14 +115,12 @@ def check_output(
         raise BadInput(f"{option}: cannot write to the directory {str(folder)!r}")
     if path.is_dir():
         raise BadInput(f"{option}: {str(path)!r} is a directory")
+    if path.exists() and any(other.exists() and path.samefile(other) for other in inputs):
+        raise BadInput(f"{option}: {str(path)!r} is one of the files to read; it is not replaced")
     if endings and path.suffix.lower() not in endings:
         *most, last = endings
         raise BadInput(f"{option}: {str(path)!r} must end in {', '.join(most)}{' or ' if most else ''}{last}")
-    if not path.exists():
-        return
-    if any(other.exists() and path.samefile(other) for other in inputs):
-        raise BadInput(f"{option}: {str(path)!r} is one of the files to read; it is not replaced")
-    if not force and not is_ours(path):
+    if path.exists() and not force and not is_ours(path):
         raise BadInput(
             f"{option}: {str(path)!r} exists and is no such file of an earlier run; choose another name, or pass --force"
         )
