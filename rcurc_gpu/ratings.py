@@ -165,7 +165,7 @@ def complete_ratings(
     surprise *= model.noise / noise
 
     def error(guess: np.ndarray) -> float:
-        wrong = np.minimum(np.abs(values[held] - guess), _CLIP * max(noise, *spread))
+        wrong = np.minimum(np.abs(values[held] - guess), _CLIP * max([noise, *spread]))
         return unit * float(np.mean(wrong)) if len(wrong) else float("nan")
 
     return Ratings(
