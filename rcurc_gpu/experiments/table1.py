@@ -66,6 +66,8 @@ class Outcome:
         The whole video.
     found, reference : CURMatrix (n1, n2)
         The backgrounds of RCURC, from the samples, and of IRCUR, from the whole video.
+    known : LowRankMatrix
+        `found` with NaN where it could not be determined; the figures are of the rest.
     """
 
     figures: dict[str, Any]
@@ -73,6 +75,7 @@ class Outcome:
     pixels: np.ndarray
     found: CURMatrix
     reference: CURMatrix
+    known: LowRankMatrix
 
 
 def warm_up(settings: Settings) -> None:
@@ -125,7 +128,7 @@ def compare(name: str, source: Any, settings: Settings, progress: bool = False) 
     if isinstance(source, SurveillanceScene):
         truth = source.background_matrix
         figures |= {"psnr_truth": psnr(known, truth, undetermined="skip"), "psnr_truth_ircur": psnr(whole.cur, truth)}
-    return Outcome(figures, source.shape, pixels, result.cur, whole.cur)
+    return Outcome(figures, source.shape, pixels, result.cur, whole.cur, known)
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
