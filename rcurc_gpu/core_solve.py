@@ -20,7 +20,7 @@ from .fused import XP, choose
 from .head_start import is_rich, solve_with_head_start
 from .judge import ENOUGH_HELD, Evidence, examine, judge_core
 from .progress import Progress
-from .rank import RankCurve, choose_rank
+from .rank import WORTH, RankCurve, choose_rank
 from .regress import Schedule
 from .repair import check_core
 from .samples import CrossSamples
@@ -230,6 +230,10 @@ class CoreSolve:
         def evaluate(rank: int) -> Evidence:
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, max_iter)
+            known = [*self.tried.values(), *self.staged.values()]
+            smaller = [a.evidence.unexplained for a in known if a.verdict.ok and a.checked.core.rank < rank]
+            if smaller and attempt.evidence.unexplained > WORTH * min(smaller):  # in vain: no need to try harder
+                return attempt.evidence
             if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
                 attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=Attempt.score)
             if not attempt.verdict.ok and rank <= _STAGED and self._may_go_in_stages(rank):

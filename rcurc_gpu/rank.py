@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .judge import Evidence
 
 _NUMERICALLY_ZERO = 1e-6  # held-out errors below this are all the same
-_WORTH = 0.9  # a larger rank has to bring the held-out error below this share of the smaller one's
+WORTH = 0.9  # a larger rank has to bring the held-out error below this share of the smaller one's
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class _Search:
     def in_vain(self, rank: int) -> bool:
         """Whether a smaller rank left nothing but noise, and this one does not make it less."""
         smaller = [k for k in self.seen if k < rank and self.sound(k) and self(k).missing <= self.structure]
-        return any(self.error(k) < 0.8 and self.error(rank) > _WORTH * self.error(k) for k in smaller)
+        return any(self.error(k) < 0.8 and self.error(rank) > WORTH * self.error(k) for k in smaller)
 
     def best(self) -> int:
         """The smallest sound rank that is as good as any."""
         least = min(self.error(k) for k in self.candidates())
-        return min(k for k in self.candidates() if self.error(k) <= least / _WORTH)
+        return min(k for k in self.candidates() if self.error(k) <= least / WORTH)
 
 
 def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: float = 0.0, zero: float = 0.0) -> RankCurve:
@@ -101,7 +101,7 @@ def choose_rank(evaluate: Callable[[int], Evidence], largest: int, structure: fl
         search(rank)
     if not search.exact():
         _bisect(search, lambda k: search.sound(k))  # the largest rank that is confirmed
-        _bisect(search, lambda k: search.error(k) > search.error(search.best()) / _WORTH)  # the smallest that is good enough
+        _bisect(search, lambda k: search.error(k) > search.error(search.best()) / WORTH)  # the smallest that is good enough
     ranks = sorted(search.seen)
     return RankCurve(ranks, [search.error(k) for k in ranks], [search.seen[k].supported for k in ranks], search.best())
 
