@@ -104,8 +104,6 @@ def ircur(
         method="fast",
         zeta0=zeta0,
         gamma=gamma,
-        step_rows=None,
-        step_cols=None,
         tol=tol,
         max_iter=max_iter,
         holdout=0.1,  # of a cross that was not looked at: all of it is held out

@@ -204,8 +204,6 @@ callback, progress, checkpoint, checkpoint_every :
     settings = check_settings(
         samples.dtype,
         method=method,
-        zeta0=None,
-        gamma=None,
         step_rows=step_rows,
         step_cols=step_cols,
         tol=tol,

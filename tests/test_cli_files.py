@@ -485,7 +485,8 @@ main()
 
 def test_sample_takes_a_video(tmp_path):
     """Pixels x frames; the same samples as from the frames."""
-    av = pytest.importorskip("av")
+    import av
+
     from rcurc_gpu.video import sample_video
 
     frames = np.random.default_rng(0).integers(256, size=(12, 16, 24), dtype=np.uint8)
@@ -507,7 +508,6 @@ def test_sample_takes_a_video(tmp_path):
 
 @pytest.mark.parametrize("data", [None, b"", b"not a video\n" * 50])
 def test_sample_refuses_a_bad_video_in_one_line(data, tmp_path):
-    pytest.importorskip("av")
     if data is not None:
         (tmp_path / "v.mp4").write_bytes(data)
     done = run("sample", tmp_path / "v.mp4", "-o", tmp_path / "s.npz")

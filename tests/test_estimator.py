@@ -8,19 +8,15 @@ import warnings
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LinearRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import RobustScaler
+from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator
 
 import rcurc_gpu as rg
-
-sklearn = pytest.importorskip("sklearn")
-
-from sklearn.base import clone  # noqa: E402
-from sklearn.exceptions import NotFittedError  # noqa: E402
-from sklearn.linear_model import LinearRegression  # noqa: E402
-from sklearn.pipeline import make_pipeline  # noqa: E402
-from sklearn.preprocessing import RobustScaler  # noqa: E402
-from sklearn.utils.estimator_checks import check_estimator, estimator_checks_generator  # noqa: E402
-
-from rcurc_gpu import ConvergenceWarning, CrossSamples, RobustCURCompletion  # noqa: E402
+from rcurc_gpu import ConvergenceWarning, CrossSamples, RobustCURCompletion
 
 PAIRS = "predict takes pairs (row, column) of the fitted matrix, and the check gives it rows of a matrix"
 # every one of them passes if predict is hidden, which is tested, too
@@ -157,7 +153,8 @@ def test_predict_gives_entries_of_the_completed_matrix():
 
 
 def test_sparse_matrices_data_frames_and_cross_samples_give_the_same():
-    pd = pytest.importorskip("pandas")
+    import pandas as pd
+
     _, _, Y = data()
     Y[3, 4] = 0.0  # a stored 0 is an observation
     i, j = np.nonzero(~np.isnan(Y))
@@ -264,7 +261,8 @@ def test_clone_and_pickle_and_the_random_state_give_the_same_again():
 
 
 def test_data_frames_come_out_if_asked_for():
-    pd = pytest.importorskip("pandas")
+    import pandas as pd
+
     X, _, Y = data()
     names = [f"c{k}" for k in range(20)]
     frame = pd.DataFrame(Y, columns=names, index=np.arange(1000, 1200))

@@ -277,7 +277,6 @@ def test_numbers_are_rounded_and_nan_is_null():
 
 def test_a_saved_record_can_be_drawn_again(four, measured, grid):
     """With labels on every outer axis, and all panels."""
-    pytest.importorskip("matplotlib")
     for module, record, panels in ((patterns, four, 4), (convergence, measured, 4), (phase, grid, 4)):
         figure = module.draw(json.loads(json.dumps(record)))
         axes = [ax for ax in figure.axes if ax.get_label() != "<colorbar>"]
@@ -286,7 +285,6 @@ def test_a_saved_record_can_be_drawn_again(four, measured, grid):
 
 
 def test_the_picture_of_convergence_has_log_axes_and_a_curve_for_each_problem(measured):
-    pytest.importorskip("matplotlib")
     axes = convergence.draw(measured).axes
     assert all(ax.get_yscale() == "log" for ax in axes)
     assert [text.get_text().split()[2] for text in axes[0].get_legend().get_texts()] == ["2", "3"]
@@ -294,7 +292,6 @@ def test_the_picture_of_convergence_has_log_axes_and_a_curve_for_each_problem(me
 
 
 def test_the_picture_of_the_grid_marks_wrong_confirmations(grid):
-    pytest.importorskip("matplotlib")
     lie = json.loads(json.dumps(grid))
     lie["runs"][0]["fast"] |= {"error": 0.5, "converged": True}
     for record, marks in ((grid, 0), (lie, 1)):

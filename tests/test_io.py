@@ -67,8 +67,6 @@ def reader(request, monkeypatch):
     """Tables are read with pyarrow, and without."""
     if request.param == "plain":
         monkeypatch.setitem(sys.modules, "pyarrow", None)
-    else:
-        pytest.importorskip("pyarrow")
     return request.param
 
 
@@ -148,7 +146,6 @@ def test_a_label_of_several_lines(tmp_path, reader):
 
 def test_pyarrow_reads_large_files_as_the_plain_reader_does(tmp_path, monkeypatch):
     """Several blocks, whose dictionaries differ."""
-    pytest.importorskip("pyarrow")
     monkeypatch.setattr("rcurc_gpu.io.arrow._BLOCK", 2000)
     path = str(tmp_path / "a.csv")
     rng = np.random.default_rng(3)
@@ -192,7 +189,7 @@ def test_any_labels_and_numbers_come_back_from_both_readers(triplets, delimiter)
 
 @pytest.mark.parametrize("kind", ["text", "dictionary", "integers", "floats"])
 def test_parquet(kind, tmp_path):
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
     from pyarrow import parquet
 
     rows, cols = pa.array(ROWS[AT_I]), pa.array(COLS[AT_J])
@@ -223,7 +220,7 @@ def test_parquet(kind, tmp_path):
     ],
 )
 def test_parquet_dates_and_timestamps_are_labels_in_iso_form(kind, labels, tmp_path):
-    pa = pytest.importorskip("pyarrow")
+    import pyarrow as pa
     from pyarrow import parquet
 
     days = np.asarray(["2024-05-01", "2024-05-02"] * 2, dtype="datetime64[ns]")
@@ -238,9 +235,9 @@ def test_parquet_dates_and_timestamps_are_labels_in_iso_form(kind, labels, tmp_p
 
 
 def test_parquet_decimals_and_nulls_among_values(tmp_path):
-    pa = pytest.importorskip("pyarrow")
     from decimal import Decimal
 
+    import pyarrow as pa
     from pyarrow import parquet
 
     values = pa.array([Decimal("1.5"), None, Decimal("2.5"), Decimal("3.5")])

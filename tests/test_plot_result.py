@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("matplotlib")
-
 from rcurc_gpu import rcurc, synthetic
 from rcurc_gpu.io import Completion, Labels
 from rcurc_gpu.plot_result import _merged, outlier_map, pictures, result_figure, unit_fit, worst_units

@@ -92,7 +92,6 @@ with Progress(True) as show:
 
 
 def test_compiling_is_announced_once_before_it_begins_and_not_when_kernels_were_kept(tmp_path):
-    pytest.importorskip("numba")
 
     def run():
         environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}

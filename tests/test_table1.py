@@ -12,8 +12,6 @@ from rcurc_gpu.experiments import table1 as experiment
 from rcurc_gpu.experiments.table1 import Settings, compare, markdown
 from rcurc_gpu.video import psnr, surveillance_scene
 
-av = pytest.importorskip("av")
-
 
 @pytest.fixture(autouse=True)
 def no_warm_up(monkeypatch):

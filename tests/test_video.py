@@ -3,13 +3,13 @@
 import sys
 import warnings
 
+import av
 import numpy as np
 import pytest
 
 from rcurc_gpu import LowRankMatrix, rcurc
 from rcurc_gpu.video import VideoWarning, open_video, psnr, sample_video, surveillance_scene
 
-av = pytest.importorskip("av")
 LOSSLESS = "ffv1"
 
 

@@ -2,6 +2,7 @@
 
 import json
 
+import av
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -13,7 +14,6 @@ from rcurc_gpu.video.find import plan_pass
 from rcurc_gpu.video.outputs import tidy
 from rcurc_gpu.video.write import VideoWriter, write_png
 
-av = pytest.importorskip("av")
 SHAPE, FRAMES = (48, 64), 120
 WRITTEN = {
     "background.mp4",

@@ -19,14 +19,13 @@ from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_js
 from .describe import describe_samples
 from .outputs import (
     IN_FILE,
-    TABLE_ENDINGS,
-    BadInput,
     check_output,
+    check_tables,
     device_name,
     different,
     is_result,
-    is_table,
     one_line_errors,
+    predictions_place,
     stoppable,
     table_options,
 )
@@ -182,20 +181,12 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
 
 def _check_outputs(options: CompleteOptions) -> Path | None:
     """Before the work, so that none is lost. Returns where predictions go."""
-    predictions = options.predictions
-    if options.predict is None and predictions is not None:
-        raise BadInput("--predictions says where to write what --predict asks for; --predict is missing")
-    if options.predict is not None and predictions is None:
-        predictions = options.output.with_name(f"{options.output.stem}-predictions.csv")
+    predictions = predictions_place(options.predict, options.predictions, options.output)
     different(output=options.output, predictions=predictions, outliers=options.outliers, checkpoint=options.checkpoint)
     inputs = [path for path in (options.file, options.predict) if path is not None]
     check_output("--output", options.output, is_result, options.force, inputs, (".npz",))
-    for option, path, header in (
-        ("--predictions", predictions, PREDICTION_HEADER),
-        ("--outliers", options.outliers, OUTLIER_HEADER),
-    ):
-        if path is not None:
-            check_output(option, path, is_table(header), options.force, inputs, TABLE_ENDINGS)
+    tables = {"--predictions": (predictions, PREDICTION_HEADER), "--outliers": (options.outliers, OUTLIER_HEADER)}
+    check_tables(tables, options.force, inputs)
     return predictions
 
 

@@ -137,6 +137,22 @@ def different(**outputs: Path | None) -> None:
             raise BadInput(f"--{first} and --{option} are the same file, {str(path)!r}")
 
 
+def predictions_place(predict: Path | None, predictions: Path | None, beside: Path) -> Path | None:
+    """Where predictions go: as `predictions` says, or beside another file; None if none are asked for."""
+    if predict is None and predictions is not None:
+        raise BadInput("--predictions says where to write what --predict asks for; --predict is missing")
+    if predict is not None and predictions is None:
+        return beside.with_name(f"{beside.stem}-predictions.csv")
+    return predictions
+
+
+def check_tables(tables: dict[str, tuple[Path | None, tuple[str, ...]]], force: bool, inputs: list[Path]) -> None:
+    """`check_output` of the tables to be written: by option, where and with which header."""
+    for option, (path, header) in tables.items():
+        if path is not None:
+            check_output(option, path, is_table(header), force, inputs, TABLE_ENDINGS)
+
+
 def is_samples(path: Path) -> bool:
     """Whether a file is one of samples."""
     return "CrossSamples" in npz_header(path)

@@ -18,13 +18,12 @@ from ..ratings import Ratings, complete_ratings
 from .common import CONFIRMED, NOT_CONFIRMED, Finite, print_json, say_nothing
 from .outputs import (
     IN_FILE,
-    TABLE_ENDINGS,
     BadInput,
-    check_output,
+    check_tables,
     column_options,
     different,
-    is_table,
     one_line_errors,
+    predictions_place,
     stoppable,
 )
 
@@ -153,19 +152,11 @@ def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[s
 
 def _check_outputs(options: RatingsOptions) -> Path | None:
     """Before the work, so that none is lost. Returns where predictions go."""
-    predictions = options.predictions
-    if options.predict is None and predictions is not None:
-        raise BadInput("--predictions says where to write what --predict asks for; --predict is missing")
-    if options.predict is not None and predictions is None:
-        predictions = options.predict.with_name(f"{options.predict.stem}-predictions.csv")
+    predictions = predictions_place(options.predict, options.predictions, options.predict or options.file)
     different(predictions=predictions, suspicious=options.suspicious)
     inputs = [path for path in (options.file, options.predict) if path is not None]
-    for option, path, header in (
-        ("--predictions", predictions, _HEADER),
-        ("--suspicious", options.suspicious, OUTLIER_HEADER),
-    ):
-        if path is not None:
-            check_output(option, path, is_table(header), options.force, inputs, TABLE_ENDINGS)
+    tables = {"--predictions": (predictions, _HEADER), "--suspicious": (options.suspicious, OUTLIER_HEADER)}
+    check_tables(tables, options.force, inputs)
     return predictions
 
 
