@@ -18,7 +18,7 @@ from .backend import Array, array_namespace, asarray_on, device_of, qr, quantile
 from .checkpoint import Step
 from .core_data import CoreData, dof_share
 from .grid import Grid, residuals
-from .history import IterationState
+from .history import IterationState, as_table, from_table
 from .operators import random_start, sketch_width, subspace_svd
 
 log = logging.getLogger("rcurc_gpu")
@@ -27,7 +27,6 @@ CHECK_EVERY = 5  # iterations between two looks at the device
 _WHILE = 20  # iterations after which a converging core has come nearer to rest
 _ROUNDING = 1e-6  # residuals, relative to the entries, that are not noise
 Factors = tuple[Array, Array, Array]  # W, s, V
-_STATE = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
@@ -234,7 +233,7 @@ def solve_core(
         stopped = looked and _stands_still(history, s, zeta, data, options)
         if stopped or ended or not np.isfinite(history[-1].error):
             break
-        if memory is not None and step.k % CHECK_EVERY == 0:
+        if memory is not None and step.k % CHECK_EVERY == 0 and step.k < options.max_iter:
             memory.save(_kept(step.whole, history, zeta))
     W, S, V = step.factors
     sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
@@ -245,23 +244,18 @@ def solve_core(
 
 def _kept(factors: Factors, history: list[IterationState], zeta: float) -> dict[str, Array]:
     """An iteration as arrays, for `Resume` and `Core`."""
-    table = [[getattr(state, name) for name in _STATE] for state in history]
-    return dict(zip("WsV", factors, strict=True)) | {"history": np.asarray(table), "zeta": np.asarray(zeta)}
-
-
-def _history_of(saved: dict[str, np.ndarray]) -> list[IterationState]:
-    return [IterationState(int(row[0]), *row[1:].tolist()) for row in saved["history"]]
+    return dict(zip("WsV", factors, strict=True)) | {"history": as_table(history), "zeta": np.asarray(zeta)}
 
 
 def _half_way(saved: dict[str, np.ndarray], like: Array) -> tuple[list[IterationState], Resume]:
     W, s, V = (asarray_on(saved[name], like) for name in "WsV")
-    history = _history_of(saved)
+    history = from_table(saved["history"])
     return history, Resume(history[-1].iteration, (W, s, V), float(saved["zeta"]))
 
 
 def _recalled(saved: dict[str, np.ndarray], like: Array) -> Core:
     W, s, V = (asarray_on(saved[name], like) for name in "WsV")
-    return Core(W, s, V, bool(saved["stopped"]), _history_of(saved), float(saved["sigma"]), float(saved["zeta"]))
+    return Core(W, s, V, bool(saved["stopped"]), from_table(saved["history"]), float(saved["sigma"]), float(saved["zeta"]))
 
 
 def note(state: IterationState) -> None:

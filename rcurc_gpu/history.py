@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from .cur import CURMatrix
+
+_NUMBERS = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")  # numbers of an iteration, in files
 
 
 @dataclass(frozen=True)
@@ -50,3 +54,14 @@ class IterationState:
             few = "at most 4096 columns outside of J and rows outside of I"
             raise RuntimeError(f"no whole matrix here: only a callback of method='paper' sees one, with {few}")
         return self.make()
+
+
+def as_table(history: list[IterationState]) -> np.ndarray:
+    """The numbers of some iterations, for a file (n, 6)."""
+    rows = [[getattr(state, name) for name in _NUMBERS] for state in history]
+    return np.asarray(rows, dtype=np.float64).reshape(-1, len(_NUMBERS))
+
+
+def from_table(table: np.ndarray) -> list[IterationState]:
+    """What `as_table` was made of."""
+    return [IterationState(int(row[0]), *row[1:].tolist()) for row in table]

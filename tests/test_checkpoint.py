@@ -94,6 +94,23 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, small_parts):
     assert np.all(np.diff([state.seconds for state in resumed.history]) >= 0)
 
 
+def test_killed_after_the_last_iteration_that_was_granted(tmp_path, monkeypatch):
+    """Between the iteration and the outcome of the core nothing is kept that leaves nothing to do."""
+    p = problem()
+    path = tmp_path / "c"
+    states = []
+    write = files.write_npz
+    monkeypatch.setattr(files, "write_npz", lambda *a: write(*a) or states.append(path.read_bytes()))
+    monkeypatch.setattr(Checkpoint, "due", True)
+    options = {"max_iter": 10, "gamma": 0.8, "undetermined": "keep", "checkpoint": path}
+    with pytest.warns(rg.ConvergenceWarning):
+        undisturbed = rg.rcurc(p.samples, 3, **options)
+    for state in list(states):
+        path.write_bytes(state)
+        with pytest.warns(rg.ConvergenceWarning):
+            same(rg.rcurc(p.samples, 3, **options), undisturbed)
+
+
 SCRIPT = """
 import os, random, signal, sys, time
 import numpy as np

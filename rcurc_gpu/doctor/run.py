@@ -92,12 +92,12 @@ def _current(place: Place) -> AbstractContextManager[Any]:
     return place.xp.cuda.Device(device_number(place.name)) if place.on_gpu else nullcontext()
 
 
-def _watched(place: Place, todo: Sequence[Check], quick: bool, bar: Any) -> Iterator[Outcome]:
+def _watched(place: Place, checks: Sequence[Check], quick: bool, bar: Any) -> Iterator[Outcome]:
     """Run checks, with the one at work beside the bar."""
-    bar.reset(total=len(todo))
+    bar.reset(total=len(checks))
 
     def announced() -> Iterator[Check]:
-        for check in todo:
+        for check in checks:
             bar.set_postfix_str(check.name)
             yield check
 

@@ -15,7 +15,7 @@ from ..block import Block
 from ..cells import Cells, chosen_first
 from ..cur import CURMatrix
 from ..diagnostics import DIAGNOSTIC_NAMES, OK, UnitDiagnostics
-from ..history import IterationState
+from ..history import IterationState, as_table, from_table
 from ..ingest import index_vector
 from ..rank import RankCurve
 from ..result import Result
@@ -24,7 +24,6 @@ from .labels import Labels
 _VERSION = 1
 _WORDS = ("message", "cause", "method", "device", "kernels")
 _NUMBERS = ("noise", "threshold", "expected_error", "seconds")
-_STATE = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")
 _AT_ONCE = 1 << 18  # observations
 
 
@@ -254,7 +253,7 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
         "cols": c.cur.cols,
         "singular_values": c.cur.singular_values(),
         "converged": np.asarray(c.converged),
-        "history": np.asarray([[getattr(state, name) for name in _STATE] for state in c.history]).reshape(-1, len(_STATE)),
+        "history": as_table(c.history),
         "outlier_i": c.outliers.i,
         "outlier_j": c.outliers.j,
         "outlier_observed": c.outliers.observed,
@@ -318,7 +317,7 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         cur=cur,
         labels=Labels.from_arrays(a, cur.shape, where),
         converged=bool(a["converged"]),
-        history=[IterationState(int(k), *rest) for k, *rest in a["history"].tolist()],
+        history=from_table(a["history"]),
         columns=units["col"],
         rows=units["row"],
         rank_curve=curve,
