@@ -81,6 +81,10 @@ class Block:
         position = total + xp.repeat(shift, asarray_on(counts, self.value))
         return Block(asarray_on(indptr, self.value), gather(self.index, position), gather(self.value, position), self.length)
 
+    def copy(self) -> Block:
+        """A block that shares nothing with this one, on the host."""
+        return Block(*(np.array(x) for x in (self.indptr, self.index, self.value)), self.length)
+
     def to(self, like: Array) -> Block:
         """The same block where `like` is."""
         return Block(bring(self.indptr, like), bring(self.index, like), bring(self.value, like), self.length)

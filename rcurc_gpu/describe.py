@@ -10,12 +10,13 @@ from .errors import check_count
 
 if TYPE_CHECKING:
     from .samples import CrossSamples
+    from .shards import ShardedSamples
 
 # Observations that a row of the intersection needs for each unit of rank: below, no method we tried recovers the core.
 CORE_PER_RANK = 10
 
 
-def describe(samples: CrossSamples, rank: int | None) -> str:
+def describe(samples: CrossSamples | ShardedSamples, rank: int | None) -> str:
     """Sizes, rates, observations per row and column, and warnings."""
     if rank is not None:
         rank = check_count("rank", rank)
@@ -27,9 +28,9 @@ def describe(samples: CrossSamples, rank: int | None) -> str:
         f"{samples.n_obs:,} observations of a {n1:,} x {n2:,} matrix ({samples.n_obs / (n1 * n2):.3%} of its entries), "
         f"{samples.dtype} on {samples.device}",
         f"rows I: {len(samples.rows):,} chosen, {samples.rate_rows:.2%} of R observed; "
-        f"{_spread(samples.r_block.counts)} per column",
+        f"{_spread(samples.counts('r'))} per column",
         f"columns J: {len(samples.cols):,} chosen, {samples.rate_cols:.2%} of C observed; "
-        f"{_spread(samples.c_block.counts)} per row",
+        f"{_spread(samples.counts('c'))} per row",
         f"intersection: {len(samples.rows):,} x {len(samples.cols):,}, {core.n_obs / area:.2%} observed; "
         f"{_spread(core_rows)} per row, {_spread(core_cols)} per column",
     ]
@@ -49,11 +50,11 @@ def _host(x: object) -> np.ndarray:
     return to_numpy(x)
 
 
-def _warnings(samples: CrossSamples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray) -> list[str]:
+def _warnings(samples: CrossSamples | ShardedSamples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray) -> list[str]:
     least = 1 if rank is None else rank + 2
     out = []
     # what the chosen columns and rows have is what both blocks see of them in the intersection
-    per_column, per_row = samples.r_block.counts.copy(), samples.c_block.counts.copy()
+    per_column, per_row = samples.counts("r").copy(), samples.counts("c").copy()
     per_column[samples.cols], per_row[samples.rows] = core_cols, core_rows
     for name, counts in (("column", per_column), ("row", per_row)):
         few = np.flatnonzero(counts < least)

@@ -43,22 +43,7 @@ from .ingest import (
     to_coo,
     triplet_index,
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Intersection:
-    """The observations inside I x J, by rows.
-
-    Attributes
-    ----------
-    block : Block
-        Units are the rows of I, positions the columns of J.
-    seen_by : int8 array (n_obs,)
-        1 where only Omega_R sees the entry, 2 where only Omega_C does, 3 where both do.
-    """
-
-    block: Block
-    seen_by: Array
+from .intersection import Intersection, freeze, join_intersection
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,9 +77,9 @@ class CrossSamples:
     def __post_init__(self) -> None:
         for block in (self.r_block, self.c_block):
             for array in (block.indptr, block.index, block.value):
-                _freeze(array)
-        _freeze(self.rows)
-        _freeze(self.cols)
+                freeze(array)
+        freeze(self.rows)
+        freeze(self.cols)
 
     # ---------------------------------------------------------------- constructors
 
@@ -253,6 +238,10 @@ class CrossSamples:
         xp = array_namespace(self.intersection.seen_by)
         return int(xp.sum(xp.astype(self.intersection.seen_by == 3, xp.int64)))
 
+    def counts(self, side: str) -> np.ndarray:
+        """Observations of each column of R ("r") or row of C ("c"), on the host."""
+        return (self.r_block if side == "r" else self.c_block).counts
+
     @property
     def nbytes(self) -> int:
         """Bytes that the observations take."""
@@ -287,32 +276,7 @@ class CrossSamples:
     @cached_property
     def intersection(self) -> Intersection:
         """The observations inside I x J, each once."""
-        by_c = self.c_block.take_units(self.rows)
-        by_r = self.r_block.take_units(self.cols).transpose()  # by rows, too: two sorted lists are merged in linear time
-        xp = array_namespace(by_c.value)
-        width = len(self.cols)
-        key = xp.concat([block.unit_of_entry() * width + xp.astype(block.index, xp.int64) for block in (by_r, by_c)])
-        order = xp.argsort(key, stable=True)
-        key = gather(key, order)
-        from_r = order < by_r.n_obs
-        if key.shape[0] > 1:
-            same = key[1:] == key[:-1]
-            no = xp.zeros((1,), dtype=xp.bool, device=device_of(key))
-            first = xp.concat([~no, ~same])
-            both = xp.concat([same, no])
-        else:
-            first = xp.ones(key.shape, dtype=xp.bool, device=device_of(key))
-            both = ~first
-        # 1 for R only, 2 for C only, 3 for both
-        code = xp.where(both, xp.full_like(order, 3), 2 - xp.astype(from_r, order.dtype))
-        code = xp.astype(code, xp.int8)
-        value = gather(xp.concat([by_r.value, by_c.value]), order)
-        key, value, code = key[first], value[first], code[first]
-        edges = xp.arange(len(self.rows) + 1, dtype=xp.int64, device=device_of(key)) * width
-        block = Block(xp.astype(xp.searchsorted(key, edges), xp.int64), xp.astype(key % width, xp.int32), value, width)
-        for array in (block.indptr, block.index, block.value, code):
-            _freeze(array)
-        return Intersection(block, code)
+        return join_intersection(self.r_block.take_units(self.cols), self.c_block.take_units(self.rows))
 
     def describe(self, rank: int | None = None) -> str:
         """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
@@ -372,8 +336,3 @@ class CrossSamples:
         r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
         c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
         return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))
-
-
-def _freeze(array: Array) -> None:
-    if isinstance(array, np.ndarray):
-        array.flags.writeable = False

@@ -1,0 +1,163 @@
+"""A directory of shards: one file for each, the chosen rows and columns, the intersection, and a manifest in JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..block import Block
+from ..files import write_whole
+from .shard_file import ShardFacts, checksum, read_shard, write_shard
+
+MANIFEST = "manifest.json"
+FORMAT = "rcurc-gpu shards 1"
+SIDES = ("r", "c")
+
+
+class FolderWriter:
+    """Writes shards into a new directory, in any memory that holds one of them and the intersection.
+
+    Parameters
+    ----------
+    folder : path
+        A directory that is empty or does not exist yet; its parent does.
+    shape : (int, int)
+    rows, cols : int64 vectors
+        I and J.
+    dtype : float32 or float64
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], shape: tuple[int, int], rows: np.ndarray, cols: np.ndarray, dtype: Any
+    ) -> None:
+        self.folder, self.shape, self.rows, self.cols, self.dtype = Path(folder), shape, rows, cols, np.dtype(dtype)
+        new_folder(self.folder)
+        self._facts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
+        self._core: dict[str, list[Block]] = {side: [] for side in SIDES}
+
+    def __enter__(self) -> FolderWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing: without `finish` there is no manifest, and nobody takes the directory for a whole one."""
+
+    def add(self, side: str, start: int, block: Block) -> None:
+        """Write the units `start` to ``start + block.n_units`` of R ("r") or C ("c"), which follow those before."""
+        done = self._facts[side]
+        if start != (done[-1]["stop"] if done else 0):
+            raise ValueError(f"start must be {done[-1]['stop'] if done else 0}, where the shard before ends, got {start}")
+        name = f"{side}-{len(done):06d}.shard"
+        facts = write_shard(self.folder / name, start, block)
+        done.append({"file": name} | asdict(facts))
+        self._core[side].append(block.take_units(units_within(self._chosen(side), start, facts.stop)).copy())
+
+    def finish(self, n_unused: int = 0, **more: Any) -> None:
+        """Write what belongs to all shards, the manifest last; `more` goes into it."""
+        for side, n_units in zip(SIDES, self.shape[::-1], strict=True):
+            if not self._facts[side] or self._facts[side][-1]["stop"] != n_units:
+                raise ValueError(f"the shards of side {side!r} must cover {n_units} units")
+        for name in ("rows", "cols"):
+            write_whole(self.folder / f"{name}.npy", lambda file, x=getattr(self, name): np.save(file, x))  # type: ignore[misc]
+        core = {}
+        for side in SIDES:
+            part = in_order(join_blocks(self._core[side]), self._chosen(side))
+            core[side] = {"file": f"core-{side}.shard"} | asdict(write_shard(self.folder / f"core-{side}.shard", 0, part))
+        manifest = {
+            "format": FORMAT,
+            "shape": list(self.shape),
+            "dtype": str(self.dtype),
+            "n_unused": n_unused,
+            "cross": {name: checksum([getattr(self, name)]) for name in ("rows", "cols")},
+            "core": core,
+            "shards": self._facts,
+            **more,
+        }
+        text = json.dumps(manifest, indent=1).encode()
+        write_whole(self.folder / MANIFEST, lambda file: file.write(text))
+
+    def _chosen(self, side: str) -> np.ndarray:
+        """The units of the side that lie in the intersection."""
+        return self.cols if side == "r" else self.rows
+
+
+def new_folder(folder: Path) -> None:
+    """Make a directory, or take one that is empty."""
+    if folder.is_dir() and any(folder.iterdir()):
+        raise FileExistsError(17, "folder must be a new or an empty directory, this one has files in it", str(folder))
+    try:
+        folder.mkdir(exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(20, "folder must be a directory, got a file", str(folder)) from None
+
+
+def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
+    """The manifest of a directory of shards, checked as far as others rely on it; with "rows" and "cols" as arrays."""
+    path = Path(folder) / MANIFEST
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise FileNotFoundError(2, "there is no such directory", str(folder))
+        raise ValueError(
+            f"{os.fspath(folder)!r} has no {MANIFEST}: it is not a directory of shards, or writing it did not come to an end"
+        )
+    try:
+        manifest = json.loads(path.read_bytes())
+        if manifest.get("format") != FORMAT:
+            raise ValueError(f"it says {manifest.get('format')!r} where {FORMAT!r} is expected")
+        for side, n_units in zip(SIDES, manifest["shape"][::-1], strict=True):
+            edges = [0, *(shard["stop"] for shard in manifest["shards"][side])]
+            starts = [shard["start"] for shard in manifest["shards"][side]]
+            if starts != edges[:-1] or edges[-1] != n_units or sorted(edges) != edges:
+                raise ValueError(f"the shards of side {side!r} do not cover {n_units} units")
+        if manifest["dtype"] not in ("float32", "float64"):
+            raise ValueError(f"dtype is {manifest['dtype']!r}")
+        for name, size in zip(("rows", "cols"), manifest["shape"], strict=True):
+            manifest[name] = _read_chosen(Path(folder) / f"{name}.npy", manifest["cross"][name], size)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+        raise ValueError(f"{str(path)!r} is not a manifest of shards, or is damaged: {what}") from error
+    return manifest
+
+
+def _read_chosen(path: Path, crc32: str, size: int) -> np.ndarray:
+    chosen = np.load(path, allow_pickle=False)
+    fine = chosen.dtype == np.int64 and chosen.ndim == 1 and chosen.size and checksum([chosen]) == crc32
+    if not (fine and chosen.min() >= 0 and chosen.max() < size):
+        raise ValueError(f"{path.name} is damaged")
+    return chosen
+
+
+def facts_of(entry: dict[str, Any]) -> ShardFacts:
+    """What the manifest says of one shard."""
+    return ShardFacts(**{name: entry[name] for name in ShardFacts.__dataclass_fields__})
+
+
+def read_core(folder: Path, manifest: dict[str, Any]) -> tuple[Block, Block]:
+    """The columns of J in R and the rows of I in C, in the order of J and of I."""
+    r, c = (
+        read_shard(folder / manifest["core"][side]["file"], facts_of(manifest["core"][side]), length, manifest["dtype"])
+        for side, length in zip(SIDES, (len(manifest["rows"]), len(manifest["cols"])), strict=True)
+    )
+    return r, c
+
+
+def units_within(chosen: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Those of the numbers `chosen` that lie in start..stop, ascending and counted from `start`."""
+    return np.sort(chosen[(chosen >= start) & (chosen < stop)]) - start
+
+
+def in_order(ascending: Block, chosen: np.ndarray) -> Block:
+    """The block of the ascending numbers `chosen` in the order in which they are chosen."""
+    return ascending.take_units(np.argsort(np.argsort(chosen, kind="stable"), kind="stable"))
+
+
+def join_blocks(blocks: list[Block]) -> Block:
+    """One block of the units of several, on the host."""
+    shifts = np.cumsum([0, *(block.n_obs for block in blocks[:-1])])
+    indptr = [np.zeros(1, np.int64), *(block.indptr[1:] + shift for block, shift in zip(blocks, shifts, strict=True))]
+    index, value = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("index", "value"))
+    return Block(np.concatenate(indptr), index, value, blocks[0].length)

@@ -1,0 +1,396 @@
+"""Samples in shards: the columns of R and the rows of C in parts, in memory, on disk, or made by a function."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..backend import is_array, to_numpy
+from ..block import Block, pieces
+from ..describe import describe
+from ..errors import check_count, check_shape
+from ..ingest import index_vector
+from ..intersection import Intersection, freeze, join_intersection
+from ..result import new_block
+from ..samples import CrossSamples
+from .folder import SIDES, FolderWriter, facts_of, in_order, join_blocks, read_core, read_manifest, units_within
+from .shard_file import ShardFacts, map_shard, read_shard
+
+SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
+
+
+class Source(Protocol):
+    """Where the observations of a shard come from."""
+
+    def load(self) -> Block:
+        """All of them, on the host."""
+
+    def some(self, units: np.ndarray) -> Block:
+        """Those of some units only, numbered within the shard."""
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """A shard in this process."""
+
+    block: Block
+
+    def load(self) -> Block:
+        """What is there."""
+        return self.block
+
+    def some(self, units: np.ndarray) -> Block:
+        """Some units of it."""
+        return self.block.take_units(units)
+
+
+@dataclass(frozen=True, eq=False)
+class OnDisk:
+    """A shard in a file."""
+
+    path: str
+    facts: ShardFacts
+    length: int
+    dtype: str
+
+    def load(self) -> Block:
+        """Read the file, and check it."""
+        return read_shard(self.path, self.facts, self.length, self.dtype)
+
+    def some(self, units: np.ndarray) -> Block:
+        """Read some units only."""
+        return map_shard(self.path, self.facts, self.length, self.dtype).take_units(units)
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A shard that a function makes when it is needed: the same each time."""
+
+    make: Callable[[int, int], Any]
+    side: str
+    start: int
+    stop: int
+    length: int
+    dtype: str
+
+    def load(self) -> Block:
+        """Call the function."""
+        found = self.make(self.start, self.stop)
+        columns = self.side == "r"
+        name = f"what make_{self.side}({self.start}, {self.stop}) gave"
+        what = "the chosen rows I" if columns else "the chosen columns J"
+        if is_array(found) and not isinstance(found, np.ndarray):
+            found = to_numpy(found)
+        elif hasattr(found, "get") and hasattr(found, "tocoo"):  # cupyx
+            found = found.get()
+        block = new_block(name, found, None, self.length, what, np.empty(0, self.dtype), units_last=columns)
+        if block.n_units != self.stop - self.start:
+            units = "columns" if columns else "rows"
+            raise ValueError(f"{name} must have {self.stop - self.start} {units}, got {block.n_units}")
+        return block
+
+    def some(self, units: np.ndarray) -> Block:
+        """Call the function, and take some units."""
+        return self.load().take_units(units)
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Consecutive columns of R, or rows of C.
+
+    Attributes
+    ----------
+    side : {"r", "c"}
+    number : int
+        Its place among the shards of the side.
+    start, stop : int
+        Its units.
+    source : Source
+    """
+
+    side: str
+    number: int
+    start: int
+    stop: int
+    source: Source
+
+    @property
+    def name(self) -> str:
+        """What to call it in a message."""
+        units = "columns" if self.side == "r" else "rows"
+        return f"shard {self.number} of the {units} ({units} {self.start} to {self.stop - 1})"
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What is known of all observations: how many R and C have, and the largest size in each."""
+
+    n_obs: tuple[int, int]
+    largest: tuple[float, float]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedSamples:
+    """Cross-concentrated samples of an n1 x n2 matrix in shards, each small beside the whole.
+
+    Make them with `open` (a directory), `of` (samples in memory), `from_functions`, or `shard_file` and `shard_triplets`
+    (more observations than memory). `rcurc` and `icurc` take them where they take `CrossSamples`.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    rows, cols : int64 vectors
+        I and J.
+    dtype : numpy.dtype
+        float32 or float64.
+    r_shards, c_shards : list of Shard
+        Columns of R, and rows of C, in this order.
+    n_unused : int
+        Observations that were given but lie outside the cross.
+    folder : str or None
+        The directory they are read from.
+    """
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+    dtype: np.dtype[Any]
+    r_shards: list[Shard]
+    c_shards: list[Shard]
+    n_unused: int = 0
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        freeze(self.rows)
+        freeze(self.cols)
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    def of(cls, samples: CrossSamples, shard_bytes: int = SHARD_BYTES) -> ShardedSamples:
+        """The shards of samples on the host, sharing memory; each has about `shard_bytes` bytes of observations."""
+        if not isinstance(samples.r_block.value, np.ndarray):
+            raise TypeError(f"samples must be NumPy arrays, got some on {samples.device!r}; use samples.to_namespace(numpy)")
+        size = check_count("shard_bytes", shard_bytes) // (4 + samples.dtype.itemsize)
+        shards = [
+            [
+                Shard(side, k, int(start), int(stop), InMemory(block.take_units(np.arange(start, stop))))
+                for k, (start, stop) in enumerate(pairwise(pieces(block.counts, size)))
+            ]
+            for side, block in zip(SIDES, (samples.r_block, samples.c_block), strict=True)
+        ]
+        return cls(samples.shape, samples.rows, samples.cols, samples.dtype, *shards, samples.n_unused)
+
+    @classmethod
+    def open(cls, folder: str | os.PathLike[str]) -> ShardedSamples:
+        """The shards in a directory that `save`, `shard_file` or `shard_triplets` wrote; read when they are needed."""
+        manifest = read_manifest(folder)
+        rows, cols, dtype = manifest["rows"], manifest["cols"], manifest["dtype"]
+        n1, n2 = manifest["shape"]
+        shards = []
+        for side, length in zip(SIDES, (len(rows), len(cols)), strict=True):
+            facts = [(str(Path(folder) / entry["file"]), facts_of(entry)) for entry in manifest["shards"][side]]
+            shards.append(
+                [Shard(side, k, f.start, f.stop, OnDisk(path, f, length, dtype)) for k, (path, f) in enumerate(facts)]
+            )
+        return cls((n1, n2), rows, cols, np.dtype(dtype), *shards, manifest["n_unused"], os.fspath(folder))
+
+    @classmethod
+    def from_functions(
+        cls,
+        make_r: Callable[[int, int], Any],
+        make_c: Callable[[int, int], Any],
+        shape: tuple[int, int],
+        rows: Any,
+        cols: Any,
+        *,
+        columns_at_once: int,
+        rows_at_once: int,
+        dtype: Any = "float64",
+    ) -> ShardedSamples:
+        """Samples that are made when they are needed, by functions that give the same whenever they are called.
+
+        Parameters
+        ----------
+        make_r : callable
+            ``make_r(start, stop)`` gives the columns start..stop of R = Y[rows, :], an array (|I|, stop - start) with NaN
+            where nothing was observed, or a sparse matrix whose stored entries were observed.
+        make_c : callable
+            ``make_c(start, stop)`` gives the rows start..stop of C = Y[:, cols], (stop - start, |J|), likewise.
+        shape : (int, int)
+        rows, cols : index vectors
+            I and J.
+        columns_at_once, rows_at_once : int
+            Columns and rows in a shard.
+        dtype : float32 or float64
+            What the observations become.
+        """
+        n1, n2 = check_shape("shape", shape)
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        if np.dtype(dtype) not in (np.float32, np.float64):
+            raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
+        steps = (check_count("columns_at_once", columns_at_once), check_count("rows_at_once", rows_at_once))
+        shards = []
+        for side, make, total, step, length in zip(
+            SIDES, (make_r, make_c), (n2, n1), steps, (len(rows), len(cols)), strict=True
+        ):
+            edges = [(start, min(start + step, total)) for start in range(0, total, step)]
+            shards.append(
+                [
+                    Shard(side, k, start, stop, Made(make, side, start, stop, length, str(np.dtype(dtype))))
+                    for k, (start, stop) in enumerate(edges)
+                ]
+            )
+        return cls((n1, n2), rows, cols, np.dtype(dtype), *shards)
+
+    # ---------------------------------------------------------------- what is there
+
+    def shards(self, side: str) -> list[Shard]:
+        """Those of R ("r") or of C ("c")."""
+        return self.r_shards if side == "r" else self.c_shards
+
+    def length(self, side: str) -> int:
+        """|I| for R, |J| for C: how long a unit is."""
+        return len(self.rows) if side == "r" else len(self.cols)
+
+    def chosen(self, side: str) -> np.ndarray:
+        """The units of a side that lie in the intersection: J for R, I for C."""
+        return self.cols if side == "r" else self.rows
+
+    def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
+        """The first unit and the observations of each shard, one after the other."""
+        for shard in self.shards(side):
+            yield shard.start, shard.source.load()
+
+    def counts(self, side: str) -> np.ndarray:
+        """Observations of each unit of a side (n_units,)."""
+        every = (shard.source.some(np.arange(shard.stop - shard.start)).counts for shard in self.shards(side))
+        return np.concatenate(list(every))
+
+    @cached_property
+    def _surveyed(self) -> tuple[Survey, Block, Block]:
+        """The survey, and what both blocks have of the intersection; in a directory nothing but that is read."""
+        if self.folder is not None:
+            manifest = read_manifest(self.folder)
+            entries = [manifest["shards"][side] for side in SIDES]
+            n_obs = [sum(entry["n_obs"] for entry in side) for side in entries]
+            largest = [max(entry["largest"] for entry in side) for side in entries]
+            return _survey(n_obs, largest, *read_core(Path(self.folder), manifest))
+        return gathered(self, (survey_shard(shard, self.chosen(shard.side)) for shard in (*self.r_shards, *self.c_shards)))
+
+    @property
+    def survey(self) -> Survey:
+        """How many observations there are, and how large; where a function makes them, it is called once for each shard."""
+        return self._surveyed[0]
+
+    @cached_property
+    def intersection(self) -> Intersection:
+        """The observations inside I x J, each once."""
+        _, by_r, by_c = self._surveyed
+        found = join_intersection(by_r, by_c)
+        _check_agreement(self, found, by_c)
+        return found
+
+    def with_survey(self, answers: Iterable[tuple[Block, int, float]]) -> ShardedSamples:
+        """The same samples, with what `survey_shard` gave elsewhere for each shard of R, then of C."""
+        same = replace(self)
+        same.__dict__["_surveyed"] = gathered(self, answers)
+        return same
+
+    @property
+    def device(self) -> str:
+        """Where the observations live."""
+        return "cpu"
+
+    @property
+    def n_obs(self) -> int:
+        """Observations in the union of Omega_R and Omega_C."""
+        return sum(self.survey.n_obs) - int(np.count_nonzero(self.intersection.seen_by == 3))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all observations take."""
+        return sum(self.survey.n_obs) * (4 + self.dtype.itemsize) + 8 * sum(self.shape)
+
+    @property
+    def rate_rows(self) -> float:
+        """p_R, the share of R that was observed."""
+        return self.survey.n_obs[0] / (len(self.rows) * self.shape[1])
+
+    @property
+    def rate_cols(self) -> float:
+        """p_C, the share of C that was observed."""
+        return self.survey.n_obs[1] / (len(self.cols) * self.shape[0])
+
+    def describe(self, rank: int | None = None) -> str:
+        """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
+        return describe(self, rank)
+
+    def __repr__(self) -> str:
+        return (
+            f"ShardedSamples(shape={self.shape}, |I|={len(self.rows)}, |J|={len(self.cols)}, "
+            f"{len(self.r_shards)} + {len(self.c_shards)} shards, dtype={self.dtype}, folder={self.folder!r})"
+        )
+
+    # ---------------------------------------------------------------- elsewhere
+
+    def save(self, folder: str | os.PathLike[str]) -> ShardedSamples:
+        """Write a directory of shards, the manifest last, and open it."""
+        with FolderWriter(folder, self.shape, self.rows, self.cols, self.dtype) as writer:
+            for side in SIDES:
+                for start, block in self.blocks(side):
+                    writer.add(side, start, block)
+            writer.finish(self.n_unused)
+        return ShardedSamples.open(folder)
+
+    def to_memory(self) -> CrossSamples:
+        """All of them in memory."""
+        r, c = (join_blocks([block for _, block in self.blocks(side)]) for side in SIDES)
+        return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+
+
+def survey_shard(shard: Shard, chosen: np.ndarray) -> tuple[Block, int, float]:
+    """What a shard has of the intersection, by ascending units; how many observations it has, and the largest size."""
+    block = shard.source.load()
+    largest = max(float(block.value.max()), -float(block.value.min())) if block.n_obs else 0.0
+    return block.take_units(units_within(chosen, shard.start, shard.stop)).copy(), block.n_obs, largest
+
+
+def gathered(samples: ShardedSamples, answers: Iterable[tuple[Block, int, float]]) -> tuple[Survey, Block, Block]:
+    """What `survey_shard` gave for each shard of R, then of C, put together."""
+    answers = list(answers)
+    sides = answers[: len(samples.r_shards)], answers[len(samples.r_shards) :]
+    n_obs, largest = [], []
+    for side in sides:
+        n_obs.append(sum(n for _, n, _ in side))
+        largest.append(max(size for _, _, size in side))
+    parts = [join_blocks([block for block, _, _ in side]) for side in sides]
+    return _survey(n_obs, largest, in_order(parts[0], samples.cols), in_order(parts[1], samples.rows))
+
+
+def _survey(n_obs: list[int], largest: list[float], by_r: Block, by_c: Block) -> tuple[Survey, Block, Block]:
+    for name, n in zip(("rows (R)", "columns (C)"), n_obs, strict=True):
+        if n == 0:
+            raise ValueError(f"no entry of the chosen {name} was observed: both blocks need observations")
+    return Survey((n_obs[0], n_obs[1]), (largest[0], largest[1])), by_r, by_c
+
+
+def _check_agreement(samples: ShardedSamples, found: Intersection, by_c: Block) -> None:
+    """Refuse an entry of the intersection that R and C see with different values."""
+    of_c = np.flatnonzero(found.seen_by != 1)  # in the order of `by_c`; where R sees it too, with the value of R
+    differ = np.flatnonzero(found.block.value[of_c] != by_c.value)
+    if differ.size:
+        k = int(of_c[differ[0]])
+        i = int(np.searchsorted(found.block.indptr, k, side="right")) - 1
+        i, j = int(samples.rows[i]), int(samples.cols[found.block.index[k]])
+        raise ValueError(
+            f"entry ({i}, {j}) was observed with different values, {float(found.block.value[k]):g} in R and "
+            f"{float(by_c.value[differ[0]]):g} in C; they must agree"
+        )

@@ -1,0 +1,122 @@
+"""One shard in one file: the three arrays of a `Block` as ``.npy`` records, one after the other.
+
+``numpy.load`` three times from the open file reads it. Nothing is compressed: noisy numbers hardly shrink, reading goes at
+the speed of the disk, and what is looked at a second time is mapped, a few pages instead of the file.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ..block import Block
+from ..files import write_whole
+
+# 8-byte numbers first, so that all arrays are aligned in the file
+_PARTS = (("indptr", np.int64), ("value", None), ("index", np.int32))
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """What the manifest says of a shard's file.
+
+    Attributes
+    ----------
+    start, stop : int
+        Its units.
+    n_obs : int
+    largest : float
+        The largest size of an observation.
+    crc32 : str
+        Checksum of the three arrays.
+    """
+
+    start: int
+    stop: int
+    n_obs: int
+    largest: float
+    crc32: str
+
+
+def write_shard(path: str | os.PathLike[str], start: int, block: Block) -> ShardFacts:
+    """Write a block on the host whose first unit has the number `start`; the file appears whole or not at all."""
+    arrays = [np.ascontiguousarray(getattr(block, name)) for name, _ in _PARTS]
+
+    def write(file: BinaryIO) -> None:
+        for array in arrays:
+            npy.write_array(file, array, version=(1, 0), allow_pickle=False)
+
+    write_whole(path, write)
+    value = block.value
+    largest = max(float(value.max()), -float(value.min())) if block.n_obs else 0.0
+    return ShardFacts(start, start + block.n_units, block.n_obs, largest, checksum(arrays))
+
+
+def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any) -> Block:
+    """Read all of it, and compare it with its checksum."""
+    try:
+        with open(path, "rb") as file:
+            arrays = [np.fromfile(file, kind, count) for kind, count in _headers(file, path, facts, dtype, skip=False)]
+    except OSError as error:
+        raise _missing(path, error) from error
+    indptr, value, index = arrays
+    if checksum(arrays) != facts.crc32:
+        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: its checksum is not the manifest's; write it again")
+    # a forged manifest would lead compiled kernels astray, and this costs next to nothing
+    if facts.n_obs and (int(index.min()) < 0 or int(index.max()) >= length or indptr[-1] != facts.n_obs):
+        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index does not lie in 0..{length - 1}")
+    return Block(indptr, index, value, length)
+
+
+def map_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any) -> Block:
+    """A block whose numbers are read when they are looked at; the checksum is not."""
+    try:
+        with open(path, "rb") as file:
+            arrays = [
+                np.memmap(path, kind, "r", file.tell(), (count,)) if count else np.empty(0, kind)
+                for kind, count in _headers(file, path, facts, dtype, skip=True)
+            ]
+    except OSError as error:
+        raise _missing(path, error) from error
+    indptr, value, index = arrays
+    return Block(np.asarray(indptr), index, value, length)
+
+
+def checksum(arrays: list[np.ndarray]) -> str:
+    """CRC-32 of the bytes of all of them."""
+    total = 0
+    for array in arrays:
+        total = zlib.crc32(np.ascontiguousarray(array).data.cast("B") if array.size else b"", total)
+    return f"{total:08x}"
+
+
+def _headers(file: BinaryIO, path: Any, facts: ShardFacts, dtype: Any, skip: bool) -> Any:
+    """Dtype and length of each array, with the file at its numbers; `skip` to go on behind them."""
+    wanted = (facts.stop - facts.start + 1, facts.n_obs, facts.n_obs)
+    for (name, kind), count in zip(_PARTS, wanted, strict=True):
+        expected = np.dtype(dtype if kind is None else kind)
+        try:
+            npy.read_magic(file)
+            shape, _, found = npy.read_array_header_1_0(file)
+        except ValueError as error:
+            raise ValueError(f"the shard {os.fspath(path)!r} is damaged or truncated ({error})") from error
+        size = os.fstat(file.fileno()).st_size - file.tell()
+        if shape != (count,) or found != expected or size < count * expected.itemsize:
+            raise ValueError(
+                f"the shard {os.fspath(path)!r} is damaged or truncated: the manifest says {count:,} numbers {name} of "
+                f"{expected}, the file has {shape} of {found} and {size:,} bytes left"
+            )
+        here = file.tell()
+        yield expected, count
+        if skip:
+            file.seek(here + count * expected.itemsize)
+
+
+def _missing(path: Any, error: OSError) -> OSError:
+    """The system's error, with what the file is."""
+    return type(error)(error.errno, f"a shard cannot be read ({error.strerror})", os.fspath(path))
