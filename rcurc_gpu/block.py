@@ -6,6 +6,7 @@ the same thing here, so everything that reads observations is written once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,7 +84,12 @@ class Block:
 
     def copy(self) -> Block:
         """A block that shares nothing with this one, on the host."""
-        return Block(*(np.array(x) for x in (self.indptr, self.index, self.value)), self.length)
+        return Block(np.array(self.indptr), np.array(self.index), np.array(self.value), self.length)
+
+    def scaled(self, factor: float) -> Block:
+        """The same entries times `factor`."""
+        half = 2.0 ** round(math.log2(abs(factor)) / 2) if factor else 1.0  # the whole may be too large for float32
+        return Block(self.indptr, self.index, (self.value * half) * (factor / half), self.length)
 
     def to(self, like: Array) -> Block:
         """The same block where `like` is."""

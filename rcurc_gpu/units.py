@@ -14,10 +14,7 @@ from .samples import CrossSamples
 
 def unit_of(samples: CrossSamples) -> float:
     """A power of two near the size of the observations if that is extreme, else 1."""
-    value = samples.r_block.value
-    xp = array_namespace(value)
-    size = max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
-    return power_of_two(size, value)
+    return power_of_two(samples.largest[0], samples.r_block.value)
 
 
 def power_of_two(size: float, like: Array) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ class FolderWriter:
             if not self._facts[side] or self._facts[side][-1]["stop"] != n_units:
                 raise ValueError(f"the shards of side {side!r} must cover {n_units} units")
         for name in ("rows", "cols"):
-            write_whole(self.folder / f"{name}.npy", lambda file, x=getattr(self, name): np.save(file, x))  # type: ignore[misc]
+            write_whole(self.folder / f"{name}.npy", partial(np.save, arr=getattr(self, name)))
         core = {}
         for side in SIDES:
             part = in_order(join_blocks(self._core[side]), self._chosen(side))
