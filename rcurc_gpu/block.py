@@ -198,6 +198,14 @@ def pieces(counts: np.ndarray, size: int) -> np.ndarray:
     return edges[np.diff(edges, prepend=-1) > 0]
 
 
+def join_blocks(blocks: list[Block]) -> Block:
+    """One block of the units of several, on the host."""
+    shifts = np.cumsum([0, *(block.n_obs for block in blocks[:-1])])
+    indptr = [np.zeros(1, np.int64), *(block.indptr[1:] + shift for block, shift in zip(blocks, shifts, strict=True))]
+    index, value = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("index", "value"))
+    return Block(np.concatenate(indptr), index, value, blocks[0].length)
+
+
 def load_chunk(block: Block, units: np.ndarray) -> Chunk:
     """Gather the observations of `units` into a padded rectangle."""
     xp = array_namespace(block.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -265,6 +266,10 @@ class CrossSamples:
     def _largest(value: Array) -> float:
         xp = array_namespace(value)
         return max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
+
+    def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
+        """The first unit (0) and the observations of R ("r") or of C ("c")."""
+        yield 0, self.r_block if side == "r" else self.c_block
 
     def counts(self, side: str) -> np.ndarray:
         """Observations of each column of R ("r") or row of C ("c"), on the host."""

@@ -51,11 +51,18 @@ def in_units(result: Result, unit: float) -> Result:
     if unit == 1:
         return result
     return replace(
-        result,
+        numbers_in_units(result, unit),
         cur=_scaled(result.cur, unit),
-        history=[replace(state, threshold=state.threshold * unit) for state in result.history],
         columns=result.columns.scaled(unit),
         rows=result.rows.scaled(unit),
+    )
+
+
+def numbers_in_units(result: Result, unit: float) -> Result:
+    """The same for all but the factors and the diagnostics."""
+    return replace(
+        result,
+        history=[replace(state, threshold=state.threshold * unit) for state in result.history],
         noise=result.noise * unit,
         threshold=result.threshold * unit,
         schedule=replace(result.schedule, zeta0=result.schedule.zeta0 * unit, floor=result.schedule.floor * unit),

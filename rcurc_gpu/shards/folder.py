@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..block import Block
+from ..block import Block, join_blocks
 from ..files import write_whole
 from .shard_file import ShardFacts, checksum, read_shard, write_shard
 
@@ -154,11 +154,3 @@ def units_within(chosen: np.ndarray, start: int, stop: int) -> np.ndarray:
 def in_order(ascending: Block, chosen: np.ndarray) -> Block:
     """The block of the ascending numbers `chosen` in the order in which they are chosen."""
     return ascending.take_units(np.argsort(np.argsort(chosen, kind="stable"), kind="stable"))
-
-
-def join_blocks(blocks: list[Block]) -> Block:
-    """One block of the units of several, on the host."""
-    shifts = np.cumsum([0, *(block.n_obs for block in blocks[:-1])])
-    indptr = [np.zeros(1, np.int64), *(block.indptr[1:] + shift for block, shift in zip(blocks, shifts, strict=True))]
-    index, value = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("index", "value"))
-    return Block(np.concatenate(indptr), index, value, blocks[0].length)

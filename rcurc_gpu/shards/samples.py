@@ -13,14 +13,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..backend import is_array, to_numpy
-from ..block import Block, pieces
+from ..block import Block, join_blocks, pieces
 from ..describe import describe
 from ..errors import check_count, check_shape
 from ..ingest import index_vector
 from ..intersection import Intersection, freeze, join_intersection
 from ..result import new_block
 from ..samples import CrossSamples
-from .folder import SIDES, FolderWriter, facts_of, in_order, join_blocks, read_core, read_manifest, units_within
+from .folder import SIDES, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
 from .shard_file import ShardFacts, map_shard, read_shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory

@@ -254,16 +254,17 @@ def _finished(here: _Place, done: Arrays, last: bool) -> Arrays:
 def _summaries(here: _Place, done: Arrays, outside: Summary) -> Arrays:
     """Of all units, and of those outside of the core."""
     whole = Summary.of(_diagnostics(done), start=here.start)
-    return {"whole": _numbers(whole), "outside": _numbers(outside)}
+    return {"whole": numbers_of(whole), "outside": numbers_of(outside)}
 
 
-def _numbers(summary: Summary) -> np.ndarray:
+def numbers_of(summary: Summary) -> np.ndarray:
+    """A summary as numbers (10,)."""
     first, *rest = asdict(summary).values()
     return np.asarray([*first, *rest], dtype=np.float64)
 
 
 def summary_of(numbers: np.ndarray) -> Summary:
-    """The summary that a shard gave as numbers."""
+    """The summary that `numbers_of` gave as numbers."""
     a, b, c, d, first, n_obs, n_inliers, square, n_held, n_agreeing = numbers.tolist()
     by_status = (int(a), int(b), int(c), int(d))
     return Summary(by_status, int(first), int(n_obs), int(n_inliers), square, int(n_held), int(n_agreeing))
