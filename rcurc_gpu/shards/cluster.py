@@ -194,7 +194,7 @@ class OnCluster:
             return future.result()
         except KilledWorker as error:
             raise RuntimeError(
-                f"{shard.name} could not be worked on: {error}. If workers lack memory, give them more or make shards smaller"
+                f"{shard.name} could not be worked on: {error}. If they lack memory, give them more or make shards smaller"
             ) from error
 
     def _check_connection(self) -> None:
