@@ -72,7 +72,15 @@ def measure(kind: str, folder: Path, size: int, noise: float, seed: int) -> dict
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the files are, or will be kept.")
 @click.option("--measure", "kind", hidden=True)
 def main(
-    size: int, chosen: int, rate: float, noise: float, shard_obs: int, repeats: int, seed: int, folder: Path | None, kind: str
+    size: int,
+    chosen: int,
+    rate: float,
+    noise: float,
+    shard_obs: int,
+    repeats: int,
+    seed: int,
+    folder: Path | None,
+    kind: str,
 ) -> None:
     if kind:
         with warnings.catch_warnings():

@@ -16,11 +16,11 @@ from ..operators import invert
 from ..progress import Progress
 from ..refine import at_the_noise, renewed
 from ..result import Result
-from ..usual import Tally, usual_of, with_gates
+from ..usual import usual_of, with_gates
 from .engine import Engine, Job
 from .output import Output, diagnostics_of
 from .samples import Shard, ShardedSamples
-from .work import Arrays, Side, Work, again, doubts, first, numbers_of, second, summary_of
+from .work import Arrays, Side, Work, again, doubts, first, numbers_of, second, summary_of, tally_of
 
 
 class ShardedSolve:
@@ -125,7 +125,7 @@ class ShardedSolve:
         parts = [part for part, _ in found]
         usual = []
         for side, numbers in zip(sides, self._by_side(sides, found), strict=True):
-            tallies = [Tally(x["shares"], x["spreads"]) for x in numbers]
+            tallies = [tally_of(x) for x in numbers]
             usual.append(usual_of(sum(tallies[1:], tallies[0]), side.schedule.floor))
         if self.found.settings.outliers:
             counted = self._map(doubts, "doubts", sides, parts, [(u,) for u in usual], reads=False, kept=False)

@@ -21,7 +21,7 @@ from ..fused import choose
 from ..normal import normal_equations
 from ..refine import renewed, without_nan
 from ..regress import Schedule
-from ..usual import Usual, doubtful, in_doubt, mark, mark_unusual, tally
+from ..usual import Tally, Usual, doubtful, in_doubt, mark, mark_unusual, tally
 from .samples import Shard
 from .shard_file import checksum
 
@@ -146,7 +146,7 @@ def first(shard: Shard, block: Block, side: Side) -> tuple[Arrays, Arrays]:
         else:
             extension = first_look(task, here.outside)
     counts = tally(extension.diagnostics, side.schedule.floor)
-    return _arrays(extension), {"shares": counts.shares, "spreads": counts.spreads}
+    return _arrays(extension), {"shares": _packed(counts.shares), "spreads": _packed(counts.spreads)}
 
 
 def doubts(shard: Shard, block: None, side: Side, part: Arrays, usual: Usual) -> tuple[Arrays, Arrays]:
@@ -255,6 +255,24 @@ def _summaries(here: _Place, done: Arrays, outside: Summary) -> Arrays:
     """Of all units, and of those outside of the core."""
     whole = Summary.of(_diagnostics(done), start=here.start)
     return {"whole": numbers_of(whole), "outside": numbers_of(outside)}
+
+
+def tally_of(small: Arrays) -> Tally:
+    """The counts that `first` gave."""
+    return Tally(_unpacked(small["shares"]), _unpacked(small["spreads"]))
+
+
+def _packed(counts: np.ndarray) -> np.ndarray:
+    """How many counts there are, where they are not 0, and what they are there: most are 0, and these travel."""
+    places = np.flatnonzero(counts)
+    return np.concatenate([[len(counts)], places, counts[places]])
+
+
+def _unpacked(packed: np.ndarray) -> np.ndarray:
+    counts = np.zeros(packed[0], dtype=np.int64)
+    places, numbers = np.split(packed[1:], 2)
+    counts[places] = numbers
+    return counts
 
 
 def numbers_of(summary: Summary) -> np.ndarray:
