@@ -104,9 +104,10 @@ def main(size: int, chosen: int, rate: float, shard_obs: int, repeats: int, fold
         f"2 workers are {ratio:.2f} times as fast as 1 ({statistics.median(seconds[1]):.2f} s and "
         f"{statistics.median(seconds[2]):.2f} s, {statistics.median(seconds[1]) / n_obs * 1e9:.0f} ns per observation and core)"
     )
+    one, two = (statistics.median(bytes_sent[n]) / 1e6 for n in (1, 2))
     click.echo(
-        f"bytes: {statistics.median(bytes_sent[1]) / 1e6:.2f} and {statistics.median(bytes_sent[2]) / 1e6:.2f} MB; (|I| + |J|) r "
-        f"numbers are {basis / 1e6:.2f} MB, the intersection {inside / 1e6:.2f} MB, the observations {samples.nbytes / 1e6:,.0f} MB"
+        f"bytes: {one:.2f} and {two:.2f} MB; (|I| + |J|) r numbers are {basis / 1e6:.2f} MB, the intersection "
+        f"{inside / 1e6:.2f} MB, the observations {samples.nbytes / 1e6:,.0f} MB"
     )
 
 
