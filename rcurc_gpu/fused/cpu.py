@@ -45,7 +45,6 @@ def regress(
         cpu_look_kernel.regress(
             *entries,
             units[part],
-            _order(counts[part]),
             *there,
             names.transposed,
             keys,
@@ -102,12 +101,6 @@ def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, sha
     there = tuple(map(_fixed, (block.indptr, block.index, unit_names, index_names)))
     cpu_core_kernels.held_out(*there, key, float(share), out)
     return out
-
-
-def _order(counts: np.ndarray) -> np.ndarray:
-    """An order in which neighbours have about the same `counts`; as they come, if these differ little."""
-    uneven = counts.max() > 2 * counts.mean()
-    return np.argsort(counts, kind="stable") if uneven else np.arange(len(counts))
 
 
 def _fixed(x: np.ndarray) -> np.ndarray:
