@@ -11,6 +11,7 @@ from ..look import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, 
 from . import cpu_core_kernels, cpu_look_kernel
 from .cpu_paper_kernel import advance as advance_kernel
 from .threads import THREADS, run
+from .vectors import LANES
 
 _PIECE = 1 << 16  # observations of a piece of work: some milliseconds
 _MOST_KNOWN, _MANY = 8, 1 << 20  # a rank up to the first is told to the compiler where there are so many observations
@@ -35,6 +36,8 @@ def regress(
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
     counts = block.counts[units]
     edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (4 * THREADS), _PIECE // 32)))
+    if u > 4 * LANES * len(edges):  # pieces of many units: of whole groups of them
+        edges[1:-1] -= edges[1:-1] % LANES
     s = look.schedule
     known = r <= _MOST_KNOWN and block.n_obs >= _MANY and look.begin in ("zero", "given")
     rank = (0,) * r if known else r
