@@ -39,7 +39,7 @@ def _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, r
 def _drawn_for(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
     def drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
         if begin == PART_OF:
-            return _part(*buffers, lengths, names, keys[1], count, floor, eps, n, rows, rank, alone)
+            return _part(*buffers, names, keys[1], count, floor, eps, rows, rank, alone)
         return _subsets(*buffers, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
 
     def none(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
@@ -135,7 +135,7 @@ def regress(
         # ---- where to begin
         zeta = splat(zeta0)
         if begin == PART_OF or begin == SUBSETS:
-            buffers = (D, y, fit, w, res, G, L, a, b)
+            buffers = (D, y, fit, w, res, pair, lot, G, L, a, b)
             zeta = _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone)
         if begin == ZERO:
             for t in range(rows):
@@ -242,30 +242,35 @@ def _draw(index, index_names, names, low, heights, apart, transposed, key, pair,
             pair[f] = pair_of(other, name) if transposed else pair_of(name, other)
             f += np.uint64(LANES)
             e += np.uint64(apart)
-    for g in range(rows * LANES):
-        lot[g] = hashed(pair[g] ^ key)
+    _hash(pair, key, lot, rows)
 
 
 @njit(**WITHIN)
-def _part(D, y, fit, w, res, G, L, a, b, lengths, names, key, count, floor, eps, n, rows, R, alone):
+def _hash(pair, key, lot, rows):
+    for f in range(rows * LANES):
+        lot[f] = hashed(pair[f] ^ key)
+
+
+@njit(**WITHIN)
+def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, key, count, floor, eps, rows, R, alone):
     """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
-    stride = 1 if alone else LANES
-    weight = w.ravel()
-    for lane in range(n):
-        for t in range(lengths[lane]):
-            f = t * stride + lane
-            if fit.ravel()[f] > 0 and uniform(names[lane], t, key) < PART:
-                weight[f] = 1
+    for t in range(rows):
+        for lane in range(LANES):
+            entry = t * LANES + lane if alone else t
+            pair[np.uint64(t * LANES + lane)] = pair_of(np.uint64(names[lane]), np.uint64(entry))
+    _hash(pair, key, lot.ravel(), rows)
+    for t in range(rows):
+        store(w, t, (load(lot, t) < splat(PART)) * (splat(0.0) < load(fit, t)))
     normal_equations(D, y, w, G, b, rows, R, alone)
     solve(G, L, b, a, eps, R)
     residuals(D, y, a, w, res, rows, R, alone)
     for t in range(rows):
         store(w, t, splat(0.0))
-    return larger(_middle(res, fit, rows, splat(PART) * count, alone), splat(floor))
+    return larger(_middle(res, fit, lot, rows, splat(PART) * count, alone), splat(floor))
 
 
 @njit(**WITHIN)
-def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
+def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
     """Begin with the best of many random subsets of as many entries as unknowns."""
     stride = 1 if alone else LANES
     n_drawn = R + -R % ROWS
@@ -297,11 +302,13 @@ def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, 
 
 
 @njit(**WITHIN)
-def _middle(res, fit, rows, wanted, alone):
-    """`regress.middle_residual`."""
+def _middle(res, fit, sizes, rows, wanted, alone):
+    """`regress.middle_residual`; `sizes` is for its use."""
     low, high = splat(0.0), splat(0.0)
     for t in range(rows):
-        high = larger(high, size(load(res, t)) * (splat(0.0) < load(fit, t)))
+        inside, x = splat(0.0) < load(fit, t), size(load(res, t))
+        high = larger(high, x * inside)
+        store(sizes, t, where(inside, x, splat(np.inf)))
     if alone:
         lanes = _vectors(1)
         store(lanes, 0, high)
@@ -311,7 +318,7 @@ def _middle(res, fit, rows, wanted, alone):
         middle = splat(0.5) * (low + high)
         n = splat(0.0)
         for t in range(rows):
-            n = n + (size(load(res, t)) <= middle) * (splat(0.0) < load(fit, t))
+            n = n + (load(sizes, t) <= middle)
         enough = wanted <= all_lanes(n, alone)
         high = where(enough, middle, high)
         low = where(enough, low, middle)
