@@ -98,7 +98,7 @@ def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, 
     keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
     arrays = tuple(np.ascontiguousarray(x) for x in (basis, usable, white, names.unit, names.index))
     start = np.empty((1, basis.shape[1]))
-    there = (block.indptr, block.index, block.value, units, np.arange(len(units)), *arrays)
+    there = (block.indptr, block.index, block.value, units, *arrays)
     there += (names.transposed, keys, float(names.share))
     how = (0, 0, start, float(s.zeta0), float(s.floor), float(s.gamma), look.max_steps, float(look.telling), basis.shape[1])
     out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))

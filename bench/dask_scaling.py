@@ -33,6 +33,7 @@ class Clock(logging.Handler):
     """When the work on columns and rows began."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        """Look at one line of the log."""
         if record.getMessage().startswith("columns"):
             self.begun = time.perf_counter()
 
@@ -69,8 +70,8 @@ def main(size: int, chosen: int, rate: float, shard_obs: int, repeats: int, fold
         n_obs = sum(samples.survey.n_obs)
         inside = samples.intersection.block.nbytes
         click.echo(
-            f"{n_obs:,} observations in {len(samples.r_shards)} + {len(samples.c_shards)} shards, rank {RANK}; in one process "
-            f"{here.seconds:.1f} s, true error {problem.relative_error(here.cur, undetermined='skip'):.1e}"
+            f"{n_obs:,} observations in {len(samples.r_shards)} + {len(samples.c_shards)} shards, rank {RANK}; in one "
+            f"process {here.seconds:.1f} s, true error {problem.relative_error(here.cur, undetermined='skip'):.1e}"
         )
         seconds: dict[int, list[float]] = {1: [], 2: []}
         bytes_sent: dict[int, list[float]] = {1: [], 2: []}
@@ -95,14 +96,15 @@ def main(size: int, chosen: int, rate: float, shard_obs: int, repeats: int, fold
                     for a, b in ((result.cur.left, here.cur.left), (result.cur.right, here.cur.right))
                 )
                 click.echo(
-                    f"{n} worker{'s' * (n > 1)}: {seconds[n][-1]:6.2f} s, {bytes_sent[n][-1] / 1e6:.2f} MB sent, factors as in "
-                    f"one process to {same:.0e}"
+                    f"{n} worker{'s' * (n > 1)}: {seconds[n][-1]:6.2f} s, {bytes_sent[n][-1] / 1e6:.2f} MB sent, factors "
+                    f"as in one process to {same:.0e}"
                 )
     ratio = statistics.median(a / b for a, b in zip(seconds[1], seconds[2], strict=True))
     basis = 2 * chosen * RANK * 8
+    slow, fast = statistics.median(seconds[1]), statistics.median(seconds[2])
     click.echo(
-        f"2 workers are {ratio:.2f} times as fast as 1 ({statistics.median(seconds[1]):.2f} s and "
-        f"{statistics.median(seconds[2]):.2f} s, {statistics.median(seconds[1]) / n_obs * 1e9:.0f} ns per observation and core)"
+        f"2 workers are {ratio:.2f} times as fast as 1 ({slow:.2f} s and {fast:.2f} s, {slow / n_obs * 1e9:.0f} ns per "
+        "observation and core)"
     )
     one, two = (statistics.median(bytes_sent[n]) / 1e6 for n in (1, 2))
     click.echo(

@@ -191,9 +191,11 @@ def others(chosen: np.ndarray, total: int) -> np.ndarray:
 
 def pieces(counts: np.ndarray, size: int) -> np.ndarray:
     """Where to cut units of these `counts` so that a piece has about `size` observations (n_pieces + 1,)."""
+    n = int(counts.sum()) // max(size, 1)
+    if n <= 1:
+        return np.arange(0, len(counts) + 1, max(len(counts), 1))
     total = np.cumsum(counts)
-    n = max(int(total[-1]) // max(size, 1), 1) if len(total) else 1
-    cuts = np.searchsorted(total, np.arange(1, n) * (total[-1] / n)) + 1 if n > 1 else []
+    cuts = np.searchsorted(total, np.arange(1, n) * (total[-1] / n)) + 1
     edges = np.concatenate([[0], cuts, [len(counts)]]).astype(np.int64)
     return edges[np.diff(edges, prepend=-1) > 0]
 

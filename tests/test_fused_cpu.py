@@ -106,6 +106,23 @@ def test_units_of_all_lengths_in_any_order():
     assert NUMBA.regress(args[0], units[:0], *args[2:], which)[0].shape == (0, 3)
 
 
+@pytest.mark.parametrize("begin", ["zero", "part"])
+def test_a_unit_does_not_depend_on_those_beside_it(begin):
+    """They are of all lengths, and one of them begins with what would be infinite in a square."""
+    args, _ = make_case(3, np.float64, [*range(40, 60), 0, 1, 300])
+    block = args[0]
+    value = block.value.copy()
+    value[0] = 1e200
+    block = Block(block.indptr, block.index, value, block.length)
+    which = Look(SCHEDULES[np.float64], 0.1, begin)
+    together = NUMBA.regress(block, *args[1:], which)
+    for unit in args[1]:
+        alone = NUMBA.regress(block, args[1][unit : unit + 1], *args[2:], which)
+        np.testing.assert_array_equal(alone[0][0], together[0][unit])
+        np.testing.assert_array_equal(alone[1][0], together[1][unit])
+    assert np.all(np.isfinite(together[0][1:]))
+
+
 @pytest.mark.parametrize(
     "changes", [{"share": 0.0}, {"transposed": False}, {"unusable": 40}, {"outliers": 1.0}, {"outliers": 0.0}]
 )

@@ -21,6 +21,7 @@ __all__ = ["XP", "Kernels", "choose"]
 
 log = logging.getLogger("rcurc_gpu")
 
+_LONG = 40  # over the rank: how many times as long as elsewhere chunks may be on the CPU; about 0.1 s of work
 _PADDED_COPIES = 2  # D and its weighted copy are what takes the memory of the plain code
 
 
@@ -71,6 +72,11 @@ def _contiguous_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: in
     return ChunkPlan(units, pieces(counts, chunk_bytes // per_entry))
 
 
+def _long_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
+    """As `_contiguous_plan`, but on the CPU a chunk takes no memory, and where ranks are small it is done in no time."""
+    return _contiguous_plan(block, units, rank, chunk_bytes * max(_LONG // max(rank, 1), 1))
+
+
 def choose(kernels: str, like: Array) -> Kernels:
     """The kernels for arrays like `like`; `kernels` is "auto", "xp" or "fused"."""
     if kernels == "xp":
@@ -99,6 +105,5 @@ def _numba(required: bool) -> Kernels:
             ) from error
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
-    return Kernels(
-        "numba", cpu.regress, cpu.advance, cpu_grid.CompiledGrid.of, _contiguous_plan, None, cpu.held_out, cpu.normal_sums
-    )
+    grid = cpu_grid.CompiledGrid.of
+    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.normal_sums)

@@ -12,6 +12,7 @@ from . import cpu_core_kernels, cpu_look_kernel
 from .cpu_normal_kernel import normal_sums as normal_kernel
 from .cpu_paper_kernel import advance as advance_kernel
 from .threads import THREADS, run
+from .vectors import LANES
 
 _PIECE = 1 << 16  # observations of a piece of work: some milliseconds
 _MOST_KNOWN, _MANY = 8, 1 << 20  # a rank up to the first is told to the compiler where there are so many observations
@@ -36,6 +37,8 @@ def regress(
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
     counts = block.counts[units]
     edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (4 * THREADS), _PIECE // 32)))
+    if u > 4 * LANES * len(edges):  # pieces of many units: of whole groups of them
+        edges[1:-1] -= edges[1:-1] % LANES
     s = look.schedule
     known = r <= _MOST_KNOWN and block.n_obs >= _MANY and look.begin in ("zero", "given")
     rank = (0,) * r if known else r
@@ -46,7 +49,6 @@ def regress(
         cpu_look_kernel.regress(
             *entries,
             units[part],
-            _order(counts[part]),
             *there,
             names.transposed,
             keys,
@@ -121,12 +123,6 @@ def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, sha
     there = tuple(map(_fixed, (block.indptr, block.index, unit_names, index_names)))
     cpu_core_kernels.held_out(*there, key, float(share), out)
     return out
-
-
-def _order(counts: np.ndarray) -> np.ndarray:
-    """An order in which neighbours have about the same `counts`; as they come, if these differ little."""
-    uneven = counts.max() > 2 * counts.mean()
-    return np.argsort(counts, kind="stable") if uneven else np.arange(len(counts))
 
 
 def _fixed(x: np.ndarray) -> np.ndarray:

@@ -22,25 +22,27 @@ from ..look import LEAST_HELD, N_NUMBERS, PART
 from ..regress import HALVINGS, TIGHT
 from .cpu_kernels import OPTIONS, hashed, pair_of, uniform
 from .cpu_lanes import ROWS, WITHIN, all_lanes, classify, larger, measure, normal_equations, number_of, residuals, solve
-from .vectors import LANES, load, root, size, splat, store, total, where
+from .vectors import LANES, gathered, indices, load, places, prefetch, root, size, splat, store, total, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a look begins
 _CACHED = 1 << 18  # bytes of basis rows that stay close to a core
+_LINE = 16  # entries of which the positions fill a line of the cache
+_AHEAD = 1024  # entries of a unit that are asked for ahead; in longer ones the machine sees what comes
 _SHORT = 32  # entries, times the rank, below which solving a system for one unit alone takes longer than waiting for memory
 
 
-def _drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+def _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
     """Begin with what is drawn; the first threshold."""
 
 
 @overload(_drawn)
-def _drawn_for(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
-    def drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+def _drawn_for(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+    def drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
         if begin == PART_OF:
-            return _part(*there, lengths, names, keys[1], count, floor, eps, n, rows, rank, alone)
-        return _subsets(*there, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
+            return _part(*buffers, names, keys[1], count, floor, eps, rows, rank, alone)
+        return _subsets(*buffers, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
 
-    def none(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+    def none(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
         raise ValueError("where the rank is known to the compiler, looks begin at 0 or where they are told")
 
     return none if isinstance(rank, types.BaseTuple) else drawn
@@ -48,10 +50,10 @@ def _drawn_for(there, lengths, names, keys, begin, number, count, floor, eps, n,
 
 @njit(**OPTIONS)
 def regress(
-    indptr, index, value, units, order, basis, usable, white, unit_names, index_names, transposed, keys, share,
+    indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
     begin, number, start, zeta0, floor, gamma, max_steps, telling, rank, a_out, table
 ):  # fmt: skip
-    """`look.regress` for some units, taken in an `order` in which neighbours should be of about the same length."""
+    """`look.regress` for some units."""
     R = number_of(rank)
     most = max(_CACHED // (8 * LANES * R), _SHORT * R)  # entries of a unit that goes with others
     longest = 0
@@ -59,18 +61,20 @@ def regress(
         m = indptr[unit + 1] - indptr[unit]
         longest = max(longest, m if m <= most else m // LANES + 1)
     longest += ROWS
+    order = _by_length(indptr, units, most)  # lanes of a group are then about equally full
     eps = np.finfo(value.dtype).eps
     D = _vectors(R * longest)  # the rows of the basis: row t R + q has the unknown q of the entries in row t
     y = _vectors(longest)
     res = _vectors(longest)
     fit = _vectors(longest)  # 1 in the fit, 0 not, below 0 held out
     w = _vectors(longest)  # 1 for inliers
-    held = _vectors(longest)
-    flat_y, flat_fit, flat_held = y.ravel(), fit.ravel(), held.ravel()
-    place = np.empty(longest * LANES, np.uint64)
-    pair = np.empty(longest * LANES, np.uint64)
-    lengths = np.empty(LANES, np.int64)
+    lot = _vectors(longest)  # below the limit of the lane: held out
+    pair = np.zeros(longest * LANES, np.uint64)
     names = np.empty(LANES, np.int64)
+    lengths = np.empty(LANES, np.int64)  # of the units
+    low = np.empty(LANES, np.int64)  # the first entry of a lane
+    heights = np.empty(LANES, np.int64)  # how many entries it has
+    limits, ends = _vectors(1), _vectors(1)
     G = _vectors(R * R)
     L = _vectors(R * R)
     M = _vectors(R * R)
@@ -97,27 +101,30 @@ def regress(
             rows = max(rows, m // LANES + 1 if alone else m)
             n += 1
         rows += -rows % ROWS
-        stride = 1 if alone else LANES
-        for lane in range(1 if alone else LANES):
-            k = order[min(first + lane, units.shape[0] - 1)]
-            unit = units[k]
-            low = indptr[unit]
-            high = indptr[unit + 1] if lane < n else low
-            lengths[lane] = high - low
-            names[lane] = unit_names[unit]
-            limit = share if high - low >= LEAST_HELD * R else 0.0
-            _load(index, value, low, high, names[lane], index_names, usable, transposed, limit, lane, stride,
-                  place, pair, flat_y, flat_fit, flat_held, rows * LANES)  # fmt: skip
+        for lane in range(LANES):
+            k = order[first + min(lane, n - 1)]
+            low[lane] = indptr[units[k]]
+            lengths[lane] = indptr[units[k] + 1] - low[lane]
+            heights[lane] = lengths[lane]
+            names[lane] = unit_names[units[k]]
+            limits[0, lane] = share if lengths[lane] >= LEAST_HELD * R else 0.0
+            if alone:
+                low[lane] += lane
+                heights[lane] = (lengths[lane] - lane + LANES - 1) // LANES
+            ends[0, lane] = heights[lane] if lane < n or alone else 0  # lanes that are left over repeat the last unit
             for q in range(R):
                 a[q, lane] = start[k, q] if begin == GIVEN else 0.0
-        if alone:
-            for q in range(R):
-                store(a, q, splat(a[q, 0]))
-        _hold(pair, keys[0], flat_held, rows * LANES)
+        apart = LANES if alone else 1
+        _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, rank)
+        if share > 0:
+            _draw(index, index_names, names, low, heights, apart, transposed, keys[0], pair, lot.ravel(), rows)
+        limit, end = load(limits, 0), load(ends, 0)
         count = zero
         n_held = zero
         for t in range(rows):
-            out, usual = load(held, t), load(fit, t)
+            there = splat(1.0 * t) < end
+            usual = there * load(fit, t)
+            out = there * (load(lot, t) < limit)
             n_held = n_held + out
             count = count + (one - out) * usual
             store(fit, t, where(out, zero - one - usual, usual))
@@ -125,16 +132,22 @@ def regress(
         count = all_lanes(count, alone)
         store(numbers, 0, count)
         store(numbers, 6, all_lanes(n_held, alone))
-        _gather(basis, place, D, rows, rank)
         # ---- where to begin
         zeta = splat(zeta0)
         if begin == PART_OF or begin == SUBSETS:
-            there = (D, y, fit, w, res, G, L, a, b)
-            zeta = _drawn(there, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone)
-        n_in, square = residuals(D, y, a, w, res, rows, rank, alone)
+            buffers = (D, y, fit, w, res, pair, lot, G, L, a, b)
+            zeta = _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone)
+        if begin == ZERO:
+            for t in range(rows):
+                store(res, t, load(y, t))
+        else:
+            residuals(D, y, a, w, res, rows, rank, alone)
+        n_in, square = zero, zero
         # ---- steps
         active = one
         for step in range(max_steps):
+            if step < LANES // 2:  # not all at once: there is only so much that can be on its way
+                _ask_for(indptr, index, value, units, order, first + n + 2 * step, 2)
             changed = all_lanes(classify(res, fit, w, zeta, active, rows), alone)
             if step == 0 or total(changed) > 0:
                 normal_equations(D, y, w, G, b, rows, rank, alone)
@@ -169,66 +182,95 @@ def _vectors(n):
 
 
 @njit(**WITHIN)
-def _load(
-    index, value, low, high, name, index_names, usable, transposed, limit, lane, stride, place, pair, y, fit, held, end
-):
-    """Bring the entries of a unit to their lane. Numbers are unsigned: Numba looks whether others are negative."""
-    f, step, name = np.uint64(lane), np.uint64(stride), np.uint64(name)
-    for e in range(np.uint64(low), np.uint64(high)):
-        i = np.uint64(index[e])
-        other = np.uint64(index_names[i])
-        place[f] = i
-        pair[f] = pair_of(other, name) if transposed else pair_of(name, other)
-        y[f] = value[e]
-        fit[f] = usable[i]
-        held[f] = limit
-        f += step
-    while f < np.uint64(end):
-        place[f] = 0  # any: it takes no part
-        y[f] = 0.0
-        fit[f] = 0.0
-        held[f] = 0.0
-        f += step
+def _by_length(indptr, units, most):
+    """An order in which units of about the same length are neighbours, and those longer than `most` come last."""
+    first = np.zeros(most + 3, np.int64)
+    for unit in units:
+        first[min(indptr[unit + 1] - indptr[unit], most + 1) + 1] += 1
+    first = np.cumsum(first)
+    order = np.empty(units.shape[0], np.int64)
+    for k in range(units.shape[0]):
+        m = min(indptr[units[k] + 1] - indptr[units[k]], most + 1)
+        order[first[m]] = k
+        first[m] += 1
+    return order
 
 
 @njit(**WITHIN)
-def _hold(pair, key, held, end):
-    """From the share of the entries to hold out, in `held`, to 1 for those that are."""
-    for f in range(end):
-        held[f] = 1.0 if hashed(pair[f] ^ key) < held[f] else 0.0
+def _ask_for(indptr, index, value, units, order, first, n):
+    """Have the entries of the next `n` units on their way while others are worked on: no machine foresees this order."""
+    for k in range(first, min(first + n, units.shape[0])):
+        unit = units[order[k]]
+        low = indptr[unit]
+        last = min(indptr[unit + 1], low + _AHEAD) - 1
+        for e in range(low, last + _LINE, _LINE):
+            prefetch(index, min(e, last))
+            prefetch(value, min(e, last))
+            prefetch(value, min(e + _LINE // 2, last))
 
 
 @njit(**WITHIN)
-def _gather(basis, place, D, rows, rank):
-    """Bring rows of the basis to the lanes of their entries."""
+def _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, rank):
+    """Bring entries to their lanes: in row t stands number ``low + t * apart``, and past the end of a lane nothing."""
     R = number_of(rank)
+    flat = basis.ravel()
+    full = min(heights)
+    for t in range(full):
+        at = places(low, t * apart)
+        i = indices(index, at)
+        store(y, t, gathered(value, at, 1, 0))
+        store(fit, t, gathered(usable, i, 1, 0))
+        for q in range(R):
+            store(D, t * R + q, gathered(flat, i, R, q))
+    for t in range(full, rows):
+        for lane in range(LANES):
+            there = t < heights[lane]
+            e = low[lane] + t * apart if there else 0
+            y[t, lane] = value[e] if there else 0.0
+            fit[t, lane] = usable[index[e]] if there else 0.0
+            for q in range(R):
+                D[t * R + q, lane] = basis[index[e], q]  # any row of it, where nothing stands
+
+
+@njit(**WITHIN)
+def _draw(index, index_names, names, low, heights, apart, transposed, key, pair, lot, rows):
+    """Draw the lots of the entries. Numbers are unsigned: Numba looks whether others are negative."""
+    for lane in range(LANES):
+        f, e, name = np.uint64(lane), np.uint64(low[lane]), np.uint64(names[lane])
+        for _ in range(heights[lane]):
+            other = np.uint64(index_names[np.uint64(index[e])])
+            pair[f] = pair_of(other, name) if transposed else pair_of(name, other)
+            f += np.uint64(LANES)
+            e += np.uint64(apart)
+    _hash(pair, key, lot, rows)
+
+
+@njit(**WITHIN)
+def _hash(pair, key, lot, rows):
+    for f in range(rows * LANES):
+        lot[f] = hashed(pair[f] ^ key)
+
+
+@njit(**WITHIN)
+def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, key, count, floor, eps, rows, R, alone):
+    """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
     for t in range(rows):
         for lane in range(LANES):
-            i = place[np.uint64(t * LANES + lane)]
-            for q in range(R):
-                D[t * R + q, lane] = basis[i, q]
-
-
-@njit(**WITHIN)
-def _part(D, y, fit, w, res, G, L, a, b, lengths, names, key, count, floor, eps, n, rows, R, alone):
-    """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
-    stride = 1 if alone else LANES
-    weight = w.ravel()
-    for lane in range(n):
-        for t in range(lengths[lane]):
-            f = t * stride + lane
-            if fit.ravel()[f] > 0 and uniform(names[lane], t, key) < PART:
-                weight[f] = 1
+            entry = t * LANES + lane if alone else t
+            pair[np.uint64(t * LANES + lane)] = pair_of(np.uint64(names[lane]), np.uint64(entry))
+    _hash(pair, key, lot.ravel(), rows)
+    for t in range(rows):
+        store(w, t, (load(lot, t) < splat(PART)) * (splat(0.0) < load(fit, t)))
     normal_equations(D, y, w, G, b, rows, R, alone)
     solve(G, L, b, a, eps, R)
     residuals(D, y, a, w, res, rows, R, alone)
     for t in range(rows):
         store(w, t, splat(0.0))
-    return larger(_middle(res, fit, rows, splat(PART) * count, alone), splat(floor))
+    return larger(_middle(res, fit, lot, rows, splat(PART) * count, alone), splat(floor))
 
 
 @njit(**WITHIN)
-def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
+def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
     """Begin with the best of many random subsets of as many entries as unknowns."""
     stride = 1 if alone else LANES
     n_drawn = R + -R % ROWS
@@ -260,11 +302,13 @@ def _subsets(D, y, fit, w, res, G, L, a, b, lengths, names, key, number, floor, 
 
 
 @njit(**WITHIN)
-def _middle(res, fit, rows, wanted, alone):
-    """`regress.middle_residual`."""
+def _middle(res, fit, sizes, rows, wanted, alone):
+    """`regress.middle_residual`; `sizes` is for its use."""
     low, high = splat(0.0), splat(0.0)
     for t in range(rows):
-        high = larger(high, size(load(res, t)) * (splat(0.0) < load(fit, t)))
+        inside, x = splat(0.0) < load(fit, t), size(load(res, t))
+        high = larger(high, x * inside)
+        store(sizes, t, where(inside, x, splat(np.inf)))
     if alone:
         lanes = _vectors(1)
         store(lanes, 0, high)
@@ -274,7 +318,7 @@ def _middle(res, fit, rows, wanted, alone):
         middle = splat(0.5) * (low + high)
         n = splat(0.0)
         for t in range(rows):
-            n = n + (size(load(res, t)) <= middle) * (splat(0.0) < load(fit, t))
+            n = n + (load(sizes, t) <= middle)
         enough = wanted <= all_lanes(n, alone)
         high = where(enough, middle, high)
         low = where(enough, low, middle)

@@ -26,6 +26,7 @@ LANES = 8
 intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
 _DOUBLE, _WORD = ir.DoubleType(), ir.IntType(32)
 _VECTOR = ir.VectorType(_DOUBLE, LANES)
+_BYTES = ir.IntType(8).as_pointer()
 _FLAGS = ("reassoc", "contract", "nsz")  # as for the rest of the kernels
 
 
@@ -106,6 +107,52 @@ def store(typing, array, row, x):
     return types.void(array, types.intp, VECTOR), emit
 
 
+def _element(context, builder, kind, array, i):
+    """An element of a contiguous array."""
+    return builder.load(builder.gep(make_array(kind)(context, builder, array).data, [i]))
+
+
+@intrinsic
+def places(typing, array, first):
+    """A number for each lane: those of an int64 array (LANES,), plus `first`."""
+
+    def emit(context, builder, sig, args):
+        low = [_element(context, builder, sig.args[0], args[0], context.get_constant(types.intp, k)) for k in range(LANES)]
+        return context.make_tuple(builder, sig.return_type, [builder.add(x, args[1]) for x in low])
+
+    return types.UniTuple(types.int64, LANES)(array, types.intp), emit
+
+
+@intrinsic
+def indices(typing, array, at):
+    """Elements of a contiguous array of int32 or int64, a number for each lane."""
+
+    def emit(context, builder, sig, args):
+        out = []
+        for lane in range(LANES):
+            x = _element(context, builder, sig.args[0], args[0], builder.extract_value(args[1], lane))
+            out.append(context.cast(builder, x, sig.args[0].dtype, types.int64))
+        return context.make_tuple(builder, sig.return_type, out)
+
+    return types.UniTuple(types.int64, LANES)(array, at), emit
+
+
+@intrinsic
+def gathered(typing, array, at, scale, first):
+    """Elements ``at * scale + first`` of a contiguous array of floats; `at` has a number for each lane."""
+
+    def emit(context, builder, sig, args):
+        out = ir.Constant(_VECTOR, ir.Undefined)
+        for lane in range(LANES):
+            i = builder.add(builder.mul(builder.extract_value(args[1], lane), args[2]), args[3])
+            x = _element(context, builder, sig.args[0], args[0], i)
+            x = context.cast(builder, x, sig.args[0].dtype, types.float64)
+            out = builder.insert_element(out, x, _WORD(lane))
+        return out
+
+    return VECTOR(array, at, types.intp, types.intp), emit
+
+
 @intrinsic
 def splat(typing, x):
     """A number in all lanes."""
@@ -144,6 +191,21 @@ def root(typing, x):
 def size(typing, x):
     """Absolute values."""
     return VECTOR(VECTOR), lambda context, builder, sig, args: _llvm(builder, "fabs", _VECTOR, args)
+
+
+@intrinsic
+def prefetch(typing, array, i):
+    """Ask for the line of the cache in which element `i` of a contiguous array stands."""
+
+    def emit(context, builder, sig, args):
+        data = make_array(sig.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
+        kind = ir.FunctionType(ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
+        # to read, to be kept in all levels, data
+        builder.call(get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), [place, _WORD(0), _WORD(3), _WORD(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), emit
 
 
 @intrinsic
