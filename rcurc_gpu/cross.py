@@ -63,7 +63,7 @@ def collected(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, count: int, dtyp
     i, j, end = np.empty(count, dtype), np.empty(count, dtype), 0
     for some_i, some_j in pairs:
         both = rows[some_i] & cols[some_j]
-        start, end = end, end + np.count_nonzero(both)
+        start, end = end, end + int(np.count_nonzero(both))
         i[start:end], j[start:end] = some_i[both], some_j[both]
     return ArrayPairs(i, j, at_once)
 
@@ -148,9 +148,7 @@ class _Counting:
         return per_col
 
 
-def _by_contrast(
-    pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: _Counting
-) -> tuple[np.ndarray, np.ndarray]:
+def _by_contrast(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: _Counting) -> tuple[np.ndarray, np.ndarray]:
     """The number of rows (columns) is where the sorted counts split best into a high and a low group (Otsu's criterion);
     which ones is then improved by alternation: a row is worth the observations it has outside the chosen columns, since
     those inside are covered already."""
@@ -202,9 +200,7 @@ def _drops(counts: np.ndarray, size: int) -> bool:
     return after >= len(counts) or bool(descending[math.ceil(0.9 * size) - 1] > _CLEAR * descending[after])
 
 
-def _densest_core(
-    pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: _Counting
-) -> tuple[np.ndarray, np.ndarray]:
+def _densest_core(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: _Counting) -> tuple[np.ndarray, np.ndarray]:
     """The last of ever denser intersections whose cross leaves out few observations, or the first that is enough for
     rank 1, or the densest there is."""
     least = CORE_PER_RANK

@@ -50,7 +50,9 @@ def _host(x: object) -> np.ndarray:
     return to_numpy(x)
 
 
-def _warnings(samples: CrossSamples | ShardedSamples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray) -> list[str]:
+def _warnings(
+    samples: CrossSamples | ShardedSamples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray
+) -> list[str]:
     least = 1 if rank is None else rank + 2
     out = []
     # what the chosen columns and rows have is what both blocks see of them in the intersection

@@ -122,7 +122,7 @@ def column_names(path: str) -> list[str]:
 
 
 @contextmanager
-def bar(name: str, total: int, visible: bool, unit: str = "B") -> Iterator[Any]:
+def bar(name: str, total: int | None, visible: bool, unit: str = "B") -> Iterator[Any]:
     """A progress bar that shows itself after a second; None if it is not to be seen."""
     if not visible:
         yield None

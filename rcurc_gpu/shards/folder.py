@@ -30,13 +30,23 @@ class FolderWriter:
     rows, cols : int64 vectors
         I and J.
     dtype : float32 or float64
+    made : bool
+        Whether `new_folder` made the directory before, and what is in it by now is known.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], shape: tuple[int, int], rows: np.ndarray, cols: np.ndarray, dtype: Any
+        self,
+        folder: str | os.PathLike[str],
+        shape: tuple[int, int],
+        rows: np.ndarray,
+        cols: np.ndarray,
+        dtype: Any,
+        *,
+        made: bool = False,
     ) -> None:
         self.folder, self.shape, self.rows, self.cols, self.dtype = Path(folder), shape, rows, cols, np.dtype(dtype)
-        new_folder(self.folder)
+        if not made:
+            new_folder(self.folder)
         self._facts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
         self._core: dict[str, list[Block]] = {side: [] for side in SIDES}
 
