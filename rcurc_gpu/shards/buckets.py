@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from io import RawIOBase
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -166,7 +167,7 @@ def grouped(numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     # scipy's transposition is a counting sort: linear, and faster than any sort of NumPy
     n = len(numbers)
     kind = np.int32 if max(n, size) < 1 << 31 else np.int64
-    places = (np.empty(n, np.int8), numbers.astype(kind), np.arange(n + 1, dtype=kind))
+    places: Any = (np.empty(n, np.int8), numbers.astype(kind), np.arange(n + 1, dtype=kind))
     found = csr_array(places, shape=(n, size)).tocsc()
     return found.indices, found.indptr
 
