@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .labels import Encoded, encode, wrong_with_label
+from .numbering import LabelColumn, Named
 from .text import MISSING, Columns, Layout, Table
 
 _BLOCK = 8 << 20  # bytes of text, or rows of Parquet, at a time
@@ -28,7 +30,8 @@ def read_text_fast(path: str, layout: Layout, bar: Any = None) -> Table | None:
     try:
         with pa.OSFile(path) as raw:
             stream = pa.CompressedInputStream(raw, "gzip") if path.lower().endswith(".gz") else raw
-            for batch in csv.open_csv(stream, *_csv_options(layout, _BLOCK, layout.n_skipped)):
+            label = pa.dictionary(pa.int32(), pa.string())
+            for batch in csv.open_csv(stream, *_csv_options(layout, _BLOCK, layout.n_skipped, label)):
                 batches.append(batch)
                 if bar is not None:
                     bar.update(raw.tell() - bar.n)
@@ -44,7 +47,7 @@ def read_text_fast(path: str, layout: Layout, bar: Any = None) -> Table | None:
     return Table(rows, cols, values)
 
 
-def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[Named, Named, np.ndarray] | None:
+def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColumn, LabelColumn, np.ndarray] | None:
     """Whole lines of a text file as rows, columns and values (NaN where there is none); None as `read_text_fast`.
 
     Parameters
@@ -60,23 +63,40 @@ def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[Named, Na
     except ImportError:
         return None
     try:
-        found = csv.read_csv(pa.BufferReader(block), *_csv_options(layout, _PARSE, n_skipped))
+        table = csv.read_csv(pa.BufferReader(block), *_csv_options(layout, _PARSE, n_skipped, pa.string()))
     except (pa.ArrowException, OSError):
         return None
-    table = found.unify_dictionaries()
-    if not table.num_rows:
-        return None
     values = table.column(2).to_numpy()
-    return None if np.isinf(values).any() else (_named(table.column(0)), _named(table.column(1)), values)
+    if not table.num_rows or np.isinf(values).any():
+        return None
+    row, column = (LabelColumn(_whole(c), partial(_named_text, c)) for c in table.columns[:2])
+    return row, column, values
 
 
-def _csv_options(layout: Layout, block_size: int, n_skipped: int) -> tuple[Any, Any, Any]:
+def _whole(column: Any) -> np.ndarray | None:
+    """Labels that are all whole numbers, written as they usually are; None if they are not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        numbers = pc.cast(column, pa.int64())
+    except pa.ArrowException:
+        return None
+    if not pa.types.is_integer(column.type) and not pc.all(pc.equal(pc.cast(numbers, column.type), column)).as_py():
+        return None  # 07 and 7 are two labels
+    return np.asarray(numbers.to_numpy())
+
+
+def _named_text(column: Any) -> Named:
+    return _named(column.dictionary_encode().unify_dictionaries())
+
+
+def _csv_options(layout: Layout, block_size: int, n_skipped: int, label: Any) -> tuple[Any, Any, Any]:
     import pyarrow as pa
     from pyarrow import csv
 
     names = [str(k) for k in range(layout.n_columns)]  # numbers for names: a header may name two columns alike
     taken = [names[k] for k in layout.taken]
-    label = pa.dictionary(pa.int32(), pa.string())
     return (
         csv.ReadOptions(block_size=block_size, column_names=names, skip_rows=n_skipped),
         csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
@@ -87,9 +107,6 @@ def _csv_options(layout: Layout, block_size: int, n_skipped: int) -> tuple[Any, 
             strings_can_be_null=False,
         ),
     )
-
-
-Named = tuple[np.ndarray, list[str]]  # for each observation the number of its label, and the labels
 
 
 def _named(column: Any) -> Named:
@@ -136,7 +153,9 @@ def read_parquet(path: str, columns: Columns, bar: Any = None) -> Table:
     )
 
 
-def parquet_parts(path: str, columns: Columns, rows: int, bar: Any = None) -> Iterator[tuple[Named, Named, np.ndarray]]:
+def parquet_parts(
+    path: str, columns: Columns, rows: int, bar: Any = None
+) -> Iterator[tuple[LabelColumn, LabelColumn, np.ndarray]]:
     """Rows, columns and values (NaN where there is none) of a Parquet file, about `rows` lines at a time."""
     import pyarrow as pa
 
@@ -145,8 +164,8 @@ def parquet_parts(path: str, columns: Columns, rows: int, bar: Any = None) -> It
         size, total, done = os.stat(path).st_size, max(file.metadata.num_rows, 1), 0
         for batch in file.iter_batches(rows, columns=taken):
             row, column, value = (pa.chunked_array([batch.column(name)]) for name in taken)
-            labels = _parquet_labels(path, taken[0], row), _parquet_labels(path, taken[1], column)
             if batch.num_rows:
+                labels = _parquet_column(path, taken[0], row), _parquet_column(path, taken[1], column)
                 yield *labels, _parquet_values(path, taken[2], value, done)
             if bar is not None:
                 bar.update(size * (done + batch.num_rows) // total - size * done // total)
@@ -189,6 +208,15 @@ def _taken(path: str, there: list[str], columns: Columns) -> list[str]:
     if len(set(taken)) < len(taken):
         raise ValueError(f"row, column and value must be different columns of {path!r}, got {taken}")
     return taken
+
+
+def _parquet_column(path: str, name: str, column: Any) -> LabelColumn:
+    import pyarrow as pa
+
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    whole = _whole(column) if plain and not column.null_count else None
+    return LabelColumn(whole, partial(_parquet_labels, path, name, column))
 
 
 def _parquet_labels(path: str, name: str, column: Any) -> Named:

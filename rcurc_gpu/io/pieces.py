@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .arrow import parquet_columns, parquet_parts, parse_block
-from .labels import encode, wrong_with_label
+from .numbering import LabelColumn, Numbers
 from .read import kind_of
 from .text import Columns, Layout, check_label, look_at, opened, records
 
@@ -27,37 +27,17 @@ _LINE_END = re.compile(rb"\r\n|\n|\r")
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of rows and of columns, values (NaN where there is none)
 
 
-class Numbers:
-    """Gives each label a number when it first comes; blanks around a label do not count."""
-
-    def __init__(self) -> None:
-        self.known: dict[str, int] = {}
-
-    def __len__(self) -> int:
-        return len(self.known)
-
-    def fine(self, names: list[str]) -> bool:
-        """Whether all of them can be labels."""
-        return not any(wrong_with_label(name) for name in names if name not in self.known)
-
-    def of(self, names: list[str]) -> np.ndarray:
-        """The number of each of some labels, int64 (k,)."""
-        known = self.known
-        numbers = (known[name] if name in known else known.setdefault(name.strip(), len(known)) for name in names)
-        return np.fromiter(numbers, np.int64, len(names))
-
-    def final(self) -> tuple[np.ndarray, np.ndarray]:
-        """The number that each label has in the end (whole numbers ascend), int64 (k,), and the labels in that order."""
-        encoded = encode(np.arange(len(self.known)), list(self.known))
-        return encoded.codes, encoded.names
-
-
 @dataclass(frozen=True, eq=False)
 class Books:
     """The numbers of rows and of columns."""
 
     rows: Numbers = field(default_factory=Numbers)
     cols: Numbers = field(default_factory=Numbers)
+
+    def piece(self, row: LabelColumn, column: LabelColumn, values: np.ndarray) -> Piece | None:
+        """Observations with numbers for labels; None, and no new number, if something cannot be a label."""
+        rows, cols = self.rows.prepared(row), self.cols.prepared(column)
+        return None if rows is None or cols is None else (self.rows.of(rows), self.cols.of(cols), values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +83,10 @@ class TableFile:
         if self.layout is not None:
             yield from _text_pieces(self.path, self.layout, books, bar)
             return
-        for rows, cols, values in parquet_parts(self.path, self.columns, _ROWS, bar):
-            yield books.rows.of(rows[1])[rows[0]], books.cols.of(cols[1])[cols[0]], values
+        for part in parquet_parts(self.path, self.columns, _ROWS, bar):
+            piece = books.piece(*part)
+            assert piece is not None  # what cannot be a label is an error already
+            yield piece
 
 
 def _text_pieces(path: str, layout: Layout, books: Books, bar: Any) -> Iterator[Piece]:
@@ -114,12 +96,12 @@ def _text_pieces(path: str, layout: Layout, books: Books, bar: Any) -> Iterator[
         first = True
         while block := blocks.take():
             found = parse_block(block, layout, layout.n_skipped if first else 0) if _lines_are_records(block) else None
-            if found is not None and books.rows.fine(found[0][1]) and books.cols.fine(found[1][1]):
-                rows, cols, values = found
-                blocks.n_lines += _count_lines(block)
-                yield books.rows.of(rows[1])[rows[0]], books.cols.of(cols[1])[cols[0]], values
+            piece = None if found is None else books.piece(*found)
+            if piece is None:
+                piece = _parsed_slowly(path, layout, blocks, block, books, first and layout.header is not None)
             else:
-                yield _parsed_slowly(path, layout, blocks, block, books, first and layout.header is not None)
+                blocks.n_lines += _count_lines(block)
+            yield piece
             first = False
 
 
@@ -146,9 +128,10 @@ def _parsed_slowly(path: str, layout: Layout, blocks: _Blocks, block: bytes, boo
     reader = csv.reader(lines(), delimiter=layout.delimiter, strict=True)
     for line, row, column, value in records(path, layout, _Until(reader, here, len(text)), skip, blocks.n_lines):
         for what, name, book, numbers in (("row", row, books.rows, i), ("column", column, books.cols, j)):
-            if name not in book.known:
+            known = book.text
+            if name not in known:
                 check_label(path, line, what, name)
-            numbers.append(book.known.setdefault(name.strip(), len(book.known)))
+            numbers.append(known.setdefault(name.strip(), len(known)))
         values.append(value)
     blocks.n_lines += reader.line_num
     return np.frombuffer(i, np.int64), np.frombuffer(j, np.int64), np.frombuffer(values, np.float64)

@@ -154,7 +154,7 @@ def _as_dtype(table: TableFile, books: Books, i: np.ndarray, j: np.ndarray, valu
         out = values.astype(dtype, copy=False)
     if not np.isfinite(out).all():
         k = int(np.argmin(np.isfinite(out)))
-        row, column = (list(book.known)[number[k]] for book, number in ((books.rows, i), (books.cols, j)))
+        row, column = books.rows.label(int(i[k])), books.cols.label(int(j[k]))
         raise ValueError(
             f"{table.path!r}: the value of row {row!r} and column {column!r} must fit into {dtype}, got {values[k]}; "
             "use dtype='float64'"
