@@ -4,14 +4,13 @@
     python -m bench.shard_build 100_000_000 --memory 256 --kind csv
 
 Observations of a matrix whose rows and columns have counts by a power law are made a chunk at a time, for a file before the
-clock starts. Each run is a process of its own; the peak is its resident memory at most, and `base` what the imports take. What
-chunks take to make is subtracted.
+clock starts. Each run is a process of its own; the peak is its resident memory at most, and `base` what the imports take.
+What chunks take to make is subtracted.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from typing import Any
 import click
 import numpy as np
 
+from bench.peers.worker import peak
 from rcurc_gpu.shards import shard_file, shard_triplets
 
 _AT_ONCE = 1_000_000
@@ -57,14 +57,9 @@ def write_file(path: Path, n: int, shape: tuple[int, int]) -> None:
             writer.write_table(pa.table(list(chunk), schema=schema))
 
 
-def peak_bytes() -> int:
-    """Resident memory of this process at most."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
 def run_one(n: int, shape: tuple[int, int], source: str, folder: str, given: bool, memory_bytes: int) -> dict[str, Any]:
     """Build once, in this process."""
-    base, start = peak_bytes(), time.perf_counter()
+    base, start = peak(), time.perf_counter()
     if source == "triplets":
         chosen = [np.arange(max(size // 20, 1)) for size in shape] if given else [None, None]
         samples = shard_triplets(chunks(n, shape), folder, shape, *chosen, memory_bytes=memory_bytes)
@@ -72,7 +67,7 @@ def run_one(n: int, shape: tuple[int, int], source: str, folder: str, given: boo
         samples = shard_file(source, folder, memory_bytes=memory_bytes).samples
     seconds = time.perf_counter() - start
     sizes = [path.stat().st_size for path in Path(folder).iterdir()]
-    return {"seconds": seconds, "base": base, "peak": peak_bytes(), "bytes": sum(sizes), "repr": repr(samples)}
+    return {"seconds": seconds, "base": base, "peak": peak(), "bytes": sum(sizes), "repr": repr(samples)}
 
 
 @click.command()

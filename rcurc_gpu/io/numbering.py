@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -70,14 +71,14 @@ class Numbers:
 
     def label(self, number: int) -> str:
         """The label with a number."""
-        return list(self._text)[number] if self._whole is None else str(self._whole.values[number])
+        return next(islice(self._text, number, None)) if self._whole is None else str(self._whole.values[number])
 
     def final(self) -> tuple[np.ndarray, np.ndarray]:
         """The number that each label has in the end (whole numbers ascend), int64 (k,), and the labels in that order."""
         if self._whole is not None and len(self._whole):
             values = self._whole.values
             low, high = int(values.min()), int(values.max())
-            if _SMALL < low and high < _LARGE:
+            if low > _SMALL and high < _LARGE:
                 order = np.argsort(values)
                 place = np.empty(len(values), np.int64)
                 place[order] = np.arange(len(values))

@@ -186,8 +186,11 @@ class _Blocks:
     def take_line(self) -> bytes:
         """The next line alone."""
         found = _LINE_END.search(self._rest)
-        if found is None or found.end() == len(self._rest):  # perhaps one half of a line end
-            self._rest += self.file.read(_SOME)
+        while found is None or found.end() == len(self._rest):  # perhaps the first half of a line end
+            more = self.file.read(_SOME)
+            if not more:
+                break
+            self._rest += more
             found = _LINE_END.search(self._rest)
         cut = len(self._rest) if found is None else found.end()
         line, self._rest = self._rest[:cut], self._rest[cut:]

@@ -88,7 +88,7 @@ def shard_file(
         books = Books()
         n_missing = _spooled(tables, books, spool, options)
         if not len(spool):
-            what = "no values" if n_missing else "no rows"
+            what = "no values" if n_missing else "a header only" if tables[0].kind == "text" else "no rows"
             raise ValueError(f"{where} has {what}: there are no observations")
         (new_rows, row_labels), (new_cols, col_labels) = books.rows.final(), books.cols.final()
         labels, shape = Labels(row_labels, col_labels), (len(row_labels), len(col_labels))

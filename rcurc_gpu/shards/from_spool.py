@@ -190,14 +190,15 @@ def _counted(spool: Spool, cross: Cross, options: BuildOptions) -> tuple[dict[st
     """Entries of each unit of both sides, and how many observations are in neither."""
     counts = {side: np.zeros(cross.n_units(side), np.int64) for side in SIDES}
     outside, at_once = 0, max(options.at_once, *cross.shape)
-    with bar("counting", len(spool), options.progress, unit=" observations") as shown:
+    place_bytes = 2 * spool.dtypes[0].itemsize
+    with bar("counting", len(spool) * place_bytes, options.progress) as shown:
         for i, j in spool.places(at_once):
             for side in SIDES:
                 _, unit, _ = cross.part(side, i, j)
                 counts[side] += np.bincount(unit, minlength=cross.n_units(side))
             outside += len(i) - int(np.count_nonzero(cross.uses(i, j)))
             if shown is not None:
-                shown.update(len(i))
+                shown.update(len(i) * place_bytes)
     for side, what in zip(SIDES, ("rows (R)", "columns (C)"), strict=True):
         if not counts[side].any():
             raise ValueError(f"no entry of the chosen {what} was observed: both blocks need observations")
