@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .backend import array_namespace
 from .judge import Evidence, Verdict
 from .repair import CheckedCore
-from .samples import CrossSamples
+from .samples import CoreView, CrossSamples
 
 NOISELESS = 1e-6  # noise relative to the entries below which there is none to speak of
 
@@ -34,11 +33,6 @@ def resigned(last: list[Attempt], typical: float) -> bool:
     return second.core.sigma > NOISELESS * typical and second.n_undetermined > 0.8 * first.n_undetermined
 
 
-def beyond_all(samples: CrossSamples) -> float:
+def beyond_all(samples: CrossSamples | CoreView) -> float:
     """A threshold that no residual exceeds."""
-    most = 0.0
-    for value in (samples.r_block.value, samples.c_block.value):
-        xp = array_namespace(value)
-        if value.shape[0]:
-            most = max(most, float(xp.max(value)), -float(xp.min(value)))
-    return 1e6 * most
+    return 1e6 * max(samples.largest)

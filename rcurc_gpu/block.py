@@ -6,6 +6,7 @@ the same thing here, so everything that reads observations is written once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -83,7 +84,12 @@ class Block:
 
     def copy(self) -> Block:
         """A block that shares nothing with this one, on the host."""
-        return Block(*(np.array(x) for x in (self.indptr, self.index, self.value)), self.length)
+        return Block(np.array(self.indptr), np.array(self.index), np.array(self.value), self.length)
+
+    def scaled(self, factor: float) -> Block:
+        """The same entries times `factor`."""
+        half = 2.0 ** round(math.log2(abs(factor)) / 2) if factor else 1.0  # the whole may be too large for float32
+        return Block(self.indptr, self.index, (self.value * half) * (factor / half), self.length)
 
     def to(self, like: Array) -> Block:
         """The same block where `like` is."""
@@ -190,6 +196,14 @@ def pieces(counts: np.ndarray, size: int) -> np.ndarray:
     cuts = np.searchsorted(total, np.arange(1, n) * (total[-1] / n)) + 1 if n > 1 else []
     edges = np.concatenate([[0], cuts, [len(counts)]]).astype(np.int64)
     return edges[np.diff(edges, prepend=-1) > 0]
+
+
+def join_blocks(blocks: list[Block]) -> Block:
+    """One block of the units of several, on the host."""
+    shifts = np.cumsum([0, *(block.n_obs for block in blocks[:-1])])
+    indptr = [np.zeros(1, np.int64), *(block.indptr[1:] + shift for block, shift in zip(blocks, shifts, strict=True))]
+    index, value = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("index", "value"))
+    return Block(np.concatenate(indptr), index, value, blocks[0].length)
 
 
 def load_chunk(block: Block, units: np.ndarray) -> Chunk:

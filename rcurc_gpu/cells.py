@@ -10,6 +10,7 @@ import numpy as np
 from .backend import to_numpy
 from .block import Block, others
 from .samples import CrossSamples
+from .shards import ShardedSamples
 
 MOST_CELLS = 150  # per side
 _AT_ONCE = 1 << 22  # observations
@@ -52,7 +53,7 @@ class Cells:
         flat = self.row_cell[i] * self.shape[1] + self.col_cell[j]
         return np.bincount(flat, minlength=self.shape[0] * self.shape[1]).reshape(self.shape)
 
-    def count_seen(self, samples: CrossSamples) -> np.ndarray:
+    def count_seen(self, samples: CrossSamples | ShardedSamples) -> np.ndarray:
         """How many observations lie in each cell, each once, int64 `shape`."""
         total = np.zeros(self.shape, dtype=np.int64)
         for i, j, sign in seen(samples):
@@ -67,12 +68,14 @@ def chosen_first(chosen: np.ndarray, total: int) -> np.ndarray:
     return place
 
 
-def seen(samples: CrossSamples) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+def seen(samples: CrossSamples | ShardedSamples) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Rows and columns of the observations in R, in C, and, with the sign -1, of those that both hold; in pieces."""
-    for unit, index in _pieces(samples.r_block):
-        yield samples.rows[index], unit, 1
-    for unit, index in _pieces(samples.c_block):
-        yield unit, samples.cols[index], 1
+    for first, block in samples.blocks("r"):
+        for unit, index in _pieces(block):
+            yield samples.rows[index], first + unit, 1
+    for first, block in samples.blocks("c"):
+        for unit, index in _pieces(block):
+            yield first + unit, samples.cols[index], 1
     twice = to_numpy(samples.intersection.seen_by) == 3
     start = 0
     for unit, index in _pieces(samples.intersection.block):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ import numpy as np
 
 from . import files
 from ._version import __version__
-from .backend import to_numpy
+from .backend import Array, device_name, to_numpy
+from .fused import choose
 from .samples import CrossSamples
+from .settings import Settings
 
 _WRITING = 20  # a file is written again after at least this many times the time that writing it took
 
@@ -127,4 +130,16 @@ def identity_of(samples: CrossSamples, settings: dict[str, Any]) -> dict[str, st
     return {name: repr(value) for name, value in settings.items()} | {
         "version": __version__,
         "samples": f"{samples.shape} {samples.dtype} {sums}",
+    }
+
+
+def settings_identity(settings: Settings, rank: int | str, like: Array) -> dict[str, Any]:
+    """The settings of a solve that computes where `like` is, as far as they change what is found."""
+    known = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    del known["chunk_bytes"]
+    return known | {
+        "callback": settings.callback is not None,
+        "rank": rank,
+        "device": device_name(like),
+        "kernels": choose(settings.kernels, like).name,
     }

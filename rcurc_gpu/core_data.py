@@ -11,7 +11,7 @@ from .backend import Array, array_namespace, asarray_on, bring, gather
 from .block import Block
 from .fused import Kernels
 from .grid import Entries, Grid
-from .samples import CrossSamples
+from .samples import CoreView, CrossSamples
 
 _SAMPLE = 16384  # entries from which medians are taken
 
@@ -57,7 +57,7 @@ def step_weights(seen_by: Array, step_rows: float, step_cols: float, dtype: Any,
 
 
 def prepare(
-    samples: CrossSamples,
+    samples: CrossSamples | CoreView,
     step_rows: float | None,
     step_cols: float | None,
     holdout: float,

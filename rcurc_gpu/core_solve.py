@@ -11,11 +11,12 @@ from functools import cached_property
 import numpy as np
 
 from .attempt import Attempt, beyond_all, resigned
-from .backend import Array, array_namespace, free_memory, profiled, quantile_abs
+from .backend import Array, array_namespace, device_name, free_memory, profiled, quantile_abs
 from .checkpoint import Checkpoint
 from .core import Core, CoreOptions, Factors, solve_core
 from .core_data import CoreData, prepare
-from .extend import FLOOR_SIGMAS
+from .expect import core_facts
+from .found import FoundCore
 from .fused import XP, choose
 from .head_start import is_rich, solve_with_head_start
 from .judge import ENOUGH_HELD, Evidence, examine, judge_core
@@ -23,9 +24,10 @@ from .progress import Progress
 from .rank import WORTH, RankCurve, choose_rank
 from .regress import Schedule
 from .repair import check_core
-from .samples import CrossSamples
+from .samples import CoreView, CrossSamples
 from .settings import Settings
 from .stages import GAMMA, WIDER, solve_in_stages
+from .usual import FLOOR_SIGMAS
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -41,12 +43,18 @@ class CoreSolve:
     """The first half of a solve: its data, settings and clock, and the core."""
 
     def __init__(
-        self, samples: CrossSamples, settings: Settings, show: Progress, like: Array, checkpoint: Checkpoint | None = None
+        self,
+        samples: CrossSamples | CoreView,
+        settings: Settings,
+        show: Progress,
+        like: Array,
+        checkpoint: Checkpoint | None = None,
     ) -> None:
         if settings.holdout > 0:  # a small core needs a larger share of it to be judged by anything but itself
             enough = ENOUGH_HELD / max(samples.intersection.block.n_obs, 1)
             settings = replace(settings, holdout=max(settings.holdout, min(enough, _MOST_HELD)))
-        self.samples, self.settings, self.show, self.like = samples, settings, show, like
+        self.samples: CrossSamples | CoreView = samples
+        self.settings, self.show, self.like = settings, show, like
         self.checkpoint = checkpoint
         self.started = time.perf_counter() - (checkpoint.elapsed if checkpoint is not None else 0.0)
         self.tried: dict[tuple[int, float, float, int], Attempt] = {}
@@ -71,6 +79,35 @@ class CoreSolve:
         # to begin with. Larger ones let outliers in, so they come later.
         self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical]
         self.beyond_all = 0.0 if s.outliers else beyond_all(samples)
+
+    def find(self, rank: int | str) -> FoundCore:
+        """The core at a rank, or at one that is chosen."""
+        asked, curve = self._rank(rank)
+        return self.found(self._core(asked), curve, asked)
+
+    def found(self, attempt: Attempt, curve: RankCurve | None, asked: int) -> FoundCore:
+        """An attempt with all that the rest of the solve needs."""
+        core = attempt.checked.core
+        return FoundCore(
+            attempt.checked,
+            attempt.verdict,
+            core_facts(self.data, core),
+            curve,
+            asked,
+            self.settings,
+            self.typical,
+            self.beyond_all,
+            device_name(self.like),
+            self.kernels.at(core.rank).name,
+        )
+
+    def _rank(self, rank: int | str) -> tuple[int, RankCurve | None]:
+        """The rank to try, and how it was chosen."""
+        if isinstance(rank, int):
+            return rank, None
+        curve = self.choose_rank()
+        log.info("rank %d chosen, of %s", curve.chosen, ", ".join(map(str, curve.ranks)))
+        return curve.chosen, curve
 
     def clock(self) -> float:
         """Seconds since the beginning."""

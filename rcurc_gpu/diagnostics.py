@@ -47,13 +47,95 @@ class UnitDiagnostics:
         """Numbers of the units that could not be determined."""
         return np.flatnonzero(self.status != OK)
 
+    def take(self, units: np.ndarray) -> UnitDiagnostics:
+        """Those of some units."""
+        return UnitDiagnostics(*(getattr(self, name)[units] for name in DIAGNOSTIC_NAMES))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of them by name."""
+        return {name: getattr(self, name) for name in DIAGNOSTIC_NAMES}
+
     def scaled(self, factor: float) -> UnitDiagnostics:
         """The diagnostics of ``factor * Y``."""
         return replace(self, spread=self.spread * factor, standard_error=self.standard_error * factor)
 
     def reasons(self) -> dict[str, int]:
         """How many units for each reason."""
-        return {STATUS_WORDS[k]: int((self.status == k).sum()) for k in (1, 2, 3) if (self.status == k).any()}
+        return Summary.of(self).reasons()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Units in a few numbers, which add up.
+
+    Attributes
+    ----------
+    by_status : tuple of 4 ints
+        How many units there are of each status.
+    first : int
+        Number of the first one that could not be determined; -1 if there is none.
+    n_obs, n_inliers : int
+        Of all units.
+    square : float
+        Sum of the squared standard errors of those that are determined.
+    n_held, n_agreeing : int
+        Entries held out, and those of them that agree.
+    """
+
+    by_status: tuple[int, int, int, int]
+    first: int
+    n_obs: int
+    n_inliers: int
+    square: float
+    n_held: int = 0
+    n_agreeing: int = 0
+
+    @classmethod
+    def of(cls, d: UnitDiagnostics, n_held: int = 0, n_agreeing: int = 0, start: int = 0) -> Summary:
+        """Of units that are numbered from `start`."""
+        counts = np.bincount(d.status, minlength=4)
+        lost = d.undetermined
+        return cls(
+            (int(counts[0]), int(counts[1]), int(counts[2]), int(counts[3])),
+            start + int(lost[0]) if len(lost) else -1,
+            int(d.n_obs.sum()),
+            int(d.n_inliers.sum()),
+            float(np.sum(d.standard_error[d.status == OK] ** 2)),
+            n_held,
+            n_agreeing,
+        )
+
+    def __add__(self, other: Summary) -> Summary:
+        """Of these units and, after them, the `other` ones."""
+        a, b = self.by_status, other.by_status
+        return Summary(
+            (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]),
+            self.first if self.first >= 0 else other.first,
+            self.n_obs + other.n_obs,
+            self.n_inliers + other.n_inliers,
+            self.square + other.square,
+            self.n_held + other.n_held,
+            self.n_agreeing + other.n_agreeing,
+        )
+
+    @property
+    def n_units(self) -> int:
+        """How many units."""
+        return sum(self.by_status)
+
+    @property
+    def n_undetermined(self) -> int:
+        """How many could not be determined."""
+        return self.n_units - self.by_status[OK]
+
+    @property
+    def mean_square(self) -> float:
+        """Mean squared standard error of those that are determined; 0 of none."""
+        return self.square / self.by_status[OK] if self.by_status[OK] else 0.0
+
+    def reasons(self) -> dict[str, int]:
+        """How many units for each reason."""
+        return {STATUS_WORDS[k]: self.by_status[k] for k in (1, 2, 3) if self.by_status[k]}
 
 
 DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling")

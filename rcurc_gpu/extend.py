@@ -23,20 +23,13 @@ from .backend import (
 )
 from .block import Block, ChunkPlan, pieces
 from .checkpoint import Checkpoint
-from .diagnostics import (
-    DIAGNOSTIC_NAMES,
-    OK,
-    TOO_FEW_INLIERS,
-    TOO_FEW_OBSERVATIONS,
-    UnitDiagnostics,
-    diagnose,
-)
+from .diagnostics import DIAGNOSTIC_NAMES, TOO_FEW_INLIERS, UnitDiagnostics, diagnose
 from .fused import Kernels
 from .look import N_NUMBERS, Look, Names, again, names_on
 from .regress import Schedule
 from .stream import through
+from .usual import Usual, doubtful, in_doubt, mark, mark_unusual, tally, usual_of, with_gates
 
-FLOOR_SIGMAS = 4.0  # threshold of a regression, in standard deviations of the noise
 _RESTARTS = 6
 _MOST_SUBSETS = 1000
 _PART = 2_000_000  # observations after which a checkpoint may be written
@@ -147,39 +140,63 @@ def extend(
         Do not look again, and do not judge: the start is known to be good.
     """
     units = np.arange(task.block.n_units) if units is None else units
-    look = task.look if task.start is None else replace(task.look, begin="given", start=task.start)
-    first = _look(task, units, look, report)
+    first = first_look(task, units, report)
     if once:
         return first
-    typical = _typical_share(first.diagnostics) if typical_share is None else typical_share
-    extension = _mark(first, typical, task)
-    looks = [again(look, 0.8)] + [again(look, 0.7, "part", k) for k in range(_RESTARTS)]
-    doubtful = _doubtful(extension.diagnostics, typical, task)
-    for look in looks:
-        better = _look_again(task, units, extension, typical, look, doubtful)
-        if better is not extension:
-            extension, doubtful = better, _doubtful(better.diagnostics, typical, task)
-    n_subsets = _subsets_needed(typical, task.basis.shape[1])
-    if n_subsets:
+    rank, schedule = task.basis.shape[1], task.schedule
+    usual = usual_of(tally(first.diagnostics, schedule.floor), schedule.floor)
+    if typical_share is not None:
+        usual = replace(usual, share=typical_share)
+    return second_looks(task, units, first, with_gates(usual, in_doubt(first.diagnostics, usual, rank, schedule)))
+
+
+def first_look(task: Task, units: np.ndarray, report: Callable[[int], None] | None = None) -> Extension:
+    """Regress units once, from the task's start if it has one."""
+    look = task.look if task.start is None else replace(task.look, begin="given", start=task.start)
+    return _look(task, units, look, report)
+
+
+def second_looks(task: Task, units: np.ndarray, first: Extension, usual: Usual) -> Extension:
+    """Look again at the units that are not as `usual`, and mark those that remain doubtful."""
+    rank, schedule = task.basis.shape[1], task.schedule
+    extension = _marked(first, usual, rank)
+    if usual.again:
+        chosen = doubtful(extension.diagnostics, usual, rank, schedule)
+        for look in [again(task.look, 0.8)] + [again(task.look, 0.7, "part", k) for k in range(_RESTARTS)]:
+            better = _look_again(task, units, extension, usual, look, chosen)
+            if better is not extension:
+                extension, chosen = better, doubtful(better.diagnostics, usual, rank, schedule)
+    n_subsets = _subsets_needed(usual.share, rank)
+    if n_subsets and usual.subsets:
         failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
-        extension = _look_again(task, units, extension, typical, again(look, 0.7, "subsets", n_subsets), failed)
-    return _mark_unusual(extension, typical, task)
+        extension = _look_again(task, units, extension, usual, again(task.look, 0.7, "subsets", n_subsets), failed)
+    return replace(extension, diagnostics=mark_unusual(extension.diagnostics, usual, rank, schedule))
 
 
 def _look_again(
-    task: Task, units: np.ndarray, extension: Extension, typical: float, look: Look, chosen: np.ndarray
+    task: Task, units: np.ndarray, extension: Extension, usual: Usual, look: Look, chosen: np.ndarray
 ) -> Extension:
-    """Look at some of the `units` again; when many fail the basis is wrong, not the columns, and looking is in vain."""
-    if chosen.size == 0 or chosen.size > max(0.3 * len(units), 16):
+    """Look at some of the `units` again."""
+    if chosen.size == 0:
         return extension
-    return _merge(extension, _mark(_look(task, units[chosen], look, None), typical, task), chosen)
+    new = _marked(_look(task, units[chosen], look, None), usual, task.basis.shape[1])
+    return _merge(extension, new, chosen)
+
+
+def _marked(extension: Extension, usual: Usual, rank: int) -> Extension:
+    return replace(extension, diagnostics=mark(extension.diagnostics, usual, rank))
 
 
 def measure(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
     """Diagnostics of coefficients that were found otherwise (len(units), r)."""
+    extension, floor = look_at_given(task, units, coefficients), task.schedule.floor
+    return _marked(extension, usual_of(tally(extension.diagnostics, floor), floor), task.basis.shape[1])
+
+
+def look_at_given(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
+    """Coefficients that were found otherwise as they are, before units are compared with each other."""
     start = _spread(coefficients, units, task.block.n_units)
-    extension = _look(task, units, replace(task.look, begin="given", start=start, max_steps=0), None)
-    return _mark(extension, _typical_share(extension.diagnostics), task)
+    return _look(task, units, replace(task.look, begin="given", start=start, max_steps=0), None)
 
 
 def _spread(coefficients: Array, units: np.ndarray, total: int) -> Array:
@@ -262,57 +279,6 @@ def _look_at(task: Task, units: np.ndarray, look: Look, report: Callable[[int], 
         if report is not None:
             report(len(chosen))
     return plan.join(coefficients), to_numpy(plan.join(numbers)).astype(np.float64, copy=False)
-
-
-def _typical_share(d: UnitDiagnostics) -> float:
-    """Median share of inliers among units that have enough observations."""
-    enough = d.status != TOO_FEW_OBSERVATIONS
-    return float(np.median(d.n_inliers[enough] / d.n_obs[enough])) if enough.any() else 1.0
-
-
-def _doubtful(d: UnitDiagnostics, typical: float, task: Task) -> np.ndarray:
-    """Units whose solution may be a wrong one: fewer inliers than chance leaves them at the usual share, or inliers that
-    spread wider than the noise."""
-    unusual = thin(d, typical, 2.5) | _wide(d, task, 4)
-    return np.flatnonzero((d.status == TOO_FEW_INLIERS) | ((d.status == OK) & unusual))
-
-
-def thin(d: UnitDiagnostics, typical: float, deviations: float) -> np.ndarray:
-    """Whether a unit has fewer inliers than the usual share leaves by chance."""
-    typical = min(typical, 0.95)  # without outliers the share has hardly any chance in it
-    return d.n_inliers < typical * d.n_obs - deviations * np.sqrt(typical * (1 - typical) * d.n_obs)
-
-
-def _wide(d: UnitDiagnostics, task: Task, deviations: float) -> np.ndarray:
-    """Whether a unit's inliers spread wider than the noise, or the usual unit, does by chance."""
-    dof = np.maximum(d.n_inliers - task.basis.shape[1], 1)
-    usual = max(task.schedule.floor / FLOOR_SIGMAS, float(np.median(d.spread)) if d.spread.size else 0.0)
-    return d.spread > usual * (1 + deviations / np.sqrt(2 * dof))
-
-
-def _mark(extension: Extension, typical: float, task: Task) -> Extension:
-    """Mark units whose inliers are too few: fewer than rank + 2, or half of the usual share."""
-    d = extension.diagnostics
-    least = np.maximum(task.basis.shape[1] + 2, 0.5 * typical * d.n_obs)
-    status = np.where((d.status != TOO_FEW_OBSERVATIONS) & (d.n_inliers < least), TOO_FEW_INLIERS, d.status).astype(np.int8)
-    return replace(extension, diagnostics=replace(d, status=status))
-
-
-def _mark_unusual(extension: Extension, typical: float, task: Task) -> Extension:
-    """After all looks: a unit with unusually few inliers is believed only if they prove something.
-
-    With noise they have to outnumber the unknowns by far. Without noise a few exact agreements cannot be chance, unless
-    they are zeros.
-    """
-    d, r = extension.diagnostics, task.basis.shape[1]
-    rejected = d.n_obs - d.n_inliers
-    doubt = thin(d, typical, 5.0) & (d.n_telling < np.maximum(3 * r, 0.25 * d.n_obs))
-    doubt = doubt | (thin(d, typical, 2.5) & (d.n_telling < 0.8 * rejected))
-    if task.schedule.floor > 1e-4 * task.schedule.zeta0:
-        unusual = thin(d, typical, 4.5) | (thin(d, typical, 2.5) & _wide(d, task, 5))
-        doubt = doubt | (unusual & (d.n_inliers < 10 * r))
-    status = np.where((d.status == OK) & doubt, TOO_FEW_INLIERS, d.status).astype(np.int8)
-    return replace(extension, diagnostics=replace(d, status=status))
 
 
 def _merge(old: Extension, new: Extension, units: np.ndarray) -> Extension:

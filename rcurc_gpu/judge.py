@@ -15,8 +15,7 @@ from .backend import Array, array_namespace, quantile_abs, take_rows, to_numpy
 from .core import Core
 from .core_data import CoreData
 from .describe import CORE_PER_RANK
-from .diagnostics import UnitDiagnostics
-from .extend import Extension
+from .diagnostics import Summary
 from .grid import residuals
 from .operators import random_start, subspace_svd
 from .regress import Schedule
@@ -185,17 +184,16 @@ def _slack(n_held: int) -> float:
 
 def judge_result(
     core_verdict: Verdict,
-    columns: UnitDiagnostics,
-    rows: UnitDiagnostics,
-    extensions: tuple[Extension, Extension],
-    schedule: Schedule,
+    columns: Summary,
+    rows: Summary,
+    outside: tuple[Summary, Summary],
     expected_error: float,
     accuracy: float,
 ) -> Verdict:
-    """The verdict on everything."""
+    """The verdict on everything; `outside` are the columns and the rows outside of the core."""
     if not core_verdict.ok and core_verdict.cause != "undetermined":
         return core_verdict
-    problems = _held_out_problems(extensions)
+    problems = _held_out_problems(outside)
     if expected_error > accuracy:
         text = (
             "The iteration settled, but noise, or outliers too many or too small to tell from it, limits the accuracy to "
@@ -203,7 +201,7 @@ def judge_result(
             "that is good enough."
         )
         problems.append(("noise", text))
-    if len(columns.undetermined) or len(rows.undetermined):
+    if columns.n_undetermined or rows.n_undetermined:
         rest = "" if problems else ", the rest is confirmed"
         problems.append(("undetermined", _undetermined_text(rows, columns, rest)))
     if problems:
@@ -211,33 +209,30 @@ def judge_result(
     return Verdict(True, "", f"Converged; the error expected from what is left in the residuals is {expected_error:.1e}.")
 
 
-def _held_out_problems(extensions: tuple[Extension, Extension]) -> list[tuple[str, str]]:
+def _held_out_problems(outside: tuple[Summary, Summary]) -> list[tuple[str, str]]:
     """Whether the held-out entries outside of the core agree as well as the fitted ones."""
     problems = []
-    for name, extension in zip(("columns", "rows"), extensions, strict=True):
-        n_held, d = extension.n_held, extension.diagnostics
-        if n_held < _LEAST_HELD:
+    for name, units in zip(("columns", "rows"), outside, strict=True):
+        if units.n_held < _LEAST_HELD:
             continue
-        held_share = extension.n_agreeing / n_held
-        fit_share = float(d.n_inliers.sum() / max(d.n_obs.sum(), 1))
-        if held_share < fit_share - _slack(n_held):
+        held_share = units.n_agreeing / units.n_held
+        fit_share = units.n_inliers / max(units.n_obs, 1)
+        if held_share < fit_share - _slack(units.n_held):
             text = (
                 f"The {name} outside of the core are fitted to chance ({held_share:.0%} of their held-out entries agree, "
                 f"{fit_share:.0%} of the fitted ones): too few observations per {name[:-1]} "
-                f"(median {np.median(d.n_obs):.0f})."
+                f"({units.n_obs / units.n_units:.0f} on average)."
             )
             problems.append(("too few observations", text))
     return problems
 
 
-def _undetermined_text(rows: UnitDiagnostics, columns: UnitDiagnostics, rest: str) -> str:
+def _undetermined_text(rows: Summary, columns: Summary, rest: str) -> str:
     parts = []
-    for name, d in (("columns", columns), ("rows", rows)):
-        if len(d.undetermined):
-            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in d.reasons().items())
-            parts.append(
-                f"{len(d.undetermined):,} of {len(d.status):,} {name} (the first is {d.undetermined[0]}; {reasons})"
-            )
+    for name, units in (("columns", columns), ("rows", rows)):
+        if units.n_undetermined:
+            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in units.reasons().items())
+            parts.append(f"{units.n_undetermined:,} of {units.n_units:,} {name} (the first is {units.first}; {reasons})")
     return (
         f"Not everything could be determined: {' and '.join(parts)}. They are NaN in the result (doubtful numbers with "
         f"undetermined='keep'){rest}; observe more of them, or leave them out."

@@ -17,6 +17,7 @@ from .cur import join_units
 from .diagnostics import OK, UnitDiagnostics
 from .extend import Extension, Task, extend
 from .fused import Kernels
+from .normal import normal_equations, solve_normal_equations
 from .regress import Schedule
 from .samples import CrossSamples
 
@@ -53,7 +54,7 @@ def sweep(
     flipped : (Block, Block)
         R by its rows and C by its columns.
     schedule : Schedule
-        With zeta0 = floor: the solution is near, only the threshold's inliers are solved for again.
+        Its floor is the threshold.
     like : array
         Where to compute.
     """
@@ -61,56 +62,81 @@ def sweep(
     n1, n2 = samples.shape
     all_rows, all_cols = np.arange(n1), np.arange(n2)
     other_rows, other_cols = others(rows, n1), others(cols, n2)
-    r_by_row, c_by_col = flipped
-    fixed = replace(schedule, zeta0=schedule.floor)
 
-    def run(
-        block: Block,
-        basis: Array,
-        status: np.ndarray,
-        units: np.ndarray | None,
-        names: tuple[np.ndarray, np.ndarray],
-        start: Array,
-        transposed: bool,
+    def basis_of(factor: Array, status: np.ndarray) -> tuple[Array, Array]:
+        basis = bring(without_nan(factor), like)
+        return basis, asarray_on((status == OK).astype(np.float64), basis, basis.dtype)
+
+    def again(
+        block: Block, factor: Array, status: np.ndarray, names: tuple[np.ndarray, np.ndarray], old: Array, transposed: bool
+    ) -> tuple[Array, np.ndarray]:
+        """Chosen rows (columns) of which the whole factor of the other side is known."""
+        start = bring(without_nan(_take(old, names[0])), like)
+        basis, usable = basis_of(factor, status)
+        normal = normal_equations(
+            block, basis, usable, start, *names, transposed, seed, holdout, schedule.floor, kernels, chunk_bytes
+        )
+        new, good = solve_normal_equations(normal, start)
+        return bring(new, old), good
+
+    left, right, row_status, col_status = factors.left, factors.right, factors.rows.status, factors.cols.status
+    core_left = renewed(
+        *again(flipped[0], right, col_status, (rows, all_cols), left, False), _take(left, rows), row_status[rows]
+    )
+    left = join_units(core_left, _take(left, other_rows), rows, n1)
+    core_right = renewed(
+        *again(flipped[1], left, row_status, (cols, all_rows), right, True), _take(right, cols), col_status[cols]
+    )
+
+    def regress(
+        block: Block, basis: tuple[Array, Array], names: tuple[np.ndarray, np.ndarray], start: Array, transposed: bool
     ) -> Extension:
-        basis = bring(_without_nan(basis), like)
         task = Task(
             block,
-            basis,
-            asarray_on((status == OK).astype(np.float64), basis, basis.dtype),
+            *basis,
             *names,
             transposed,
             holdout,
             seed,
-            fixed,
+            at_the_noise(schedule),
             chunk_bytes,
             kernels,
-            start=_without_nan(start),
+            start=without_nan(start),
             checkpoint=checkpoint,
         )
-        return extend(task, units, once=True)
+        return extend(task, other_cols if transposed else other_rows, once=True)
 
-    def renew(extension: Extension, factor: Array, numbers: np.ndarray, status: np.ndarray) -> Array:
-        """The new coefficients of `numbers`, but the old ones where either could not be determined."""
-        good = (status[numbers] == OK) & (extension.diagnostics.status == OK)
-        xp = array_namespace(factor)
-        return xp.where(asarray_on(good[:, None], factor), extension.coefficients, _take(factor, numbers))
-
-    left, right, row_status, col_status = factors.left, factors.right, factors.rows.status, factors.cols.status
-    by_row = run(r_by_row, right, col_status, None, (rows, all_cols), _take(left, rows), False)
-    core_left = renew(by_row, left, rows, row_status)
-    left = join_units(core_left, _take(left, other_rows), rows, n1)
-    by_col = run(c_by_col, left, row_status, None, (cols, all_rows), _take(right, cols), True)
-    core_right = renew(by_col, right, cols, col_status)
-    new_cols = run(samples.r_block, core_left, row_status[rows], other_cols, (all_cols, rows), right, True)
-    new_rows = run(samples.c_block, core_right, col_status[cols], other_rows, (all_rows, cols), left, False)
+    new_cols = regress(samples.r_block, basis_of(core_left, row_status[rows]), (all_cols, rows), right, True)
+    new_rows = regress(samples.c_block, basis_of(core_right, col_status[cols]), (all_rows, cols), left, False)
+    good_cols, good_rows = (e.diagnostics.status == OK for e in (new_cols, new_rows))
     return replace(
         factors,
-        left=join_units(core_left, renew(new_rows, left, other_rows, row_status), rows, n1),
-        right=join_units(core_right, renew(new_cols, right, other_cols, col_status), cols, n2),
+        left=join_units(
+            core_left,
+            renewed(new_rows.coefficients, good_rows, _take(left, other_rows), row_status[other_rows]),
+            rows,
+            n1,
+        ),
+        right=join_units(
+            core_right,
+            renewed(new_cols.coefficients, good_cols, _take(right, other_cols), col_status[other_cols]),
+            cols,
+            n2,
+        ),
         extensions=(new_cols, new_rows),
         swept=True,
     )
+
+
+def at_the_noise(schedule: Schedule) -> Schedule:
+    """Only the threshold's inliers are solved for again: the solution is near."""
+    return replace(schedule, zeta0=schedule.floor)
+
+
+def renewed(new: Array, good: np.ndarray, old: Array, status: np.ndarray) -> Array:
+    """New coefficients (k, r), but the `old` ones where either could not be determined."""
+    xp = array_namespace(old)
+    return xp.where(asarray_on(((status == OK) & good)[:, None], old), new, old)
 
 
 def _take(factor: Array, numbers: np.ndarray) -> Array:
@@ -118,6 +144,7 @@ def _take(factor: Array, numbers: np.ndarray) -> Array:
     return xp.take(factor, asarray_on(numbers, factor), axis=0)
 
 
-def _without_nan(factor: Array) -> Array:
+def without_nan(factor: Array) -> Array:
+    """`factor` with 0 for what is not finite."""
     xp = array_namespace(factor)
     return xp.where(xp.isfinite(factor), factor, xp.zeros_like(factor))

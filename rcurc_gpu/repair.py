@@ -15,13 +15,14 @@ from .block import Block
 from .core import Core
 from .core_data import CoreData
 from .diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
-from .extend import Extension, Task, extend, regress_all, thin
+from .extend import Extension, Task, extend, regress_all
 from .fused import Kernels
 from .grid import Grid
 from .look import Look
 from .operators import product_svd
 from .regress import Schedule
-from .samples import CrossSamples
+from .samples import CoreView, CrossSamples
+from .usual import thin
 
 _ZEROS = 0.2  # share of entries about 0 from which they are told from the others
 
@@ -55,7 +56,7 @@ class CheckedCore:
 
 
 def check_core(
-    samples: CrossSamples,
+    samples: CrossSamples | CoreView,
     data: CoreData,
     core: Core,
     schedule: Schedule,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from array_api_compat import is_dask_array
 
 from .backend import Array, array_namespace, asarray_on, is_array, sparse_module, take_rows
-from .block import Block
+from .block import Block, join_blocks
 from .cur import CURMatrix, LowRankMatrix, blank_rows
 from .dense import outlying_entries
 from .diagnostics import OK, UnitDiagnostics
@@ -30,6 +31,9 @@ from .ingest import (
 from .rank import RankCurve
 from .regress import Schedule
 from .samples import CrossSamples
+
+if TYPE_CHECKING:
+    from .shards import ShardedSamples
 
 _ENTRIES_AT_ONCE = 1 << 18
 
@@ -86,7 +90,7 @@ class Result:
     kernels : str
         What computed it: "xp" (plain array code), "numba" or "cuda".
     seconds : float
-    samples : CrossSamples
+    samples : CrossSamples or ShardedSamples
         What was solved.
     """
 
@@ -105,7 +109,7 @@ class Result:
     device: str
     kernels: str
     seconds: float
-    samples: CrossSamples = field(repr=False)
+    samples: CrossSamples | ShardedSamples = field(repr=False)
     schedule: Schedule = field(repr=False)
     chunk_bytes: int | None = field(repr=False)
 
@@ -134,10 +138,11 @@ class Result:
             Of the type of ``samples.R`` and ``samples.C``. Entries of undetermined rows and columns are not judged.
         """
         s = self.samples
+        refuse_dask(self.cur)
         rows, cols = asarray_on(s.rows, self.cur.left), asarray_on(s.cols, self.cur.left)
-        sparse = sparse_module(s.r_block.value)
-        r = self._outlying(s.r_block, take_rows(self.cur.left, rows), self.cur.right)
-        c = self._outlying(s.c_block, take_rows(self.cur.right, cols), self.cur.left)
+        sparse = sparse_module(self.cur.left)
+        r = self._outlying("r", take_rows(self.cur.left, rows), self.cur.right)
+        c = self._outlying("c", take_rows(self.cur.right, cols), self.cur.left)
         csc = getattr(sparse, "csc_array", None) or sparse.csc_matrix
         csr = getattr(sparse, "csr_array", None) or sparse.csr_matrix
         return (
@@ -160,7 +165,14 @@ class Result:
         """
         return outlying_entries(Y, self.cur, self.threshold)
 
-    def _outlying(self, block: Block, basis: Array, coefficients: Array) -> Block:
+    def _outlying(self, side: str, basis: Array, coefficients: Array) -> Block:
+        parts = [
+            self._outlying_in(block, basis, coefficients[start : start + block.n_units, :])
+            for start, block in self.samples.blocks(side)
+        ]
+        return parts[0] if len(parts) == 1 else join_blocks(parts)
+
+    def _outlying_in(self, block: Block, basis: Array, coefficients: Array) -> Block:
         xp = array_namespace(block.value)
         unit = block.unit_of_entry()
         units, index, value = [], [], []
@@ -214,12 +226,19 @@ class Result:
         peers: UnitDiagnostics,
         columns: bool,
     ) -> Transformed:
+        refuse_dask(self.cur)
         determined = known.status[chosen] == OK
         typical = typical_share(peers)
         extension = complete(block, factor, chosen, determined, typical, self.schedule, self.chunk_bytes, columns)
         new = blank_rows(extension.coefficients, extension.diagnostics.undetermined)
         matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)
         return Transformed(matrix, extension.diagnostics)
+
+
+def refuse_dask(cur: LowRankMatrix) -> None:
+    """What follows works on factors that are here."""
+    if is_dask_array(cur.left):
+        raise TypeError("the factors are Dask arrays on the workers of a cluster; solve with gather=True or output=...")
 
 
 def typical_share(peers: UnitDiagnostics) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,6 @@ from .backend import (
     array_namespace,
     asarray_on,
     device_name,
-    device_of,
     gather,
     is_array,
     sparse_module,
@@ -44,6 +43,25 @@ from .ingest import (
     triplet_index,
 )
 from .intersection import Intersection, freeze, join_intersection
+
+
+@dataclass(frozen=True, eq=False)
+class CoreView:
+    """What the core of a solve needs of samples, wherever these are."""
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+    intersection: Intersection
+    rate_rows: float
+    rate_cols: float
+    largest: tuple[float, float]
+
+    def scaled(self, factor: float) -> CoreView:
+        """The same of ``factor * Y``."""
+        inside = replace(self.intersection, block=self.intersection.block.scaled(factor))
+        largest = (self.largest[0] * factor, self.largest[1] * factor)
+        return replace(self, intersection=inside, largest=largest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -238,6 +256,21 @@ class CrossSamples:
         xp = array_namespace(self.intersection.seen_by)
         return int(xp.sum(xp.astype(self.intersection.seen_by == 3, xp.int64)))
 
+    @cached_property
+    def largest(self) -> tuple[float, float]:
+        """The largest size of an observation of R, and of C."""
+        r, c = (self._largest(block.value) for block in (self.r_block, self.c_block))
+        return r, c
+
+    @staticmethod
+    def _largest(value: Array) -> float:
+        xp = array_namespace(value)
+        return max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
+
+    def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
+        """The first unit (0) and the observations of R ("r") or of C ("c")."""
+        yield 0, self.r_block if side == "r" else self.c_block
+
     def counts(self, side: str) -> np.ndarray:
         """Observations of each column of R ("r") or row of C ("c"), on the host."""
         return (self.r_block if side == "r" else self.c_block).counts
@@ -297,8 +330,7 @@ class CrossSamples:
 
     def scaled(self, factor: float) -> CrossSamples:
         """The samples of ``factor * Y``."""
-        half = 2.0 ** round(math.log2(abs(factor)) / 2) if factor else 1.0  # the whole may be too large for float32
-        r, c = (Block(b.indptr, b.index, (b.value * half) * (factor / half), b.length) for b in (self.r_block, self.c_block))
+        r, c = self.r_block.scaled(factor), self.c_block.scaled(factor)
         return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
 
     def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:

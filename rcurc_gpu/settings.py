@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import check_choice, check_count, check_number
@@ -43,6 +44,23 @@ class Settings:
     resolution: float = 0.0
     outliers: bool = True
     step_core: float | None = None
+
+    def scaled(self, factor: float) -> Settings:
+        """The settings for ``factor * Y``."""
+        zeta0 = None if self.zeta0 is None else self.zeta0 * factor
+        return replace(self, zeta0=zeta0, resolution=self.resolution * factor)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a solve computes and what it keeps; see `rcurc`."""
+
+    device: str
+    checkpoint: str | os.PathLike[str] | None
+    checkpoint_every: float
+    output: str | os.PathLike[str] | None
+    client: Any
+    gather: bool
 
 
 def check_settings(

@@ -7,24 +7,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from .attempt import NOISELESS, Attempt
 from .backend import (
     Array,
     array_namespace,
     bring,
-    device_name,
     device_of,
     profiled,
 )
 from .block import others
+from .conclude import conclude
 from .core import Core, CoreOptions
 from .core import Factors as CoreFactors
 from .core_solve import EXTENSION_GAMMA, CoreSolve
 from .cur import CURMatrix, blank_rows, join_units
-from .diagnostics import join_diagnostics
-from .expect import expected_error
+from .diagnostics import Summary, join_diagnostics
 from .extend import Extension, Task, extend, measure
-from .judge import judge_result
+from .found import FoundCore
 from .operators import invert
 from .paper import Side, solve_paper
 from .rank import RankCurve
@@ -32,29 +30,26 @@ from .refine import Factors, sweep
 from .regress import Schedule
 from .repair import CheckedCore
 from .result import Result
+from .samples import CrossSamples
 
 log = logging.getLogger("rcurc_gpu")
 
 PAPER_GAMMA = 0.9  # of method="paper"
-_SWEEPS = 1
 
 
 class Solve(CoreSolve):
     """One solve: samples -> core -> extension -> CUR."""
 
+    samples: CrossSamples
+
     def run(self, rank: int | str) -> Result:
         """samples -> core -> extension -> CUR."""
-        curve = None
-        if rank == "auto":
-            curve = self.choose_rank()
-            rank = curve.chosen
-            log.info("rank %d chosen, of %s", rank, ", ".join(map(str, curve.ranks)))
-        assert isinstance(rank, int)
         if self.settings.method == "paper":
+            rank, curve = self._rank(rank)
             return self.conclude_given(*self._paper(rank), curve, rank)
-        attempt = self._core(rank)
-        factors = self._factors(attempt.checked, *self._extend(attempt.checked))
-        return self._conclude(attempt, self._refine(attempt, factors), curve, rank)
+        found = self.find(rank)
+        factors = self._factors(found.checked, *self._extend(found.checked))
+        return self._conclude(found, self._refine(found, factors))
 
     def conclude_given(
         self, core: Core, gamma: float, coefficients: tuple[Array, Array], curve: RankCurve | None, asked: int
@@ -73,7 +68,7 @@ class Solve(CoreSolve):
         schedule = replace(schedule, floor=max(schedule.floor, near))
         attempt = self._judge(core, schedule, gamma, mend=False)
         factors = self._factors(attempt.checked, *self._measured(attempt.checked, coefficients))
-        return self._conclude(attempt, factors, curve, asked)
+        return self._conclude(self.found(attempt, curve, asked), factors)
 
     # ------------------------------------------------------------ extension
 
@@ -160,60 +155,34 @@ class Solve(CoreSolve):
             (columns, rows),
         )
 
-    def _refine(self, attempt: Attempt, factors: Factors) -> Factors:
-        s, core = self.settings, attempt.checked.core
-        noisy = attempt.verdict.cause in ("", "undetermined") and core.sigma > NOISELESS * self.typical
-        sweeps = (_SWEEPS if noisy else 0) if s.sweeps is None else s.sweeps
+    def _refine(self, found: FoundCore, factors: Factors) -> Factors:
+        s, sweeps = self.settings, found.sweeps
         if sweeps == 0:
             return factors
         flipped = (self.samples.r_block.transpose(), self.samples.c_block.transpose())
         self.show.stage("sweeps", sweeps)
         for _ in range(sweeps):
-            rest = (s.holdout, s.seed, s.chunk_bytes, self.kernels.at(core.rank), self.like, self.checkpoint)
+            rest = (s.holdout, s.seed, s.chunk_bytes, self.kernels.at(found.checked.core.rank), self.like, self.checkpoint)
             with profiled("sweep", self.like):
-                factors = sweep(self.samples, factors, flipped, attempt.checked.schedule, *rest)
+                factors = sweep(self.samples, factors, flipped, found.checked.schedule, *rest)
             self.show.advance(1)
         return factors
 
     # ------------------------------------------------------------ verdict
 
-    def _conclude(self, attempt: Attempt, factors: Factors, curve: RankCurve | None, asked: int) -> Result:
-        s, checked = self.settings, attempt.checked
-        expected = expected_error(self.samples, self.data, checked.core, factors)
-        verdict = judge_result(
-            attempt.verdict, factors.cols, factors.rows, factors.extensions, checked.schedule, expected, s.accuracy
-        )
-        message = verdict.message
-        if curve is not None:
-            curve = replace(curve, chosen=checked.core.rank)
-            message = message.replace(" or rank='auto'", "")  # that is what was done
-        elif checked.core.rank < asked and verdict.cause in ("", "undetermined", "noise"):
-            message = (
-                f"Rank {asked} was asked for, but the held-out entries confirm only rank {checked.core.rank}, which was "
-                f"used. {message}"
-            )
-        if not (verdict.ok or s.outliers):
-            message += " All observations were taken for right; if some are outliers, use rcurc."
+    def _conclude(self, found: FoundCore, factors: Factors) -> Result:
         left, right = factors.left, factors.right
-        if s.undetermined == "nan":
+        if self.settings.undetermined == "nan":
             left, right = blank_rows(left, factors.rows.undetermined), blank_rows(right, factors.cols.undetermined)
-        return Result(
-            cur=CURMatrix(left, right, self.samples.rows, self.samples.cols),
-            converged=verdict.ok,
-            message=message,
-            cause=verdict.cause,
-            history=checked.core.history,
-            columns=factors.cols,
-            rows=factors.rows,
-            noise=checked.core.sigma,
-            threshold=checked.schedule.floor,
-            expected_error=expected,
-            rank_curve=curve,
-            method=s.method,
-            device=device_name(self.like),
-            kernels=self.kernels.at(checked.core.rank).name,
-            seconds=self.clock(),
-            samples=self.samples,
-            schedule=checked.schedule,
-            chunk_bytes=s.chunk_bytes,
+        outside = tuple(Summary.of(e.diagnostics, e.n_held, e.n_agreeing) for e in factors.extensions)
+        return conclude(
+            found,
+            (left, right),
+            factors.cols,
+            factors.rows,
+            (Summary.of(factors.cols), Summary.of(factors.rows)),
+            (outside[0], outside[1]),
+            factors.swept,
+            self.samples,
+            self.clock(),
         )

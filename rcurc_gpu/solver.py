@@ -6,7 +6,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,19 @@ from array_api_compat import is_cupy_array
 
 from .backend import (
     Array,
-    device_name,
     device_scope,
     place_for,
     same_place,
 )
-from .checkpoint import Checkpoint, identity_of
+from .checkpoint import Checkpoint, identity_of, settings_identity
 from .errors import ConvergenceWarning, check_number
-from .fused import choose
 from .history import IterationState
 from .progress import Progress
 from .result import Result
 from .samples import CrossSamples
-from .settings import Settings, check_rank, check_settings
+from .settings import Settings, Where, check_rank, check_settings
+from .shards.run import solve_in_shards
+from .shards.samples import ShardedSamples
 from .solve import Solve
 from .units import at_home, in_units, state_at_home, unit_of
 
@@ -34,7 +34,7 @@ log = logging.getLogger("rcurc_gpu")
 
 
 def rcurc(
-    samples: CrossSamples,
+    samples: CrossSamples | ShardedSamples,
     rank: int | str,
     *,
     method: str = "fast",
@@ -57,13 +57,17 @@ def rcurc(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 30.0,
+    output: str | os.PathLike[str] | None = None,
+    client: Any = None,
+    gather: bool = True,
 ) -> Result:
     """Recover a low-rank matrix from cross-concentrated samples, some of which are outliers.
 
     Parameters
     ----------
-    samples : CrossSamples
-        What was observed. What comes out is of the same kind as its arrays (NumPy, CuPy, ...).
+    samples : CrossSamples or ShardedSamples
+        What was observed. What comes out is of the same kind as its arrays (NumPy, CuPy, ...). Those in shards are worked
+        on one after the other, each read once, and again for each sweep.
     rank : int or "auto"
         Rank of the matrix. "auto" chooses it by the error on held-out entries of the core.
     method : {"fast", "paper"}
@@ -114,6 +118,15 @@ def rcurc(
         at all, and a file that is none of this solve is left alone, with an error.
     checkpoint_every : float
         Seconds between two writes of it, at least; more where writing takes long.
+    output : path, optional
+        For samples in shards, or with a `client`: a directory for the factors, which are then read when they are looked
+        at. What is done of a shard is kept there, so the same call goes on where an earlier one ended in any way. Workers
+        write to it, so all of them must see it.
+    client : dask.distributed.Client, optional
+        Work on its workers, each shard where its data is. Samples in memory are cut into shards.
+    gather : bool
+        With a `client` and without `output`: True brings the factors here, False leaves them on the workers, as Dask
+        arrays.
 
     Returns
     -------
@@ -143,11 +156,12 @@ def rcurc(
         kernels=kernels,
         resolution=resolution,
     )
-    return _solve(samples, rank, settings, device, progress, checkpoint, checkpoint_every)
+    where = Where(device, checkpoint, checkpoint_every, output, client, gather)
+    return _solve(samples, rank, settings, where, progress)
 
 
 def icurc(
-    samples: CrossSamples,
+    samples: CrossSamples | ShardedSamples,
     rank: int | str,
     *,
     method: str = "fast",
@@ -168,6 +182,9 @@ def icurc(
     progress: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 30.0,
+    output: str | os.PathLike[str] | None = None,
+    client: Any = None,
+    gather: bool = True,
 ) -> Result:
     """Recover a low-rank matrix from cross-concentrated samples that are all right (no outliers).
 
@@ -183,7 +200,7 @@ def icurc(
         eta_R, eta_C and eta_U, the steps of R, of C and of their intersection. By default 1 / p_R, 1 / p_C and
         1 / (p_R + p_C) ("paper"), 1 / p_u for the intersection ("fast"; p_u is its observed share).
     samples, rank, tol, max_iter, holdout, accuracy, sweeps, undetermined, seed, device, kernels, chunk_bytes, \
-callback, progress, checkpoint, checkpoint_every :
+callback, progress, checkpoint, checkpoint_every, output, client, gather :
         As in `rcurc`.
 
     Returns
@@ -219,12 +236,13 @@ callback, progress, checkpoint, checkpoint_every :
         outliers=False,
         step_core=step_core,
     )
-    return _solve(samples, rank, settings, device, progress, checkpoint, checkpoint_every)
+    where = Where(device, checkpoint, checkpoint_every, output, client, gather)
+    return _solve(samples, rank, settings, where, progress)
 
 
-def _checked(samples: Any) -> CrossSamples:
+def _checked(samples: Any) -> CrossSamples | ShardedSamples:
     """`samples`, or an error that says how to make some."""
-    if not isinstance(samples, CrossSamples):
+    if not isinstance(samples, (CrossSamples, ShardedSamples)):
         hint = (
             "did you mean problem.samples?" if hasattr(samples, "samples") else "make one with CrossSamples.from_dense(...)"
         )
@@ -232,27 +250,24 @@ def _checked(samples: Any) -> CrossSamples:
     return samples
 
 
-def _solve(
-    samples: CrossSamples,
-    rank: Any,
-    settings: Settings,
-    device: str,
-    progress: bool,
-    checkpoint: str | os.PathLike[str] | None,
-    every: float,
-) -> Result:
-    """Compute where `device` says, in units in which squares neither overflow nor vanish."""
+def _solve(samples: CrossSamples | ShardedSamples, rank: Any, settings: Settings, where: Where, progress: bool) -> Result:
+    """Compute where the user says, in units in which squares neither overflow nor vanish."""
     rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
-    every = check_number("checkpoint_every", every)
-    like = place_for(device, samples.r_block.value)
-    keeper = None if checkpoint is None else _keeper(checkpoint, samples, rank, settings, like, every)
+    where = replace(where, checkpoint_every=check_number("checkpoint_every", where.checkpoint_every))
+    if isinstance(samples, ShardedSamples) or where.client is not None or where.output is not None:
+        return announced(solve_in_shards(samples, rank, settings, where, progress), stacklevel=4)
+    if where.gather is not True:
+        raise ValueError(f"gather is for a solve with a client, got gather={where.gather!r} and none")
+    like = place_for(where.device, samples.r_block.value)
+    keeper = None
+    if where.checkpoint is not None:
+        keeper = _keeper(where.checkpoint, samples, rank, settings, like, where.checkpoint_every)
     here = reachable(samples, like)
     with device_scope(like):
         unit = unit_of(here)
     with Progress(progress, _at_home(settings.callback, samples, unit)) as show, device_scope(like):
         if unit != 1:
-            zeta0 = None if settings.zeta0 is None else settings.zeta0 / unit
-            settings = replace(settings, zeta0=zeta0, resolution=settings.resolution / unit)
+            settings = settings.scaled(1 / unit)
             here = here.scaled(1 / unit)
         try:
             result = in_units(Solve(here, settings, show, like, keeper).run(rank), unit)
@@ -267,16 +282,7 @@ def _keeper(
 ) -> Checkpoint:
     if settings.method != "fast":
         raise ValueError(f"checkpoint is for method='fast', got method={settings.method!r}")
-    known = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    for name in ("chunk_bytes", "method"):  # the first does not change what is found
-        del known[name]
-    known |= {
-        "callback": settings.callback is not None,
-        "rank": rank,
-        "device": device_name(like),
-        "kernels": choose(settings.kernels, like).name,
-    }
-    return Checkpoint(path, identity_of(samples, known), every)
+    return Checkpoint(path, identity_of(samples, settings_identity(settings, rank, like)), every)
 
 
 def reachable(samples: CrossSamples, like: Array) -> CrossSamples:

@@ -14,10 +14,7 @@ from .samples import CrossSamples
 
 def unit_of(samples: CrossSamples) -> float:
     """A power of two near the size of the observations if that is extreme, else 1."""
-    value = samples.r_block.value
-    xp = array_namespace(value)
-    size = max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
-    return power_of_two(size, value)
+    return power_of_two(samples.largest[0], samples.r_block.value)
 
 
 def power_of_two(size: float, like: Array) -> float:
@@ -54,11 +51,18 @@ def in_units(result: Result, unit: float) -> Result:
     if unit == 1:
         return result
     return replace(
-        result,
+        numbers_in_units(result, unit),
         cur=_scaled(result.cur, unit),
-        history=[replace(state, threshold=state.threshold * unit) for state in result.history],
         columns=result.columns.scaled(unit),
         rows=result.rows.scaled(unit),
+    )
+
+
+def numbers_in_units(result: Result, unit: float) -> Result:
+    """The same for all but the factors and the diagnostics."""
+    return replace(
+        result,
+        history=[replace(state, threshold=state.threshold * unit) for state in result.history],
         noise=result.noise * unit,
         threshold=result.threshold * unit,
         schedule=replace(result.schedule, zeta0=result.schedule.zeta0 * unit, floor=result.schedule.floor * unit),

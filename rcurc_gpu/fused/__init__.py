@@ -15,6 +15,7 @@ from ..block import Block, ChunkPlan, pieces
 from ..follow import advance
 from ..grid import Grid, make_grid
 from ..look import held_out, regress
+from ..normal_sums import normal_sums
 
 __all__ = ["XP", "Kernels", "choose"]
 
@@ -37,8 +38,8 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out : callable
-        `look.held_out`, or what takes its place.
+    held_out, normal : callables
+        `look.held_out` and `normal_sums.normal_sums`, or what takes their place.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Kernels:
     plan: Callable[[Block, np.ndarray, int, int], ChunkPlan]
     most_rank: int | None = None
     held_out: Callable[..., Array] = held_out
+    normal: Callable[..., Array] = normal_sums
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -97,4 +99,6 @@ def _numba(required: bool) -> Kernels:
             ) from error
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
-    return Kernels("numba", cpu.regress, cpu.advance, cpu_grid.CompiledGrid.of, _contiguous_plan, held_out=cpu.held_out)
+    return Kernels(
+        "numba", cpu.regress, cpu.advance, cpu_grid.CompiledGrid.of, _contiguous_plan, None, cpu.held_out, cpu.normal_sums
+    )

@@ -9,6 +9,7 @@ from ..block import Block, pieces
 from ..hashing import stream_key
 from ..look import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, Names
 from . import cpu_core_kernels, cpu_look_kernel
+from .cpu_normal_kernel import normal_sums as normal_kernel
 from .cpu_paper_kernel import advance as advance_kernel
 from .threads import THREADS, run
 
@@ -93,6 +94,24 @@ def advance(
 
     run(work, len(edges) - 1)
     return a, sums.sum(axis=0).astype(bases.dtype)
+
+
+def normal_sums(block: Block, units: np.ndarray, basis: Array, usable: Array, names: Names, a: Array, floor: float) -> Array:
+    """`normal.normal_sums`."""
+    r = basis.shape[1]
+    key = np.uint64(stream_key(names.seed, HOLDOUT_STREAM))
+    out = np.empty((len(units), r * r + r + 2))
+    units, a = _fixed(units), _fixed(a)
+    entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
+    there = (*map(_fixed, (basis, usable, names.unit, names.index)), names.transposed, key, float(names.share))
+    edges = pieces(block.counts[units], _PIECE)
+
+    def work(k: int) -> None:
+        part = slice(edges[k], edges[k + 1])
+        normal_kernel(*entries, units[part], *there, a[part], float(floor), out[part])
+
+    run(work, len(edges) - 1)
+    return out
 
 
 def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, share: float) -> Array:

@@ -10,6 +10,8 @@ from typing import Any
 
 from numba import config
 
+from ..cores import alone
+
 THREADS: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # it is set at run time
 
 
@@ -26,7 +28,7 @@ if hasattr(os, "register_at_fork"):  # the child of a fork has none of the threa
 
 def run(work: Callable[[int], Any], n: int) -> None:
     """Do ``work(0)`` to ``work(n - 1)`` on all cores; they must not depend on each other."""
-    pool = _pool()
+    pool = None if alone.get() else _pool()
     if n == 1 or pool is None:
         for k in range(n):
             work(k)

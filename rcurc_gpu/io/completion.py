@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,24 +202,27 @@ def _cells(cur: CURMatrix) -> Cells:
 def _find_outliers(result: Result, cur: CURMatrix) -> Outliers:
     """As `Result.outliers` does, with the observed values as they were given."""
     s = result.samples
-    in_r = _outlying(s.r_block, cur.left[cur.rows], cur.right, result.threshold)
-    in_c = _outlying(s.c_block, cur.right[cur.cols], cur.left, result.threshold)
+    in_r = _outlying(s.blocks("r"), cur.left[cur.rows], cur.right, result.threshold)
+    in_c = _outlying(s.blocks("c"), cur.right[cur.cols], cur.left, result.threshold)
     i = np.concatenate([cur.rows[in_r[1]], in_c[0]])
     j = np.concatenate([in_r[0], cur.cols[in_c[1]]])
     _, once = np.unique(i * s.shape[1] + j, return_index=True)  # both blocks may see an entry of the intersection
     return _ranked(cur, i[once], j[once], np.concatenate([in_r[2], in_c[2]])[once], result.threshold)
 
 
-def _outlying(block: Block, basis: np.ndarray, coefficients: np.ndarray, threshold: float) -> tuple[np.ndarray, ...]:
-    """Unit, position and value of the observations beyond the threshold."""
-    indptr, index, value = (to_numpy(x) for x in (block.indptr, block.index, block.value))
+def _outlying(
+    blocks: Iterable[tuple[int, Block]], basis: np.ndarray, coefficients: np.ndarray, threshold: float
+) -> tuple[np.ndarray, ...]:
+    """Unit, position and value of the observations beyond the threshold, in blocks with the number of their first unit."""
     found = []
-    for start in range(0, len(value), _AT_ONCE):
-        part = slice(start, start + _AT_ONCE)
-        unit = np.searchsorted(indptr, np.arange(start, min(start + _AT_ONCE, len(value))), side="right") - 1
-        x = np.einsum("kr,kr->k", basis[index[part]], coefficients[unit])
-        out = np.abs(value[part] - x) >= threshold  # False where x is NaN
-        found.append((unit[out], index[part][out].astype(np.int64), value[part][out].astype(np.float64)))
+    for first, block in blocks:
+        indptr, index, value = (to_numpy(x) for x in (block.indptr, block.index, block.value))
+        for start in range(0, len(value), _AT_ONCE):
+            part = slice(start, start + _AT_ONCE)
+            unit = np.searchsorted(indptr, np.arange(start, min(start + _AT_ONCE, len(value))), side="right") - 1
+            x = np.einsum("kr,kr->k", basis[index[part]], coefficients[first + unit])
+            out = np.abs(value[part] - x) >= threshold  # False where x is NaN
+            found.append((first + unit[out], index[part][out].astype(np.int64), value[part][out].astype(np.float64)))
     return tuple(np.concatenate(column) for column in zip(*found, strict=True))
 
 

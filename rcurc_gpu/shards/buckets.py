@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..block import Block
-from .folder import join_blocks
+from ..block import Block, join_blocks
 from .spool import read_all
 
 UNIT_BYTES = 8  # of an `indptr`

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..block import Block
+from ..block import Block, join_blocks
 from ..files import write_whole
-from .shard_file import ShardFacts, checksum, read_shard, write_shard
+from .on_disk import ShardFacts, checksum, read_shard, write_shard
 
 MANIFEST = "manifest.json"
 FORMAT = "rcurc-gpu shards 1"
@@ -72,7 +73,7 @@ class FolderWriter:
             if not self._facts[side] or self._facts[side][-1]["stop"] != n_units:
                 raise ValueError(f"the shards of side {side!r} must cover {n_units} units")
         for name in ("rows", "cols"):
-            write_whole(self.folder / f"{name}.npy", lambda file, x=getattr(self, name): np.save(file, x))  # type: ignore[misc]
+            write_whole(self.folder / f"{name}.npy", partial(np.save, arr=getattr(self, name)))
         core = {}
         for side in SIDES:
             part = in_order(join_blocks(self._core[side]), self._chosen(side))
@@ -163,11 +164,3 @@ def units_within(chosen: np.ndarray, start: int, stop: int) -> np.ndarray:
 def in_order(ascending: Block, chosen: np.ndarray) -> Block:
     """The block of the ascending numbers `chosen` in the order in which they are chosen."""
     return ascending.take_units(np.argsort(np.argsort(chosen, kind="stable"), kind="stable"))
-
-
-def join_blocks(blocks: list[Block]) -> Block:
-    """One block of the units of several, on the host."""
-    shifts = np.cumsum([0, *(block.n_obs for block in blocks[:-1])])
-    indptr = [np.zeros(1, np.int64), *(block.indptr[1:] + shift for block, shift in zip(blocks, shifts, strict=True))]
-    index, value = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("index", "value"))
-    return Block(np.concatenate(indptr), index, value, blocks[0].length)

@@ -12,8 +12,8 @@ import numpy as np
 from .. import files
 from ..io.labels import Labels
 from .folder import read_manifest
+from .on_disk import checksum
 from .samples import ShardedSamples
-from .shard_file import checksum
 
 LABELS = "labels.npz"
 _KIND = "Labels"

@@ -13,15 +13,15 @@ from typing import Any, Protocol
 import numpy as np
 
 from ..backend import is_array, to_numpy
-from ..block import Block, pieces
+from ..block import Block, join_blocks, pieces
 from ..describe import describe
 from ..errors import check_count, check_shape
 from ..ingest import index_vector
 from ..intersection import Intersection, freeze, join_intersection
 from ..result import new_block
 from ..samples import CrossSamples
-from .folder import SIDES, FolderWriter, facts_of, in_order, join_blocks, read_core, read_manifest, units_within
-from .shard_file import ShardFacts, map_shard, read_shard
+from .folder import SIDES, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
+from .on_disk import ShardFacts, map_shard, read_shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
 
@@ -186,7 +186,7 @@ class ShardedSamples:
             ]
             for side, block in zip(SIDES, (samples.r_block, samples.c_block), strict=True)
         ]
-        return cls(samples.shape, samples.rows, samples.cols, samples.dtype, *shards, samples.n_unused)
+        return cls(samples.shape, samples.rows, samples.cols, samples.dtype, shards[0], shards[1], samples.n_unused)
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> ShardedSamples:
@@ -200,7 +200,7 @@ class ShardedSamples:
             shards.append(
                 [Shard(side, k, f.start, f.stop, OnDisk(path, f, length, dtype)) for k, (path, f) in enumerate(facts)]
             )
-        return cls((n1, n2), rows, cols, np.dtype(dtype), *shards, manifest["n_unused"], os.fspath(folder))
+        return cls((n1, n2), rows, cols, np.dtype(dtype), shards[0], shards[1], manifest["n_unused"], os.fspath(folder))
 
     @classmethod
     def from_functions(
@@ -248,7 +248,7 @@ class ShardedSamples:
                     for k, (start, stop) in enumerate(edges)
                 ]
             )
-        return cls((n1, n2), rows, cols, np.dtype(dtype), *shards)
+        return cls((n1, n2), rows, cols, np.dtype(dtype), shards[0], shards[1])
 
     # ---------------------------------------------------------------- what is there
 

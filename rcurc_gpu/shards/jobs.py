@@ -1,0 +1,129 @@
+"""One step of the work on one shard, and where its part is kept."""
+
+from __future__ import annotations
+
+import logging
+import os
+import zipfile
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..block import Block
+from ..files import write_npz
+from .samples import Made, Shard
+from .work import Arrays, Side, Work
+
+log = logging.getLogger("rcurc_gpu")
+_KIND = "shard part"
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A part in a file."""
+
+    path: str
+    stamp: str
+
+    def load(self) -> Arrays:
+        """Its arrays."""
+        with np.load(self.path, allow_pickle=False) as file:
+            return {name[4:]: file[name] for name in file.files if name.startswith("big|")}
+
+
+Part = Arrays | Saved
+
+
+@dataclass(frozen=True)
+class Store:
+    """A directory in which parts are kept, so that what is done is never done again."""
+
+    folder: str
+
+    def path(self, step: str, shard: Shard) -> str:
+        """Where the part of a shard is after a step."""
+        return os.path.join(self.folder, f"{shard.side}-{shard.number:06d}-{step}.npz")
+
+    def find(self, step: str, shard: Shard, stamp: str) -> tuple[Saved, Arrays] | None:
+        """A part that was made from the same things, and its numbers; None if there is none."""
+        path = self.path(step, shard)
+        if not os.path.exists(path):
+            return None
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                if str(file["stamp"]) != stamp:
+                    return None
+                # the whole of it, for a part that cannot be read is none
+                small = {name[6:]: file[name] for name in file.files if name.startswith("small|")}
+                for name in file.files:
+                    file[name]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            log.warning("%r cannot be read (%s): it is made again", path, error)
+            return None
+        return Saved(path, stamp), small
+
+    def keep(self, step: str, shard: Shard, stamp: str, big: Arrays, small: Arrays) -> Saved:
+        """Write a part, whole or not at all."""
+        arrays = {f"big|{name}": x for name, x in big.items()} | {f"small|{name}": x for name, x in small.items()}
+        path = self.path(step, shard)
+        write_npz(path, _KIND, arrays | {"stamp": np.asarray(stamp)})
+        return Saved(path, stamp)
+
+    def forget(self) -> None:
+        """Delete all parts."""
+        for path in Path(self.folder).glob("[rc]-*-*.npz"):
+            path.unlink()
+
+
+def run_job(
+    work: Work,
+    step: str,
+    shard: Shard,
+    side: Side,
+    part: Part | None = None,
+    args: tuple[Any, ...] = (),
+    reads: bool = True,
+    store: Store | None = None,
+    block: Block | None = None,
+) -> tuple[Part, Arrays]:
+    """Do one step of the work on a shard, or find that it was done.
+
+    Parameters
+    ----------
+    work : callable
+        ``work(shard, block, side, part, *args)``, one of those in `work`.
+    step : str
+        What the step is called where its part is kept.
+    part : optional
+        What the step before gave.
+    reads : bool
+        Whether all observations are needed.
+    block : Block, optional
+        All observations, if they were read already.
+
+    Returns
+    -------
+    part, numbers
+    """
+    stamp = f"{step} {side.stamp} {args!r} {part.stamp if isinstance(part, Saved) else ''}"
+    stamp = f"{zlib.crc32(stamp.encode()):08x}-{shard.start}-{shard.stop}"
+    if store is not None and (known := store.find(step, shard, stamp)) is not None:
+        return known
+    if reads and block is None:
+        block = load(shard)
+    before = () if part is None else (part.load() if isinstance(part, Saved) else part,)
+    big, small = work(shard, block, side, *before, *args)
+    return (big if store is None else store.keep(step, shard, stamp, big, small)), small
+
+
+def load(shard: Shard) -> Block:
+    """All observations of a shard; an error names it."""
+    try:
+        return shard.source.load()
+    except Exception as error:
+        if isinstance(shard.source, Made):  # anything may happen in a user's function
+            raise RuntimeError(f"{shard.name} could not be made: {type(error).__name__}: {error}") from error
+        raise

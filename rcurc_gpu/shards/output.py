@@ -1,0 +1,142 @@
+"""A directory with the result of a solve: parts while it goes on, and in the end the factors as ``.npy`` files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ..cur import CURMatrix
+from ..diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
+from ..files import write_whole
+from .jobs import Saved, Store
+from .work import Arrays
+
+_SOLVE, _DONE = "solve.json", "done.json"
+_FACTOR = {"r": "right", "c": "left"}
+_UNITS = {"r": "columns", "c": "rows"}
+
+
+class Output:
+    """A directory for the result of one solve.
+
+    Parameters
+    ----------
+    folder : path
+        A directory that is new, empty, or of the same solve, begun or done before.
+    identity : dict of str
+        What the solve is.
+
+    Raises
+    ------
+    ValueError
+        If the directory is of another solve, or has other things in it.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: dict[str, str]) -> None:
+        self.folder = Path(folder)
+        if not self.folder.absolute().parent.is_dir():
+            raise FileNotFoundError(2, "output must lie in a directory that exists", str(folder))
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(20, "output must be a directory, got a file", str(folder))
+        self.folder.mkdir(exist_ok=True)
+        self._check(identity)
+        (self.folder / "parts").mkdir(exist_ok=True)
+        self.store = Store(str((self.folder / "parts").absolute()))
+
+    def _check(self, identity: dict[str, str]) -> None:
+        path = self.folder / _SOLVE
+        if path.exists():
+            try:
+                found = json.loads(path.read_bytes())
+            except ValueError as error:
+                raise ValueError(f"{str(path)!r} is damaged ({error}); choose another output") from error
+            differ = sorted(k for k in found | identity if found.get(k) != identity.get(k))
+            if differ:
+                raise ValueError(
+                    f"output {str(self.folder)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
+                    "directory, or delete this one if it is not needed"
+                )
+        elif any(self.folder.iterdir()):
+            raise ValueError(
+                f"output must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
+            )
+        else:
+            write_whole(path, lambda file: file.write(json.dumps(identity, indent=1).encode()))
+
+    @property
+    def core(self) -> Path:
+        """The checkpoint of the core."""
+        return self.folder / "core.npz"
+
+    @property
+    def done(self) -> dict[str, Any] | None:
+        """What `finish` was told; None if it was not."""
+        path = self.folder / _DONE
+        return json.loads(path.read_bytes()) if path.exists() else None
+
+    def assemble(self, side: str, saved: list[Saved], n_units: int) -> None:
+        """Put the parts of a side together, one at a time in memory."""
+        parts = [part.load() for part in saved[:1]]
+        with _growing(self._paths(side), parts[0], n_units) as files:
+            for k, part in enumerate(saved):
+                arrays = parts[0] if k == 0 else part.load()
+                for name, file in files.items():
+                    file.write(np.ascontiguousarray(arrays[name]).data.cast("B"))
+
+    def finish(self, rows: np.ndarray, cols: np.ndarray, told: dict[str, Any]) -> None:
+        """Say that all is there, and delete what it was made of; `told` is for who comes later."""
+        for name, chosen in (("rows", rows), ("cols", cols)):
+            write_whole(self.folder / f"{name}.npy", partial(np.save, arr=chosen))
+        write_whole(self.folder / _DONE, lambda file: file.write(json.dumps(told).encode()))
+        self.store.forget()
+
+    def load(self, side: str) -> Arrays:
+        """The factor and the diagnostics of a side, read when they are looked at."""
+        return {name: np.load(path, mmap_mode="r") for name, path in self._paths(side).items()}
+
+    def _paths(self, side: str) -> dict[str, Path]:
+        names = {name: self.folder / f"{_UNITS[side]}_{name}.npy" for name in DIAGNOSTIC_NAMES}
+        return {"factor": self.folder / f"{_FACTOR[side]}.npy"} | names
+
+
+@contextmanager
+def _growing(paths: dict[str, Path], like: Arrays, n_units: int) -> Iterator[dict[str, Any]]:
+    """New files for arrays of `n_units` rows each, open to be written row by row; they appear whole or not at all."""
+    files = {name: open(f"{path}.part", "wb") for name, path in paths.items()}  # noqa: SIM115
+    try:
+        for name, file in files.items():
+            array = like[name]
+            header = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": (n_units, *array.shape[1:])}
+            npy.write_array_header_1_0(file, header)
+        yield files
+        for file in files.values():
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        for file in files.values():
+            file.close()
+    for path in paths.values():
+        os.replace(f"{path}.part", path)
+
+
+def diagnostics_of(arrays: Arrays) -> UnitDiagnostics:
+    """The diagnostics among arrays of a side."""
+    return UnitDiagnostics(*(arrays[name] for name in DIAGNOSTIC_NAMES))
+
+
+def open_result(folder: str | os.PathLike[str]) -> CURMatrix:
+    """The matrix that ``rcurc(samples, ..., output=folder)`` left, its factors read when they are looked at."""
+    path = Path(folder)
+    if not (path / _DONE).exists():
+        what = "the solve did not come to an end; the same call goes on" if (path / _SOLVE).exists() else "it is no result"
+        raise ValueError(f"{os.fspath(folder)!r} has no {_DONE}: {what}")
+    left, right, rows, cols = (np.load(path / f"{name}.npy", mmap_mode="r") for name in ("left", "right", "rows", "cols"))
+    return CURMatrix(left, right, rows, cols)
