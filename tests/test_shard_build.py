@@ -17,7 +17,7 @@ from pyarrow import parquet
 from test_bad_files import CASES
 from test_cross import heavy_tailed
 
-from rcurc_gpu import CrossSamples
+from rcurc_gpu import CrossSamples, rcurc
 from rcurc_gpu.cross import ArrayPairs, choose_cross, choose_cross_of
 from rcurc_gpu.io import numbering, pieces, read_observations
 from rcurc_gpu.shards import LabelledShards, ShardedSamples, from_spool, shard_file, shard_triplets
@@ -543,3 +543,16 @@ def test_bars_are_shown_when_they_are_asked_for(tmp_path, capsys, monkeypatch):
         assert bar.total is None or bar.n == bar.total
         assert bar.n > 0
     assert "reading t.csv" in capsys.readouterr().err
+
+
+def test_a_low_rank_matrix_is_recovered_from_shards_of_a_stream(tmp_path):
+    rng = np.random.default_rng(6)
+    shape = (500, 600)
+    i, j = heavy_tailed(80_000, shape, 0.6)
+    W, V = rng.standard_normal((500, 2)), rng.standard_normal((600, 2))
+    values = np.einsum("kr,kr->k", W[i], V[j])
+    values[rng.random(len(values)) < 0.1] = 30.0
+    samples = shard_triplets(in_chunks(i, j, values), tmp_path / "s", shape, **SMALL)
+    assert len(samples.r_shards) > 1
+    X = W @ V.T
+    assert np.linalg.norm(rcurc(samples, rank=2).cur.to_dense() - X) < 1e-6 * np.linalg.norm(X)

@@ -149,8 +149,8 @@ def sorted_block(records: np.ndarray, n_units: int, length: int, resolve: Resolv
     """Records as a block; `resolve` decides if some have the same place."""
     by_index, _ = grouped(records["index"], length)
     order, indptr = grouped(records["unit"][by_index], n_units)
-    order = by_index[order]
-    unit, index, value = (records[name][order] for name in ("unit", "index", "value"))
+    records = records[by_index[order]]
+    unit, index, value = (np.ascontiguousarray(records[name]) for name in ("unit", "index", "value"))
     same = (unit[1:] == unit[:-1]) & (index[1:] == index[:-1])
     if same.any():
         repeated = np.flatnonzero(np.append(same, False) | np.append(False, same))
