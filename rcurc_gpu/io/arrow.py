@@ -159,7 +159,8 @@ def parquet_parts(
     """Rows, columns and values (NaN where there is none) of a Parquet file, about `rows` lines at a time."""
     import pyarrow as pa
 
-    with _parquet(path) as file:
+    # with a buffer, pyarrow keeps what it has read until the file is closed
+    with _parquet(path, pre_buffer=False) as file:
         taken = _taken(path, file.schema_arrow.names, columns)
         size, total, done = os.stat(path).st_size, max(file.metadata.num_rows, 1), 0
         for batch in file.iter_batches(rows, columns=taken):
@@ -179,7 +180,7 @@ def parquet_columns(path: str, columns: Columns) -> tuple[str, ...]:
 
 
 @contextmanager
-def _parquet(path: str) -> Iterator[Any]:
+def _parquet(path: str, **how: Any) -> Iterator[Any]:
     """An open Parquet file; what goes wrong in reading is said in a line."""
     try:
         import pyarrow as pa
@@ -189,7 +190,7 @@ def _parquet(path: str) -> Iterator[Any]:
             f"reading {path!r} needs pyarrow, which the extra 'files' brings: pip install 'rcurc-gpu[files]'"
         ) from error
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, **how) as file:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
         if isinstance(error, OSError) and error.errno:

@@ -51,7 +51,8 @@ def shard_triplets(
     shard_bytes : int
         About how large a shard is.
     memory_bytes : int
-        About how much memory to use, beside some 50 bytes for each row and column of the matrix.
+        About how much memory to use, beside some 50 bytes for each row and column of the matrix, and the observations in
+        the intersection of I and J, which the solvers hold as well.
     progress : bool
         Show bars on standard error.
 
