@@ -111,9 +111,10 @@ def report(found: dict[str, list[dict[str, float]]], n_bytes: int) -> None:
     for kind, text in (("read", "reading"), ("memory", "solve in memory"), ("disk", "solve from disk")):
         last = found[kind][-1]
         error = f", true error {last['error']:.1e}, {last['undetermined']} undetermined" if "error" in last else ""
+        every = [run["seconds"] for run in found[kind]]
+        cpu = statistics.median(run["cpu"] for run in found[kind])
         click.echo(
-            f"{text:16} {seconds[kind]:7.2f} s ({min(r['seconds'] for r in found[kind]):.2f} to "
-            f"{max(r['seconds'] for r in found[kind]):.2f}; {statistics.median(r['cpu'] for r in found[kind]):.1f} s of CPU), "
+            f"{text:16} {seconds[kind]:7.2f} s ({min(every):.2f} to {max(every):.2f}; {cpu:.1f} s of CPU), "
             f"{seconds[kind] / n_obs * 1e9:5.1f} ns per observation, peak {max(r['peak'] for r in found[kind]) / 1e9:.2f} GB"
             f"{error}"
         )

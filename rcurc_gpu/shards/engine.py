@@ -19,7 +19,7 @@ from ..normal import Normal
 from ..progress import Progress
 from ..samples import CoreView
 from ..settings import Settings
-from .jobs import Part, Saved, Store, load, run_job
+from .jobs import Part, Saved, Store, run_job
 from .samples import Shard, ShardedSamples
 from .work import Arrays, Side, Work
 
@@ -122,7 +122,7 @@ class InProcess:
             for k, job in enumerate(jobs):
                 block = None if ahead is None else ahead.result()
                 following = [job.shard for job in jobs[k + 1 : k + 2] if reads and self._is_missing(step, job.shard)]
-                ahead = reader.submit(load, following[0]) if following else None
+                ahead = reader.submit(following[0].source.load) if following else None
                 found.append(run_job(work, step, job.shard, job.side, job.part, job.args, reads, store, block))
                 report(job.n_units)
         return found

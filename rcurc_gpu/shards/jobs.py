@@ -14,7 +14,7 @@ import numpy as np
 
 from ..block import Block
 from ..files import write_npz
-from .samples import Made, Shard
+from .samples import Shard
 from .work import Arrays, Side, Work
 
 log = logging.getLogger("rcurc_gpu")
@@ -30,7 +30,7 @@ class Saved:
 
     def load(self) -> Arrays:
         """Its arrays."""
-        with np.load(self.path, allow_pickle=False) as file:
+        with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
             return {name[4:]: file[name] for name in file.files if name.startswith("big|")}
 
 
@@ -53,7 +53,7 @@ class Store:
         if not os.path.exists(path):
             return None
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
                 if str(file["stamp"]) != stamp:
                     return None
                 # the whole of it, for a part that cannot be read is none
@@ -113,17 +113,7 @@ def run_job(
     if store is not None and (known := store.find(step, shard, stamp)) is not None:
         return known
     if reads and block is None:
-        block = load(shard)
+        block = shard.source.load()
     before = () if part is None else (part.load() if isinstance(part, Saved) else part,)
     big, small = work(shard, block, side, *before, *args)
     return (big if store is None else store.keep(step, shard, stamp, big, small)), small
-
-
-def load(shard: Shard) -> Block:
-    """All observations of a shard; an error names it."""
-    try:
-        return shard.source.load()
-    except Exception as error:
-        if isinstance(shard.source, Made):  # anything may happen in a user's function
-            raise RuntimeError(f"{shard.name} could not be made: {type(error).__name__}: {error}") from error
-        raise

@@ -82,9 +82,13 @@ class Made:
 
     def load(self) -> Block:
         """Call the function."""
-        found = self.make(self.start, self.stop)
         columns = self.side == "r"
-        name = f"what make_{self.side}({self.start}, {self.stop}) gave"
+        call = f"make_{self.side}({self.start}, {self.stop})"
+        name = f"what {call} gave"
+        try:
+            found = self.make(self.start, self.stop)
+        except Exception as error:  # anything may happen in a user's function
+            raise RuntimeError(f"{call} failed: {type(error).__name__}: {error}") from error
         what = "the chosen rows I" if columns else "the chosen columns J"
         if is_array(found) and not isinstance(found, np.ndarray):
             found = to_numpy(found)
