@@ -2,6 +2,7 @@
 
 speed           against dense blocks and full SVDs, the style of the authors' related code
 extension       the extension's regressions, compiled against plain NumPy
+shard_build     shards from a stream of observations: time and peak memory
 linear          the cost by the number of observations, with a plot
 trillion        a matrix of 1e12 entries: time, memory, true error
 cpu_tools       how the compiled CPU path was chosen: NumPy, Numba in three ways, C

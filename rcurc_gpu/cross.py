@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,6 +14,58 @@ from .describe import CORE_PER_RANK
 _CLEAR = 2.0  # a cross is clear if its rows have this many times the observations of the next ones
 _UNUSED = 0.05  # share of the observations that may fall outside a cross that is not clear
 _GROWTH = 1.25  # from one number of observations per row and column to the next that is tried
+_AT_ONCE = 1 << 20  # observations
+_SHRINK = 0.7  # pairs are copied into fewer if no more than this share of them is left
+
+
+class Pairs(Protocol):
+    """Row and column of each observation, some at a time: more than memory holds, if need be."""
+
+    def __len__(self) -> int:
+        """How many."""
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Row and column of all, in parts."""
+
+    def kept(self, rows: np.ndarray, cols: np.ndarray, count: int) -> Pairs:
+        """At least the pairs whose row and column are marked, of which there are `count`; perhaps all as they are."""
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayPairs:
+    """Pairs in memory.
+
+    Attributes
+    ----------
+    i, j : integer arrays (n,)
+    at_once : int
+        How many come at a time.
+    """
+
+    i: np.ndarray
+    j: np.ndarray
+    at_once: int = _AT_ONCE
+
+    def __len__(self) -> int:
+        return len(self.i)
+
+    def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, len(self.i), self.at_once):
+            yield self.i[start : start + self.at_once], self.j[start : start + self.at_once]
+
+    def kept(self, rows: np.ndarray, cols: np.ndarray, count: int) -> ArrayPairs:
+        """The marked pairs, copied."""
+        return collected(self, rows, cols, count, self.i.dtype, self.at_once)
+
+
+def collected(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, count: int, dtype: Any, at_once: int) -> ArrayPairs:
+    """The `count` pairs whose row and column are marked, in memory."""
+    i, j, end = np.empty(count, dtype), np.empty(count, dtype), 0
+    for some_i, some_j in pairs:
+        both = rows[some_i] & cols[some_j]
+        start, end = end, end + int(np.count_nonzero(both))
+        i[start:end], j[start:end] = some_i[both], some_j[both]
+    return ArrayPairs(i, j, at_once)
 
 
 def choose_cross(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -32,22 +87,76 @@ def choose_cross(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> tuple[
     rows, cols : int64 arrays
         Ascending.
     """
-    rows, cols = _by_contrast(i, j, shape)
-    if _is_clear(i, j, rows, cols, shape):
+    return choose_cross_of(ArrayPairs(i, j, at_once_for(shape)), shape)
+
+
+def choose_cross_of(
+    pairs: Pairs, shape: tuple[int, int], advance: Callable[[], None] | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """`choose_cross` of pairs that need not fit into memory: they are only counted, some twenty to fifty times over.
+
+    Parameters
+    ----------
+    pairs : Pairs
+    shape : (int, int)
+    advance : callable, optional
+        Called after each time.
+    """
+    counting = _Counting(shape, advance or (lambda: None))
+    totals = counting.totals(pairs)
+    rows, cols = _by_contrast(pairs, totals, counting)
+    if _is_clear(pairs, rows, cols, counting):
         return rows, cols
-    return _densest_core(i, j, shape)
+    return _densest_core(pairs, totals, counting)
 
 
-def _by_contrast(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def at_once_for(shape: tuple[int, int]) -> int:
+    """How many pairs to count at a time: a count begins with a zero for each row, so more than there are rows."""
+    return max(_AT_ONCE, *shape)
+
+
+@dataclass(frozen=True)
+class _Counting:
+    """Counts observations of rows and of columns."""
+
+    shape: tuple[int, int]
+    advance: Callable[[], None]
+
+    def totals(self, pairs: Pairs) -> tuple[np.ndarray, np.ndarray]:
+        """Of each row, and of each column."""
+        per_row, per_col = (np.zeros(n, np.int64) for n in self.shape)
+        for i, j in pairs:
+            per_row += np.bincount(i, minlength=self.shape[0])
+            per_col += np.bincount(j, minlength=self.shape[1])
+        self.advance()
+        return per_row, per_col
+
+    def rows_outside(self, pairs: Pairs, cols: np.ndarray) -> np.ndarray:
+        """Of each row, those that do not lie in the columns `cols` (n1,)."""
+        inside, per_row = _marked(cols, self.shape[1]), np.zeros(self.shape[0], np.int64)
+        for i, j in pairs:
+            per_row += np.bincount(i[~inside[j]], minlength=self.shape[0])
+        self.advance()
+        return per_row
+
+    def cols_outside(self, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
+        """Of each column, those that do not lie in the rows `rows` (n2,)."""
+        inside, per_col = _marked(rows, self.shape[0]), np.zeros(self.shape[1], np.int64)
+        for i, j in pairs:
+            per_col += np.bincount(j[~inside[i]], minlength=self.shape[1])
+        self.advance()
+        return per_col
+
+
+def _by_contrast(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: _Counting) -> tuple[np.ndarray, np.ndarray]:
     """The number of rows (columns) is where the sorted counts split best into a high and a low group (Otsu's criterion);
     which ones is then improved by alternation: a row is worth the observations it has outside the chosen columns, since
     those inside are covered already."""
-    n1, n2 = shape
-    per_row, per_col = np.bincount(i, minlength=n1), np.bincount(j, minlength=n2)
+    per_row, per_col = totals
     rows, cols = _busiest(per_row), _busiest(per_col)
     for _ in range(5):
-        new_rows = _top(np.bincount(i[~_marked(cols, n2)[j]], minlength=n1), per_row, len(rows))
-        new_cols = _top(np.bincount(j[~_marked(new_rows, n1)[i]], minlength=n2), per_col, len(cols))
+        new_rows = _top(counting.rows_outside(pairs, cols), per_row, len(rows))
+        new_cols = _top(counting.cols_outside(pairs, new_rows), per_col, len(cols))
         if np.array_equal(new_rows, rows) and np.array_equal(new_cols, cols):
             break
         rows, cols = new_rows, new_cols
@@ -77,13 +186,10 @@ def _marked(numbers: np.ndarray, size: int) -> np.ndarray:
     return marked
 
 
-def _is_clear(i: np.ndarray, j: np.ndarray, rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int]) -> bool:
+def _is_clear(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, counting: _Counting) -> bool:
     """Whether the observations outside the chosen columns drop from the chosen rows to the others, and the same for the
     columns."""
-    n1, n2 = shape
-    in_rows, in_cols = _marked(rows, n1), _marked(cols, n2)
-    per_row, per_col = np.bincount(i[~in_cols[j]], minlength=n1), np.bincount(j[~in_rows[i]], minlength=n2)
-    return _drops(per_row, len(rows)) and _drops(per_col, len(cols))
+    return _drops(counting.rows_outside(pairs, cols), len(rows)) and _drops(counting.cols_outside(pairs, rows), len(cols))
 
 
 def _drops(counts: np.ndarray, size: int) -> bool:
@@ -94,33 +200,79 @@ def _drops(counts: np.ndarray, size: int) -> bool:
     return after >= len(counts) or bool(descending[math.ceil(0.9 * size) - 1] > _CLEAR * descending[after])
 
 
-def _densest_core(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def _densest_core(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: _Counting) -> tuple[np.ndarray, np.ndarray]:
     """The last of ever denser intersections whose cross leaves out few observations, or the first that is enough for
     rank 1, or the densest there is."""
-    n1, n2 = shape
     least = CORE_PER_RANK
-    core = _peel(i, j, shape, least)
-    while len(core[0]) == 0:
+    core = _Core(pairs, totals)
+    core.peel(least, counting.advance)
+    while core.n_left == 0:
         least -= 1
-        core = _peel(i, j, shape, least)
+        core = _Core(pairs, totals)
+        core.peel(least, counting.advance)
     while True:
-        rows, cols = _present(core[0], n1), _present(core[1], n2)
+        rows, cols = core.rows, core.cols
         least = max(least + 1, int(_GROWTH * least))
-        core = _peel(*core, shape, least)
-        unused = ~_marked(_present(core[0], n1), n1)[i] & ~_marked(_present(core[1], n2), n2)[j]
-        if np.count_nonzero(unused) > _UNUSED * len(i):
+        core.peel(least, counting.advance, _UNUSED * len(pairs))
+        if core.n_unused > _UNUSED * len(pairs):
             return rows, cols
 
 
-def _present(index: np.ndarray, size: int) -> np.ndarray:
-    return np.flatnonzero(np.bincount(index, minlength=size))
+_GONE, _GOING, _HERE = 0, 1, 2
 
 
-def _peel(i: np.ndarray, j: np.ndarray, shape: tuple[int, int], least: int) -> tuple[np.ndarray, np.ndarray]:
-    """The observations of the largest intersection of which every row and column has at least `least` of them."""
-    while len(i):
-        keep = (np.bincount(i, minlength=shape[0]) >= least)[i] & (np.bincount(j, minlength=shape[1]) >= least)[j]
-        if keep.all():
-            break
-        i, j = i[keep], j[keep]
-    return i, j
+class _Core:
+    """An intersection that is peeled: rows and columns with too few observations inside it go, which leaves fewer to others.
+
+    Rows and columns are marked, and observations only counted: those that are left have both of theirs.
+    """
+
+    def __init__(self, pairs: Pairs, totals: tuple[np.ndarray, np.ndarray]) -> None:
+        self.pairs, self.totals, self.n_left = pairs, totals, len(pairs)
+        self.counts = tuple(total.copy() for total in totals)
+        self.marks = tuple(np.full(len(total), _HERE, np.uint8) for total in totals)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """The rows that are left, ascending."""
+        return np.flatnonzero(self.marks[0] == _HERE)
+
+    @property
+    def cols(self) -> np.ndarray:
+        """The columns that are left, ascending."""
+        return np.flatnonzero(self.marks[1] == _HERE)
+
+    @property
+    def n_unused(self) -> int:
+        """Observations with neither their row nor their column left."""
+        if self.n_left == 0:
+            return int(self.totals[0].sum())  # those whose last observation has gone are still marked
+        in_rows, in_cols = (int(t[m == _HERE].sum()) for t, m in zip(self.totals, self.marks, strict=True))
+        return int(self.totals[0].sum()) - in_rows - in_cols + self.n_left
+
+    def peel(self, least: int, advance: Callable[[], None], most_unused: float = math.inf) -> None:
+        """Until every row and column has at least `least` observations inside, or more than `most_unused` are unused."""
+        while self.n_left and self.n_unused <= most_unused:
+            going = [(m == _HERE) & (c < least) for m, c in zip(self.marks, self.counts, strict=True)]
+            if not any(g.any() for g in going):
+                return
+            for mark, go in zip(self.marks, going, strict=True):
+                mark[go] = _GOING
+            self._uncount()
+            advance()
+            for mark, go in zip(self.marks, going, strict=True):
+                mark[go] = _GONE
+            if self.n_left < _SHRINK * len(self.pairs):
+                rows, cols = (mark == _HERE for mark in self.marks)
+                self.pairs = self.pairs.kept(rows, cols, self.n_left)
+
+    def _uncount(self) -> None:
+        """Take the observations that go now out of the counts."""
+        for i, j in self.pairs:
+            lost = np.flatnonzero(np.minimum(self.marks[0][i], self.marks[1][j]) == _GOING)
+            self.n_left -= len(lost)
+            for count, index in zip(self.counts, (i, j), strict=True):
+                if len(lost) > len(count) // 8:
+                    count -= np.bincount(index[lost], minlength=len(count))
+                else:
+                    np.subtract.at(count, index[lost], 1)

@@ -13,6 +13,7 @@ from .paper import paper
 from .plot import plot
 from .ratings import ratings
 from .sample import sample
+from .shard import shard
 from .video import video
 
 
@@ -28,11 +29,12 @@ def main() -> None:
       rcurc-gpu describe levels.csv
       rcurc-gpu complete levels.csv -o result.npz --predict wanted.csv
       rcurc-gpu ratings ratings.csv --predict wanted.csv
+      rcurc-gpu shard part-*.parquet -o shards
       rcurc-gpu plot result.npz -o result.png
       rcurc-gpu paper fig2
       rcurc-gpu video street.mp4
     """  # noqa: D301  # click's mark of lines to keep is a real backspace
 
 
-for _command in (demo, doctor, sample, describe, complete, ratings, plot, paper, video):
+for _command in (demo, doctor, sample, shard, describe, complete, ratings, plot, paper, video):
     main.add_command(_command)

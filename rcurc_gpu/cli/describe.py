@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from ..io import LabelledSamples, read_observations
+from ..shards import LabelledShards
 from .common import CONFIRMED, NOT_CONFIRMED, print_json
 from .outputs import IN_FILE, one_line_errors, stoppable, table_options
 
@@ -52,7 +53,7 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
     raise SystemExit(NOT_CONFIRMED if report["warnings"] else CONFIRMED)
 
 
-def describe_samples(labelled: LabelledSamples, rank: int | None) -> dict[str, Any]:
+def describe_samples(labelled: LabelledSamples | LabelledShards, rank: int | None) -> dict[str, Any]:
     """What there is, as a dictionary for JSON; "lines" and "warnings" are in words, with the user's labels.
 
     Without a rank, what is not enough for rank 1 is warned of: it is not enough for any.
@@ -81,7 +82,7 @@ def describe_samples(labelled: LabelledSamples, rank: int | None) -> dict[str, A
     }
 
 
-def in_labels(line: str, labelled: LabelledSamples) -> str:
+def in_labels(line: str, labelled: LabelledSamples | LabelledShards) -> str:
     """A line of `CrossSamples.describe` with labels for the numbers of rows and columns."""
 
     def label(found: re.Match[str]) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from .labels import Encoded, encode, wrong_with_label
+from .numbering import LabelColumn, Named
 from .text import MISSING, Columns, Layout, Table
 
 _BLOCK = 8 << 20  # bytes of text, or rows of Parquet, at a time
 _ROWS = 1 << 20
+_PARSE = 1 << 20  # bytes of text for each thread
 
 
 def read_text_fast(path: str, layout: Layout, bar: Any = None) -> Table | None:
@@ -23,26 +26,12 @@ def read_text_fast(path: str, layout: Layout, bar: Any = None) -> Table | None:
         from pyarrow import csv
     except ImportError:
         return None
-    names = [str(k) for k in range(layout.n_columns)]
-    taken = [names[k] for k in layout.taken]
-    label = pa.dictionary(pa.int32(), pa.string())
     batches = []
     try:
         with pa.OSFile(path) as raw:
             stream = pa.CompressedInputStream(raw, "gzip") if path.lower().endswith(".gz") else raw
-            reader = csv.open_csv(
-                stream,
-                # numbers for names: a header may name two columns alike
-                csv.ReadOptions(block_size=_BLOCK, column_names=names, skip_rows=layout.n_skipped),
-                csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
-                csv.ConvertOptions(
-                    column_types=dict(zip(taken, (label, label, pa.float64()), strict=False)),
-                    include_columns=taken,
-                    null_values=list(MISSING),
-                    strings_can_be_null=False,
-                ),
-            )
-            for batch in reader:
+            label = pa.dictionary(pa.int32(), pa.string())
+            for batch in csv.open_csv(stream, *_csv_options(layout, _BLOCK, layout.n_skipped, label)):
                 batches.append(batch)
                 if bar is not None:
                     bar.update(raw.tell() - bar.n)
@@ -52,19 +41,84 @@ def read_text_fast(path: str, layout: Layout, bar: Any = None) -> Table | None:
         return None
     table = pa.Table.from_batches(batches).unify_dictionaries()
     rows, cols = _encoded(table.column(0)), _encoded(table.column(1))
-    values = table.column(2).to_numpy() if len(taken) == 3 else None
+    values = table.column(2).to_numpy() if len(layout.taken) == 3 else None
     if rows is None or cols is None or len(rows.codes) == 0 or (values is not None and np.isinf(values).any()):
         return None
     return Table(rows, cols, values)
 
 
+def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColumn, LabelColumn, np.ndarray] | None:
+    """Whole lines of a text file as rows, columns and values (NaN where there is none); None as `read_text_fast`.
+
+    Parameters
+    ----------
+    block : bytes
+    layout : Layout
+    n_skipped : int
+        Lines of the block before its first observation.
+    """
+    try:
+        import pyarrow as pa
+        from pyarrow import csv
+    except ImportError:
+        return None
+    try:
+        table = csv.read_csv(pa.BufferReader(block), *_csv_options(layout, _PARSE, n_skipped, pa.string()))
+    except (pa.ArrowException, OSError):
+        return None
+    values = table.column(2).to_numpy()
+    if not table.num_rows or np.isinf(values).any():
+        return None
+    row, column = (LabelColumn(_whole(c), partial(_named_text, c)) for c in table.columns[:2])
+    return row, column, values
+
+
+def _whole(column: Any) -> np.ndarray | None:
+    """Labels that are all whole numbers, written as they usually are; None if they are not."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        numbers = pc.cast(column, pa.int64())
+    except pa.ArrowException:
+        return None
+    if not pa.types.is_integer(column.type) and not pc.all(pc.equal(pc.cast(numbers, column.type), column)).as_py():
+        return None  # 07 and 7 are two labels
+    return np.asarray(numbers.to_numpy())
+
+
+def _named_text(column: Any) -> Named:
+    return _named(column.dictionary_encode().unify_dictionaries())
+
+
+def _csv_options(layout: Layout, block_size: int, n_skipped: int, label: Any) -> tuple[Any, Any, Any]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    names = [str(k) for k in range(layout.n_columns)]  # numbers for names: a header may name two columns alike
+    taken = [names[k] for k in layout.taken]
+    return (
+        csv.ReadOptions(block_size=block_size, column_names=names, skip_rows=n_skipped),
+        csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
+        csv.ConvertOptions(
+            column_types=dict(zip(taken, (label, label, pa.float64()), strict=False)),
+            include_columns=taken,
+            null_values=list(MISSING),
+            strings_can_be_null=False,
+        ),
+    )
+
+
+def _named(column: Any) -> Named:
+    """Labels of a dictionary-encoded column whose parts have one dictionary."""
+    parts = column.chunks
+    return np.concatenate([part.indices.to_numpy() for part in parts]), parts[0].dictionary.to_pylist()
+
+
 def _encoded(column: Any) -> Encoded | None:
     """Labels of a dictionary-encoded column; None if one of them cannot be a label."""
-    parts = column.chunks
-    names = parts[0].dictionary.to_pylist()
-    if any(wrong_with_label(name) for name in names):
-        return None
-    return encode(np.concatenate([part.indices.to_numpy() for part in parts]), names)
+    codes, names = _named(column)
+    return None if any(wrong_with_label(name) for name in names) else encode(codes, names)
 
 
 # ---------------------------------------------------------------- Parquet
@@ -92,15 +146,41 @@ def read_parquet(path: str, columns: Columns, bar: Any = None) -> Table:
     table = pa.Table.from_batches(batches)
     row, column, *value = (table.column(name) for name in taken)
     return Table(
-        _parquet_labels(path, taken[0], row),
-        _parquet_labels(path, taken[1], column),
+        encode(*_parquet_labels(path, taken[0], row)),
+        encode(*_parquet_labels(path, taken[1], column)),
         _parquet_values(path, taken[2], value[0]) if value else None,
         tuple(taken),
     )
 
 
+def parquet_parts(
+    path: str, columns: Columns, rows: int, bar: Any = None
+) -> Iterator[tuple[LabelColumn, LabelColumn, np.ndarray]]:
+    """Rows, columns and values (NaN where there is none) of a Parquet file, about `rows` lines at a time."""
+    import pyarrow as pa
+
+    # with a buffer, pyarrow keeps what it has read until the file is closed
+    with _parquet(path, pre_buffer=False) as file:
+        taken = _taken(path, file.schema_arrow.names, columns)
+        size, total, done = os.stat(path).st_size, max(file.metadata.num_rows, 1), 0
+        for batch in file.iter_batches(rows, columns=taken):
+            row, column, value = (pa.chunked_array([batch.column(name)]) for name in taken)
+            if batch.num_rows:
+                labels = _parquet_column(path, taken[0], row), _parquet_column(path, taken[1], column)
+                yield *labels, _parquet_values(path, taken[2], value, done)
+            if bar is not None:
+                bar.update(size * (done + batch.num_rows) // total - size * done // total)
+            done += batch.num_rows
+
+
+def parquet_columns(path: str, columns: Columns) -> tuple[str, ...]:
+    """What a Parquet file calls the columns that are taken."""
+    with _parquet(path) as file:
+        return tuple(_taken(path, file.schema_arrow.names, columns))
+
+
 @contextmanager
-def _parquet(path: str) -> Iterator[Any]:
+def _parquet(path: str, **how: Any) -> Iterator[Any]:
     """An open Parquet file; what goes wrong in reading is said in a line."""
     try:
         import pyarrow as pa
@@ -110,7 +190,7 @@ def _parquet(path: str) -> Iterator[Any]:
             f"reading {path!r} needs pyarrow, which the extra 'files' brings: pip install 'rcurc-gpu[files]'"
         ) from error
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, **how) as file:
             yield file
     except (pa.ArrowException, OSError, EOFError) as error:
         if isinstance(error, OSError) and error.errno:
@@ -131,7 +211,16 @@ def _taken(path: str, there: list[str], columns: Columns) -> list[str]:
     return taken
 
 
-def _parquet_labels(path: str, name: str, column: Any) -> Encoded:
+def _parquet_column(path: str, name: str, column: Any) -> LabelColumn:
+    import pyarrow as pa
+
+    kind = column.type
+    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    whole = _whole(column) if plain and not column.null_count else None
+    return LabelColumn(whole, partial(_parquet_labels, path, name, column))
+
+
+def _parquet_labels(path: str, name: str, column: Any) -> Named:
     import pyarrow as pa
 
     where = f"{path!r}, column {name!r}"
@@ -153,7 +242,7 @@ def _parquet_labels(path: str, name: str, column: Any) -> Encoded:
     for label in names:
         if problem := wrong_with_label(label):
             raise ValueError(f"{where}: a label {problem}")
-    return encode(np.concatenate([part.indices.to_numpy() for part in parts]), names)
+    return np.concatenate([part.indices.to_numpy() for part in parts]), names
 
 
 def _iso(times: Any) -> list[str]:
@@ -168,7 +257,7 @@ def _iso(times: Any) -> list[str]:
     return [(text.rstrip("0").rstrip(".") if "." in text else text) + zone for text in texts]
 
 
-def _parquet_values(path: str, name: str, column: Any) -> np.ndarray:
+def _parquet_values(path: str, name: str, column: Any, before: int = 0) -> np.ndarray:
     import pyarrow as pa
 
     kind = column.type
@@ -177,7 +266,7 @@ def _parquet_values(path: str, name: str, column: Any) -> np.ndarray:
     values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy())  # NaN for null
     if np.isinf(values).any():
         k = int(np.argmax(np.isinf(values)))
-        raise ValueError(f"{path!r}, column {name!r}: the value {values[k]} in row {k} is not finite")
+        raise ValueError(f"{path!r}, column {name!r}: the value {values[k]} in row {before + k} is not finite")
     return values
 
 

@@ -122,7 +122,7 @@ def column_names(path: str) -> list[str]:
 
 
 @contextmanager
-def bar(name: str, total: int, visible: bool, unit: str = "B") -> Iterator[Any]:
+def bar(name: str, total: int | None, visible: bool, unit: str = "B") -> Iterator[Any]:
     """A progress bar that shows itself after a second; None if it is not to be seen."""
     if not visible:
         yield None
@@ -185,21 +185,29 @@ def _cross(
     path: str, i: np.ndarray, j: np.ndarray, values: np.ndarray, shape: tuple[int, int], duplicates: str, labels: Labels
 ) -> CrossSamples:
     """Samples of observations, with errors in the user's labels."""
-
-    def place(row: int, column: int) -> str:
-        names = labels.row_names(np.asarray([row]))[0], labels.col_names(np.asarray([column]))[0]
-        return f"row {str(names[0])!r} and column {str(names[1])!r}"
-
     finite = np.isfinite(values)
     if not finite.all():
         k = int(np.argmin(finite))
-        raise ValueError(f"{path!r}: the value of {place(int(i[k]), int(j[k]))} is not finite, got {values[k]}")
-    try:
+        raise ValueError(f"{path!r}: the value of {place(labels, int(i[k]), int(j[k]))} is not finite, got {values[k]}")
+    with errors_in_labels(repr(path), labels):
         return CrossSamples.from_triplets(i, j, values, shape, duplicates=duplicates)
+
+
+def place(labels: Labels, row: int, column: int) -> str:
+    """An entry in the user's labels."""
+    names = labels.row_names(np.asarray([row]))[0], labels.col_names(np.asarray([column]))[0]
+    return f"row {str(names[0])!r} and column {str(names[1])!r}"
+
+
+@contextmanager
+def errors_in_labels(where: str, labels: Labels) -> Iterator[None]:
+    """Let what is said of an entry that disagrees name its labels, and every error what was read."""
+    try:
+        yield
     except ValueError as error:
         message = str(error)
         entry = re.match(r"entry \((\d+), (\d+)\) was (observed with different values, [^;]*)", message)
         if entry:
-            what = f"the entry of {place(int(entry[1]), int(entry[2]))} was {entry[3]}"
+            what = f"the entry of {place(labels, int(entry[1]), int(entry[2]))} was {entry[3]}"
             message = f"{what}; duplicates='mean' or 'median' combines them"
-        raise ValueError(f"{path!r}: {message}") from error
+        raise ValueError(f"{where}: {message}") from error

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class Table:
 
 
 @contextmanager
-def opened(path: str, bar: Any = None) -> Iterator[IO[str]]:
+def opened(path: str, bar: Any = None) -> Iterator[io.TextIOWrapper]:
     """A text file, compressed or not; what goes wrong in reading is said in a line. `bar` counts bytes of the file."""
     with open(path, "rb") as raw:
         counted = _Counted(raw, bar)
@@ -198,47 +198,66 @@ def read_text(path: str, layout: Layout, bar: Any = None) -> Table:
     rows: dict[str, int] = {}
     cols: dict[str, int] = {}
     i, j, values = array("q"), array("q"), array("d")
-    a, b, *c = layout.taken
     with opened(path, bar) as text:
         reader = csv.reader(text, delimiter=layout.delimiter, strict=True)
-        skip = layout.header is not None
-        for record in reader:
-            if not record:
-                continue
-            if skip:
-                skip = False
-                continue
-            if len(record) != layout.n_columns:
-                raise ValueError(
-                    f"{path!r}, line {reader.line_num}: {len(record)} columns, but the first line has {layout.n_columns}"
-                )
-            row, column = rows.get(record[a]), cols.get(record[b])
+        for line, row_text, column_text, value in records(path, layout, reader, skip=layout.header is not None):
+            row, column = rows.get(row_text), cols.get(column_text)
             if row is None:
-                row = _new_label(path, reader.line_num, "row", record[a], rows)
+                check_label(path, line, "row", row_text)
+                row = rows.setdefault(row_text, len(rows))
             if column is None:
-                column = _new_label(path, reader.line_num, "column", record[b], cols)
+                check_label(path, line, "column", column_text)
+                column = cols.setdefault(column_text, len(cols))
             i.append(row)
             j.append(column)
-            if c:
-                try:
-                    values.append(_value(record[c[0]]))
-                except ValueError as error:
-                    column_name = f"column {layout.header[c[0]]!r}" if layout.header else f"column {c[0] + 1}"
-                    raise ValueError(f"{path!r}, line {reader.line_num}: {error} ({column_name}; {_ADVICE})") from None
+            values.append(value)
     if not i:
         raise ValueError(f"{path!r} has a header only: there are no observations")
     return Table(
         encode(np.frombuffer(i, np.int64), list(rows)),
         encode(np.frombuffer(j, np.int64), list(cols)),
-        np.frombuffer(values, np.float64) if c else None,
+        np.frombuffer(values, np.float64) if len(layout.taken) == 3 else None,
     )
 
 
-def _new_label(path: str, line: int, what: str, text: str, known: dict[str, int]) -> int:
+def records(path: str, layout: Layout, reader: Any, skip: bool, before: int = 0) -> Iterator[tuple[int, str, str, float]]:
+    """Line, row, column and value of each record, NaN where there is no value; what is wrong with one is the error.
+
+    Parameters
+    ----------
+    path : str
+        For errors.
+    layout : Layout
+    reader : csv reader
+    skip : bool
+        Whether the first record is a header.
+    before : int
+        Lines of the file before the reader's first.
+    """
+    a, b, *c = layout.taken
+    for record in reader:
+        if not record:
+            continue
+        if skip:
+            skip = False
+            continue
+        line = before + reader.line_num
+        if len(record) != layout.n_columns:
+            raise ValueError(f"{path!r}, line {line}: {len(record)} columns, but the first line has {layout.n_columns}")
+        value = math.nan
+        if c:
+            try:
+                value = _value(record[c[0]])
+            except ValueError as error:
+                column_name = f"column {layout.header[c[0]]!r}" if layout.header else f"column {c[0] + 1}"
+                raise ValueError(f"{path!r}, line {line}: {error} ({column_name}; {_ADVICE})") from None
+        yield line, record[a], record[b], value
+
+
+def check_label(path: str, line: int, what: str, text: str) -> None:
+    """Refuse what cannot be the label of a `what`."""
     if problem := wrong_with_label(text):
         raise ValueError(f"{path!r}, line {line}: the label of the {what} {problem}")
-    known[text] = len(known)
-    return known[text]
 
 
 _ADVICE = "choose another with value_column, leave the field empty if the value is missing"

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..block import Block, join_blocks
 from ..files import write_whole
-from .shard_file import ShardFacts, checksum, read_shard, write_shard
+from .on_disk import ShardFacts, checksum, read_shard, write_shard
 
 MANIFEST = "manifest.json"
 FORMAT = "rcurc-gpu shards 1"
@@ -31,15 +31,26 @@ class FolderWriter:
     rows, cols : int64 vectors
         I and J.
     dtype : float32 or float64
+    made : bool
+        Whether `new_folder` made the directory before, and what is in it by now is known.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str], shape: tuple[int, int], rows: np.ndarray, cols: np.ndarray, dtype: Any
+        self,
+        folder: str | os.PathLike[str],
+        shape: tuple[int, int],
+        rows: np.ndarray,
+        cols: np.ndarray,
+        dtype: Any,
+        *,
+        made: bool = False,
     ) -> None:
         self.folder, self.shape, self.rows, self.cols, self.dtype = Path(folder), shape, rows, cols, np.dtype(dtype)
-        new_folder(self.folder)
+        if not made:
+            new_folder(self.folder)
         self._facts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
         self._core: dict[str, list[Block]] = {side: [] for side in SIDES}
+        self._core_facts: dict[str, dict[str, Any]] = {}
 
     def __enter__(self) -> FolderWriter:
         return self
@@ -56,6 +67,12 @@ class FolderWriter:
         facts = write_shard(self.folder / name, start, block)
         done.append({"file": name} | asdict(facts))
         self._core[side].append(block.take_units(units_within(self._chosen(side), start, facts.stop)).copy())
+        if (
+            facts.stop == self.shape[1 if side == "r" else 0]
+        ):  # the last: one side's part of the intersection is enough to hold
+            part = in_order(join_blocks(self._core.pop(side)), self._chosen(side))
+            name = f"core-{side}.shard"
+            self._core_facts[side] = {"file": name} | asdict(write_shard(self.folder / name, 0, part))
 
     def finish(self, n_unused: int = 0, **more: Any) -> None:
         """Write what belongs to all shards, the manifest last; `more` goes into it."""
@@ -64,17 +81,13 @@ class FolderWriter:
                 raise ValueError(f"the shards of side {side!r} must cover {n_units} units")
         for name in ("rows", "cols"):
             write_whole(self.folder / f"{name}.npy", partial(np.save, arr=getattr(self, name)))
-        core = {}
-        for side in SIDES:
-            part = in_order(join_blocks(self._core[side]), self._chosen(side))
-            core[side] = {"file": f"core-{side}.shard"} | asdict(write_shard(self.folder / f"core-{side}.shard", 0, part))
         manifest = {
             "format": FORMAT,
             "shape": list(self.shape),
             "dtype": str(self.dtype),
             "n_unused": n_unused,
             "cross": {name: checksum([getattr(self, name)]) for name in ("rows", "cols")},
-            "core": core,
+            "core": self._core_facts,
             "shards": self._facts,
             **more,
         }

@@ -17,9 +17,9 @@ from ..samples import CoreView, CrossSamples
 from ..settings import Settings, Where
 from ..units import numbers_in_units, power_of_two
 from .engine import Engine, InProcess
+from .on_disk import checksum
 from .output import Output
 from .samples import SHARD_BYTES, OnDisk, ShardedSamples
-from .shard_file import checksum
 from .solve import ShardedSolve
 
 

@@ -21,7 +21,7 @@ from ..intersection import Intersection, freeze, join_intersection
 from ..result import new_block
 from ..samples import CrossSamples
 from .folder import SIDES, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
-from .shard_file import ShardFacts, map_shard, read_shard
+from .on_disk import ShardFacts, map_shard, read_shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
 

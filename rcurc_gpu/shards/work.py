@@ -22,8 +22,8 @@ from ..normal import normal_equations
 from ..refine import renewed, without_nan
 from ..regress import Schedule
 from ..usual import Tally, Usual, doubtful, in_doubt, mark, mark_unusual, tally
+from .on_disk import checksum
 from .samples import Shard
-from .shard_file import checksum
 
 Arrays = dict[str, np.ndarray]
 Work = Callable[..., tuple[Arrays, Arrays]]

@@ -1,0 +1,130 @@
+"""``rcurc-gpu shard``: tables larger than memory into a directory of shards."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ..shards import LabelledShards, shard_file
+from .common import CONFIRMED, print_json, say_nothing
+from .describe import describe_samples
+from .outputs import IN_FILE, BadInput, one_line_errors, stoppable, table_options
+
+_OPTION_OF = {
+    "rows": "--rows",
+    "cols": "--cols",
+    "shard_bytes": "--shard-size",
+    "memory_bytes": "--memory",
+}
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Bytes(click.ParamType[int]):
+    """A number of bytes such as 500000, 64MB or 2GB."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, or click's error."""
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", str(value).strip(), re.ASCII | re.IGNORECASE)
+        if found is None or float(found[1]) == 0:
+            self.fail(f"{value!r} is not a size such as 64MB or 2GB.", param, ctx)
+        return int(float(found[1]) * _UNITS[found[2].upper()])
+
+
+@click.command(context_settings={"show_default": True})
+@click.argument("files", type=IN_FILE, nargs=-1, required=True, metavar="FILE...")
+@click.option("-o", "--output", type=IN_FILE, required=True, metavar="DIR", help="A directory that is new or empty.")
+@click.option("--rows", type=IN_FILE, metavar="LABELS.txt", help="The rows to choose, a label a line.  [default: found]")
+@click.option("--cols", type=IN_FILE, metavar="LABELS.txt", help="The columns to choose.  [default: found]")
+@table_options
+@click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="What values become.")
+@click.option("--shard-size", type=Bytes(), default="64MB", metavar="SIZE", help="About how large a shard is.")
+@click.option("--memory", type=Bytes(), default="512MB", metavar="SIZE", help="Memory to use, beside that of the labels.")
+@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
+@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+def shard(
+    files: tuple[Path, ...],
+    output: Path,
+    rows: Path | None,
+    cols: Path | None,
+    shard_size: int,
+    memory: int,
+    quiet: bool,
+    as_json: bool,
+    **how: Any,
+) -> None:
+    """Write the observations of tables that need not fit into memory into a directory of shards.
+
+    FILE is a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or .parquet, as for 'rcurc-gpu
+    complete'; several are parts of one table, and a directory stands for the tables in it. They are read once. Rows and
+    columns may have any labels, which are kept in DIR.
+
+    Recovery uses the observations in some rows and in some columns, the cross. They are chosen for you where observations
+    are most dense, unless --rows or --cols names them.
+
+    \b
+    Examples:
+      rcurc-gpu shard ratings.csv.gz -o shards
+      rcurc-gpu shard part-*.parquet -o shards --row-column user \\
+          --column-column item --value-column stars
+      rcurc-gpu shard ratings/ -o shards --memory 2GB --duplicates mean
+
+    In Python, rcurc_gpu.shards.LabelledShards.open reads DIR. After an error or Ctrl-C nothing is left in it.
+
+    \b
+    Exit status: 0 if shards were written, 2 if an option or a file is wrong,
+    130 if stopped by Ctrl-C.
+    """  # noqa: D301
+    with stoppable([]), one_line_errors(_OPTION_OF):
+        _check_output(output)
+        labelled = shard_file(
+            files,
+            output,
+            rows=None if rows is None else _read_labels(rows),
+            cols=None if cols is None else _read_labels(cols),
+            shard_bytes=shard_size,
+            memory_bytes=memory,
+            progress=sys.stderr.isatty() and not (quiet or as_json),
+            **how,
+        )
+        report = {"files": [str(file) for file in files], **_report(labelled, output)}
+    if as_json:
+        print_json(report)
+    say = say_nothing if quiet or as_json else click.echo
+    say("\n".join([report["source"], *report["lines"]]))
+    say(f"Saved:  {output}  ({report['shards']:,} shards, {report['bytes'] / 1e6:,.1f} MB)")
+    raise SystemExit(CONFIRMED)
+
+
+def _check_output(output: Path) -> None:
+    """Before the work, so that none is lost."""
+    if not output.absolute().parent.is_dir():
+        raise BadInput(f"--output: there is no directory {str(output.parent)!r}")
+    if output.exists() and not output.is_dir():
+        raise BadInput(f"--output: {str(output)!r} is a file; shards need a directory")
+    if output.is_dir() and any(output.iterdir()):
+        raise BadInput(f"--output: the directory {str(output)!r} is not empty; choose another")
+
+
+def _read_labels(path: Path) -> list[str]:
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{str(path)!r} is not UTF-8 text; save it as UTF-8") from error
+    return [line.strip() for line in lines if line.strip()]
+
+
+def _report(labelled: LabelledShards, output: Path) -> dict[str, Any]:
+    samples = labelled.samples
+    return {
+        "output": str(output),
+        **describe_samples(labelled, None),
+        "dtype": str(samples.dtype),
+        "shards": len(samples.r_shards) + len(samples.c_shards),
+        "bytes": sum(path.stat().st_size for path in output.iterdir()),
+    }

@@ -1,0 +1,227 @@
+"""From observations on disk to shards: choose the cross, sort, write."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cross import choose_cross_of
+from ..errors import check_choice, check_count
+from ..ingest import resolve_duplicates
+from ..io.read import bar
+from .buckets import Buckets, Resolve, plan
+from .folder import SIDES, FolderWriter, new_folder
+from .spool import Spool, SpoolPairs
+
+MEMORY_BYTES = 512 << 20  # by default
+_LEAST_MEMORY = 1 << 20
+_ENTRY_BYTES = 96  # of memory, for an observation that is being sorted
+WORK = "unfinished"  # temporary files, inside of the directory of shards
+_OURS = re.compile(r"([rc]-\d+|core-[rc])\.shard.*|(rows|cols)\.npy.*|labels\.npz.*|manifest\.json.*")
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build shards: see `shard_triplets`."""
+
+    duplicates: str
+    dtype: np.dtype[Any]
+    shard_bytes: int
+    memory_bytes: int
+    progress: bool
+
+    @classmethod
+    def checked(cls, duplicates: str, dtype: Any, shard_bytes: Any, memory_bytes: Any, progress: bool) -> BuildOptions:
+        """What a user gave, or an error that names it."""
+        try:
+            kind = np.dtype(dtype)
+        except TypeError:
+            kind = None
+        if kind not in (np.float32, np.float64) or kind is None:
+            raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
+        return cls(
+            check_choice("duplicates", duplicates, ("error", "mean", "median")),
+            kind,
+            check_count("shard_bytes", shard_bytes),
+            check_count("memory_bytes", memory_bytes, least=_LEAST_MEMORY),
+            bool(progress),
+        )
+
+    @property
+    def at_once(self) -> int:
+        """Observations that are looked at, or sorted, at a time."""
+        return self.memory_bytes // _ENTRY_BYTES
+
+
+@dataclass(frozen=True, eq=False)
+class Cross:
+    """The chosen rows and columns of a matrix.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    rows, cols : int64 vectors
+    """
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+
+    @cached_property
+    def place_of_row(self) -> np.ndarray:
+        """Where each row stands in I, int32 (n1,); -1 where it does not."""
+        return _places(self.rows, self.shape[0])
+
+    @cached_property
+    def place_of_col(self) -> np.ndarray:
+        """Where each column stands in J, int32 (n2,)."""
+        return _places(self.cols, self.shape[1])
+
+    def uses(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Which of some observations lie in the cross."""
+        return (self.place_of_row[i] >= 0) | (self.place_of_col[j] >= 0)
+
+    def part(self, side: str, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which of some observations belong to a side, and their units and positions there."""
+        unit, position = (j, self.place_of_row[i]) if side == "r" else (i, self.place_of_col[j])
+        inside = position >= 0
+        return inside, unit[inside], position[inside]
+
+    def n_units(self, side: str) -> int:
+        """Columns of R, or rows of C."""
+        return self.shape[1] if side == "r" else self.shape[0]
+
+    def length(self, side: str) -> int:
+        """|I| for R, |J| for C."""
+        return len(self.rows if side == "r" else self.cols)
+
+    def resolver(self, side: str, duplicates: str) -> Resolve:
+        """What decides about entries of a side that repeat a place."""
+        n2 = self.shape[1]
+
+        def resolve(unit: np.ndarray, position: np.ndarray, value: np.ndarray) -> np.ndarray:
+            i, j = (self.rows[position], unit) if side == "r" else (unit, self.cols[position])
+            return np.asarray(resolve_duplicates(i * np.int64(n2) + j, value, n2, duplicates))
+
+        return resolve
+
+
+def _places(chosen: np.ndarray, size: int) -> np.ndarray:
+    place = np.full(size, -1, np.int32)
+    place[chosen] = np.arange(len(chosen), dtype=np.int32)
+    return place
+
+
+def build(
+    spool: Spool,
+    folder: str | os.PathLike[str],
+    shape: tuple[int, int],
+    rows: np.ndarray | None,
+    cols: np.ndarray | None,
+    options: BuildOptions,
+    n_unused: int = 0,
+    **more: Any,
+) -> None:
+    """Write the shards of what is spooled into a directory that `workspace` made; the spool is used up.
+
+    Parameters
+    ----------
+    spool : Spool
+    folder : path
+    shape : (int, int)
+    rows, cols : int64 vectors or None
+        I and J; None to choose.
+    options : BuildOptions
+    n_unused : int
+        Observations outside of the cross that are not in the spool.
+    more : dict
+        What else to say in the manifest.
+    """
+    if rows is None or cols is None:
+        best_rows, best_cols = _chosen(spool, shape, options)
+        rows, cols = best_rows if rows is None else rows, best_cols if cols is None else cols
+    cross = Cross(shape, rows, cols)
+    counts, outside = _counted(spool, cross, options)
+    work, entry_bytes = Path(folder) / WORK, 4 + options.dtype.itemsize
+    edges = {side: plan(counts[side], options.at_once, entry_bytes, options.shard_bytes) for side in SIDES}
+    with (
+        FolderWriter(folder, shape, rows, cols, options.dtype, made=True) as writer,
+        Buckets(work / "r", edges["r"], counts["r"], options.dtype) as r,
+        Buckets(work / "c", edges["c"], counts["c"], options.dtype) as c,
+    ):
+        n_spooled = len(spool)
+        with bar("sorting", n_spooled * spool.bytes_each, options.progress) as shown:
+            for i, j, values in spool.triplets(options.at_once):
+                for side, buckets in zip(SIDES, (r, c), strict=True):
+                    inside, unit, position = cross.part(side, i, j)
+                    buckets.add(unit, position, values[inside])
+                if shown is not None:
+                    shown.update(len(i) * spool.bytes_each)
+        spool.remove()
+        total = sum(int(buckets.sizes.sum()) * buckets.record.itemsize for buckets in (r, c))
+        with bar("writing shards", total, options.progress) as shown:
+            for side, buckets in zip(SIDES, (r, c), strict=True):
+                resolve, length = cross.resolver(side, options.duplicates), cross.length(side)
+                for k, start in enumerate(buckets.edges[:-1]):
+                    writer.add(side, int(start), buckets.sorted_block(k, length, options.at_once, resolve))
+                    if shown is not None:
+                        shown.update(int(buckets.sizes[k]) * buckets.record.itemsize)
+                buckets.remove()
+        shutil.rmtree(work)  # before the manifest: a directory that has one is complete, and has nothing else
+        writer.finish(n_unused + outside, **more)
+
+
+def _chosen(spool: Spool, shape: tuple[int, int], options: BuildOptions) -> tuple[np.ndarray, np.ndarray]:
+    with bar("choosing rows and columns", None, options.progress, unit=" passes") as shown:
+        pairs = SpoolPairs(spool, shape, options.memory_bytes)
+        return choose_cross_of(pairs, shape, None if shown is None else shown.update)
+
+
+def _counted(spool: Spool, cross: Cross, options: BuildOptions) -> tuple[dict[str, np.ndarray], int]:
+    """Entries of each unit of both sides, and how many observations are in neither."""
+    counts = {side: np.zeros(cross.n_units(side), np.int64) for side in SIDES}
+    outside, at_once = 0, max(options.at_once, *cross.shape)
+    place_bytes = 2 * spool.dtypes[0].itemsize
+    with bar("counting", len(spool) * place_bytes, options.progress) as shown:
+        for i, j in spool.places(at_once):
+            for side in SIDES:
+                _, unit, _ = cross.part(side, i, j)
+                counts[side] += np.bincount(unit, minlength=cross.n_units(side))
+            outside += len(i) - int(np.count_nonzero(cross.uses(i, j)))
+            if shown is not None:
+                shown.update(len(i) * place_bytes)
+    for side, what in zip(SIDES, ("rows (R)", "columns (C)"), strict=True):
+        if not counts[side].any():
+            raise ValueError(f"no entry of the chosen {what} was observed: both blocks need observations")
+    return counts, outside
+
+
+@contextmanager
+def workspace(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new directory, and one inside of it for temporary files; after an error nothing is left of what was written."""
+    folder = Path(folder)
+    existed = folder.is_dir()
+    new_folder(folder)
+    work = folder / WORK
+    try:
+        work.mkdir()
+        yield work
+    except BaseException:
+        for path in folder.iterdir():
+            if path.is_dir() and path.name == WORK:
+                shutil.rmtree(path, ignore_errors=True)
+            elif _OURS.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        if not existed:
+            with suppress(OSError):  # somebody else's files
+                folder.rmdir()
+        raise
