@@ -17,12 +17,15 @@ from .reference import ReferenceState, rcurc_reference
 from .result import Result, Transformed
 from .samples import CrossSamples
 from .sampling import ccs_sample
+from .shards import ShardedSamples, open_result
 from .solver import icurc, rcurc
 from .synthetic import SyntheticProblem, synthetic
 from .synthetic_ratings import SyntheticRatings, synthetic_ratings
 
 if TYPE_CHECKING:
     from .estimator import RobustCURCompletion as RobustCURCompletion
+    from .shards import shard_file as shard_file
+    from .shards import shard_triplets as shard_triplets
 
 __all__ = [
     "CURMatrix",
@@ -35,6 +38,7 @@ __all__ = [
     "ReferenceState",
     "Result",
     "SamplePlan",
+    "ShardedSamples",
     "SyntheticProblem",
     "SyntheticRatings",
     "Transformed",
@@ -45,10 +49,13 @@ __all__ = [
     "hard_threshold",
     "icurc",
     "ircur",
+    "open_result",
     "plan_samples",
     "rcurc",
     "rcurc_reference",
     "robust_pca",
+    "shard_file",
+    "shard_triplets",
     "synthetic",
     "synthetic_ratings",
     "truncated_svd",
@@ -57,9 +64,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The estimator, which needs scikit-learn: imported when it is asked for. That is why it is not in ``__all__``."""
+    """What is imported when it is asked for: what reads files, and the estimator, which needs scikit-learn and is therefore
+    not in ``__all__``."""
     if name == "RobustCURCompletion":
         from .estimator import RobustCURCompletion
 
         return RobustCURCompletion
+    if name in ("shard_file", "shard_triplets"):
+        from . import shards
+
+        return getattr(shards, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,16 @@ from typing import Any
 import click
 
 from ..errors import ConvergenceWarning
-from ..io import Completion, read_observations, read_pairs, save_result, write_outliers, write_predictions
+from ..io import Completion, read_pairs, save_result, write_outliers, write_predictions
 from ..io.pairs import OUTLIER_HEADER, PREDICTION_HEADER, Pairs
+from ..shards import LabelledShards
 from ..solver import rcurc
 from . import complete_report as words
 from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_json, say_nothing
-from .describe import describe_samples
+from .describe import describe_samples, observations
 from .outputs import (
     IN_FILE,
+    BadInput,
     check_output,
     check_tables,
     device_name,
@@ -30,7 +34,9 @@ from .outputs import (
     table_options,
 )
 
+_PATIENCE = 15  # seconds to wait for a scheduler
 _OPTION_OF = {
+    "output": "--checkpoint",
     "checkpoint": "--checkpoint",
     "rank": "--rank",
     "accuracy": "--accuracy",
@@ -53,6 +59,7 @@ class CompleteOptions:
     method: str
     undetermined: str
     checkpoint: Path | None
+    scheduler: str | None
     device: str
     seed: int
     force: bool
@@ -86,8 +93,9 @@ class CompleteOptions:
     "--checkpoint",
     type=IN_FILE,
     metavar="FILE",
-    help="Keep what was done there; called again after an interruption, the command goes on.",
+    help="Keep what was done there; called again after an interruption, the command goes on. A directory if FILE is one.",
 )
+@click.option("--scheduler", metavar="ADDRESS", help="Solve on a Dask cluster: where its scheduler is, tcp://host:8786.")
 @table_options
 @click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the solve.")
@@ -105,8 +113,9 @@ def complete(
     """Recover the whole matrix from the observations in FILE, some of which may be wrong.
 
     FILE is what 'rcurc-gpu describe' reads: a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or
-    .parquet, a matrix in .npy, .npz, .mtx or .mtx.gz with missing entries, or a file that 'rcurc-gpu sample' wrote. Rows
-    and columns of a table may have any labels; predictions and outliers carry them. Those of a matrix are numbers from 0.
+    .parquet, a matrix in .npy, .npz, .mtx or .mtx.gz with missing entries, a file that 'rcurc-gpu sample' wrote, or a
+    directory that 'rcurc-gpu shard' wrote. Rows and columns of a table may have any labels; predictions and outliers carry
+    them. Those of a matrix are numbers from 0.
 
     \b
     Examples:
@@ -141,12 +150,14 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
     say = say_nothing if options.quiet or options.as_json else click.echo
     predictions = _check_outputs(options)
     device = device_name(options.device)
-    labelled = read_observations(options.file, progress=options.visible, **table)
+    labelled = observations(options.file, options.visible, table)
     pairs = _pairs(options, labelled.columns or (table["row_column"], table["column_column"]))
     rank = options.rank if isinstance(options.rank, int) else None
     report: dict[str, Any] = {"file": str(options.file), "observed": describe_samples(labelled, rank)}
     say(words.observed_words(report))
-    with warnings.catch_warnings():
+    # shards are kept one by one, in a directory
+    kept = {"output" if isinstance(labelled, LabelledShards) else "checkpoint": options.checkpoint}
+    with warnings.catch_warnings(), _client(options.scheduler) as client:
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
         result = rcurc(
             labelled.samples,
@@ -155,9 +166,10 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
             accuracy=options.accuracy,
             undetermined=options.undetermined,
             seed=options.seed,
-            checkpoint=options.checkpoint,
             device=device,
             progress=options.visible,
+            client=client,
+            **kept,
         )
     completion = Completion.of(result, labelled.labels)
     report |= words.describe_completion(completion) | {"undetermined": options.undetermined}
@@ -177,6 +189,24 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
     report["files"] = {name: None if path is None else str(path) for name, path in named.items()}
     say(words.files_words(report))
     return report
+
+
+@contextmanager
+def _client(address: str | None) -> Iterator[Any]:
+    """A client of the Dask cluster at an address, or None."""
+    if address is None:
+        yield None
+        return
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ImportError("--scheduler needs Dask: pip install 'rcurc-gpu[dask]'") from error
+    try:
+        client = Client(address, timeout=_PATIENCE)
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--scheduler: there is no Dask scheduler at {address!r}") from error
+    with client:
+        yield client
 
 
 def _check_outputs(options: CompleteOptions) -> Path | None:

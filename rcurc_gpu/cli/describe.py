@@ -26,7 +26,8 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
     """Say what is in FILE, and whether it is enough to recover a matrix.
 
     FILE is a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or .parquet; a matrix in .npy, .npz
-    (NaN or a mask says what is missing; also sparse ones), .mtx or .mtx.gz; or a file that 'rcurc-gpu sample' wrote.
+    (NaN or a mask says what is missing; also sparse ones), .mtx or .mtx.gz; a file that 'rcurc-gpu sample' wrote; or a
+    directory that 'rcurc-gpu shard' wrote.
 
     Recovery uses the observations in some rows and in some columns, the cross. They are chosen for you where observations
     are most dense; a samples file has them already.
@@ -43,7 +44,7 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
     the file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     with stoppable([]), one_line_errors():
-        labelled = read_observations(file, progress=sys.stderr.isatty() and not (quiet or as_json), **how)
+        labelled = observations(file, sys.stderr.isatty() and not (quiet or as_json), how)
         report = describe_samples(labelled, rank)
     if as_json:
         print_json({"file": str(file), **report})
@@ -51,6 +52,11 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
         click.echo("\n".join([f"{file}: {report['source']}", *report["lines"]]))
         click.echo(verdict(report))
     raise SystemExit(NOT_CONFIRMED if report["warnings"] else CONFIRMED)
+
+
+def observations(file: Path, progress: bool, how: dict[str, Any]) -> LabelledSamples | LabelledShards:
+    """What is in a file, read by the options of a table (`how`), or in a directory of shards."""
+    return LabelledShards.open(file) if file.is_dir() else read_observations(file, progress=progress, **how)
 
 
 def describe_samples(labelled: LabelledSamples | LabelledShards, rank: int | None) -> dict[str, Any]:
