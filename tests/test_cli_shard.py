@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
+import rcurc_gpu as rg
 from rcurc_gpu import cli
 from rcurc_gpu.cli.shard import Bytes
 from rcurc_gpu.io import read_observations
@@ -167,3 +168,59 @@ def test_ctrl_c_says_that_nothing_was_saved(tmp_path):
     assert child.returncode == 130
     assert "Stopped. Nothing was saved." in error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def low_rank(tmp_path):
+    """A table of a rank-2 matrix with a tenth of its observations wrong, and the matrix."""
+    p = rg.synthetic((300, 260), 2, 0.1, 10, n_rows=80, n_cols=80, rate=0.6, seed=1)
+    R, C = p.samples.R.tocoo(), p.samples.C.tocoo()
+    i, j = np.concatenate([p.samples.rows[R.row], C.row]), np.concatenate([R.col, p.samples.cols[C.col]])
+    values = np.concatenate([R.data, C.data])
+    with (tmp_path / "table.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["row", "column", "value"])
+        writer.writerows((f"u{a}", f"m{b}", repr(float(v))) for a, b, v in zip(i, j, values, strict=True))
+    return tmp_path / "table.csv", p
+
+
+def test_shards_are_described_and_completed_as_the_table_is(low_rank, tmp_path):
+    table, p = low_rank
+    assert run("shard", table, "-o", tmp_path / "shards", "--shard-size", "20KB").exit_code == 0
+    said = [run("describe", name, "--rank", "2").stdout.split(": ", 1)[1] for name in (table, tmp_path / "shards")]
+    assert said[0] == said[1]
+    (tmp_path / "wanted.csv").write_text("row,column\nu3,m5\nu100,m20\nnobody,m1\n")
+    for name, result in ((table, "a.npz"), (tmp_path / "shards", "b.npz")):
+        done = run("complete", name, "-o", tmp_path / result, "--rank", "2", "--predict", tmp_path / "wanted.csv")
+        assert done.exit_code == 0, done.output
+    a, b = ((tmp_path / f"{name}-predictions.csv").read_text() for name in "ab")
+    assert a == b
+    found = [float(line.split(",")[2]) for line in a.splitlines()[1:3]]
+    np.testing.assert_allclose(found, p.truth(np.asarray([3, 100]), np.asarray([5, 20])), rtol=1e-6)
+
+
+def test_a_checkpoint_of_shards_is_a_directory(low_rank, tmp_path):
+    table, _ = low_rank
+    run("shard", table, "-o", tmp_path / "shards", "--shard-size", "20KB")
+    command = ("complete", tmp_path / "shards", "--rank", "2", "--checkpoint", tmp_path / "kept")
+    assert run(*command, "-o", tmp_path / "a.npz").exit_code == 0
+    assert (tmp_path / "kept" / "left.npy").exists()
+    assert run(*command, "-o", tmp_path / "b.npz").exit_code == 0
+    done = run(*command, "-o", tmp_path / "c.npz", "--seed", "1")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: --checkpoint ")
+    assert "is of another solve: it differs in seed" in done.stderr
+
+
+def test_a_scheduler_that_is_not_there(low_rank, tmp_path, monkeypatch):
+    monkeypatch.setattr("rcurc_gpu.cli.complete._PATIENCE", 1)
+    done = run("complete", low_rank[0], "-o", tmp_path / "a.npz", "--scheduler", "tcp://127.0.0.1:1")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("--scheduler: there is no Dask scheduler at 'tcp://127.0.0.1:1'\n")
+
+
+def test_a_directory_that_is_none_of_shards(tmp_path):
+    (tmp_path / "empty").mkdir()
+    done = run("describe", tmp_path / "empty")
+    assert done.exit_code == 2
+    assert "has no manifest.json" in done.stderr

@@ -156,7 +156,7 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
     report: dict[str, Any] = {"file": str(options.file), "observed": describe_samples(labelled, rank)}
     say(words.observed_words(report))
     # shards are kept one by one, in a directory
-    kept = {"output" if isinstance(labelled, LabelledShards) else "checkpoint": options.checkpoint}
+    sharded = isinstance(labelled, LabelledShards)
     with warnings.catch_warnings(), _client(options.scheduler) as client:
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
         result = rcurc(
@@ -169,7 +169,8 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
             device=device,
             progress=options.visible,
             client=client,
-            **kept,
+            checkpoint=None if sharded else options.checkpoint,
+            output=options.checkpoint if sharded else None,
         )
     completion = Completion.of(result, labelled.labels)
     report |= words.describe_completion(completion) | {"undetermined": options.undetermined}
@@ -202,7 +203,7 @@ def _client(address: str | None) -> Iterator[Any]:
     except ImportError as error:
         raise ImportError("--scheduler needs Dask: pip install 'rcurc-gpu[dask]'") from error
     try:
-        client = Client(address, timeout=_PATIENCE)
+        client = Client(address, timeout=_PATIENCE)  # type: ignore[no-untyped-call]
     except (OSError, ValueError) as error:
         raise BadInput(f"--scheduler: there is no Dask scheduler at {address!r}") from error
     with client:
