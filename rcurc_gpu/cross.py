@@ -188,7 +188,9 @@ def _marked(numbers: np.ndarray, size: int) -> np.ndarray:
 
 def _is_clear(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, counting: _Counting) -> bool:
     """Whether the observations outside the chosen columns drop from the chosen rows to the others, and the same for the
-    columns."""
+    columns. A few rows at the head of a power law are no cross: no core can be found in them."""
+    if any(len(chosen) < min(CORE_PER_RANK, size) for chosen, size in zip((rows, cols), counting.shape, strict=True)):
+        return False
     return _drops(counting.rows_outside(pairs, cols), len(rows)) and _drops(counting.cols_outside(pairs, rows), len(cols))
 
 

@@ -213,7 +213,7 @@ def test_a_checkpoint_of_shards_is_a_directory(low_rank, tmp_path):
 
 
 def test_a_scheduler_that_is_not_there(low_rank, tmp_path, monkeypatch):
-    monkeypatch.setattr("rcurc_gpu.cli.complete._PATIENCE", 1)
+    monkeypatch.setattr(sys.modules["rcurc_gpu.cli.complete"], "_PATIENCE", 1)  # the name is also that of the command
     done = run("complete", low_rank[0], "-o", tmp_path / "a.npz", "--scheduler", "tcp://127.0.0.1:1")
     assert done.exit_code == 2
     assert done.stderr.endswith("--scheduler: there is no Dask scheduler at 'tcp://127.0.0.1:1'\n")

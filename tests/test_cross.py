@@ -85,3 +85,10 @@ def test_a_low_rank_matrix_is_recovered_from_heavy_tailed_observations():
     result = rg.rcurc(rg.CrossSamples.from_triplets(i, j, y, shape), rank=2)
     X = W @ V.T
     assert np.linalg.norm(result.cur.to_dense() - X) < 1e-6 * np.linalg.norm(X)
+
+
+def test_one_full_row_and_column_are_no_cross():
+    seen = np.random.default_rng(0).random((300, 300)) < 0.2
+    seen[17, :] = seen[:, 40] = True
+    rows, cols = choose_cross(*np.nonzero(seen), (300, 300))
+    assert min(len(rows), len(cols)) > 100
