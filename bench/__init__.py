@@ -3,6 +3,9 @@
 speed           against dense blocks and full SVDs, the style of the authors' related code
 extension       the extension's regressions, compiled against plain NumPy
 shard_build     shards from a stream of observations: time and peak memory
+out_of_core     a solve from disk against reading the files and against memory: time, peak memory, true error
+dask_scaling    one worker of a Dask cluster against two, and the bytes between them
+cost_model      what a solve on a cluster costs: fitted to two runs, checked on a third, projected to 1e8 x 1e8
 linear          the cost by the number of observations, with a plot
 trillion        a matrix of 1e12 entries: time, memory, true error
 cpu_tools       how the compiled CPU path was chosen: NumPy, Numba in three ways, C
