@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -86,13 +87,16 @@ def _find(known: dict[str, int] | None, names: Sequence[str] | np.ndarray, size:
     return np.fromiter((k if k < size else -1 for k in numbers), np.int64, len(names))
 
 
+S = TypeVar("S", covariant=True)  # CrossSamples or ShardedSamples
+
+
 @dataclass(frozen=True, eq=False)
-class LabelledSamples:
+class Labelled(Generic[S]):
     """Observations, the user's names of their rows and columns, and where they came from.
 
     Attributes
     ----------
-    samples : CrossSamples
+    samples : CrossSamples or ShardedSamples
     labels : Labels
     source : str
         What kind of file it was, in words.
@@ -102,11 +106,15 @@ class LabelledSamples:
         What the file calls row, column and value, if it does.
     """
 
-    samples: CrossSamples
+    samples: S
     labels: Labels
     source: str = "observations"
     n_missing: int = 0
     columns: tuple[str, ...] | None = None
+
+
+class LabelledSamples(Labelled[CrossSamples]):
+    """Observations in memory, with labels."""
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file, which `CrossSamples.load` reads too."""

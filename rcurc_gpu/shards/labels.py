@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from .. import files
-from ..io.labels import Labels
+from ..io.labels import Labelled, Labels
 from .folder import read_manifest
 from .on_disk import checksum
 from .samples import ShardedSamples
@@ -20,27 +19,8 @@ _KIND = "Labels"
 _PARTS = tuple(f"{side}_{part}" for side in ("row", "col") for part in ("text", "ends"))
 
 
-@dataclass(frozen=True, eq=False)
-class LabelledShards:
-    """Observations in shards, the user's names of their rows and columns, and where they came from.
-
-    Attributes
-    ----------
-    samples : ShardedSamples
-    labels : Labels
-    source : str
-        What kind of file it was, in words.
-    n_missing : int
-        Lines of the file that named an entry but had no value.
-    columns : tuple of str or None
-        What the file calls row, column and value, if it does.
-    """
-
-    samples: ShardedSamples
-    labels: Labels
-    source: str = "shards"
-    n_missing: int = 0
-    columns: tuple[str, ...] | None = None
+class LabelledShards(Labelled[ShardedSamples]):
+    """Observations in shards, with labels."""
 
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> LabelledShards:
@@ -48,7 +28,7 @@ class LabelledShards:
         samples, manifest = ShardedSamples.open(folder), read_manifest(folder)
         said = manifest.get("labels")
         if said is None:
-            return cls(samples, Labels())
+            return cls(samples, Labels(), "shards")
         labels = read_labels(Path(folder) / LABELS, said["crc32"], samples.shape)
         columns = said["columns"]
         return cls(samples, labels, said["source"], said["n_missing"], None if columns is None else tuple(columns))
