@@ -14,7 +14,7 @@ import numpy as np
 
 from ..block import Block
 from ..files import write_npz
-from .samples import Made, Shard
+from .source import Shard
 from .work import Arrays, Side, Work
 
 log = logging.getLogger("rcurc_gpu")
@@ -30,8 +30,16 @@ class Saved:
 
     def load(self) -> Arrays:
         """Its arrays."""
-        with np.load(self.path, allow_pickle=False) as file:
-            return {name[4:]: file[name] for name in file.files if name.startswith("big|")}
+        try:
+            with np.load(self.path, allow_pickle=False) as file:
+                found = str(file["stamp"])
+                arrays = {name[4:]: file[name] for name in file.files if name.startswith("big|")}
+        except FileNotFoundError as error:
+            what = "a part is gone that was there: all workers must see output, and one solve alone may use it"
+            raise FileNotFoundError(error.errno, what, self.path) from error
+        if found != self.stamp:
+            raise RuntimeError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
+        return arrays
 
 
 Part = Arrays | Saved
@@ -73,9 +81,9 @@ class Store:
         return Saved(path, stamp)
 
     def forget(self) -> None:
-        """Delete all parts."""
-        for path in Path(self.folder).glob("[rc]-*-*.npz"):
-            path.unlink()
+        """Delete all parts, and what was left by workers that died while they wrote one."""
+        for path in Path(self.folder).glob("[rc]-*-*.npz*"):
+            path.unlink(missing_ok=True)
 
 
 def run_job(
@@ -113,17 +121,7 @@ def run_job(
     if store is not None and (known := store.find(step, shard, stamp)) is not None:
         return known
     if reads and block is None:
-        block = load(shard)
+        block = shard.load()
     before = () if part is None else (part.load() if isinstance(part, Saved) else part,)
     big, small = work(shard, block, side, *before, *args)
     return (big if store is None else store.keep(step, shard, stamp, big, small)), small
-
-
-def load(shard: Shard) -> Block:
-    """All observations of a shard; an error names it."""
-    try:
-        return shard.source.load()
-    except Exception as error:
-        if isinstance(shard.source, Made):  # anything may happen in a user's function
-            raise RuntimeError(f"{shard.name} could not be made: {type(error).__name__}: {error}") from error
-        raise

@@ -19,7 +19,8 @@ from ..result import Result
 from ..usual import Tally, usual_of, with_gates
 from .engine import Engine, Job
 from .output import Output, diagnostics_of
-from .samples import Shard, ShardedSamples
+from .samples import ShardedSamples
+from .source import Shard
 from .work import Arrays, Side, Work, again, doubts, first, numbers_of, second, summary_of
 
 
@@ -81,7 +82,7 @@ class ShardedSolve:
                 told = {side: [numbers_of(x).tolist() for x in pair] for side, pair in self.summaries.items()}
                 self.output.finish(self.samples.rows, self.samples.cols, told)
         if self.output is not None:
-            sides = {side: self.output.load(side) for side in "rc"}
+            sides = {side: self.output.load(side, n) for side, n in zip("rc", self.samples.shape[::-1], strict=True)}
         else:
             sides = {side: self.engine.collect(parts[side]) for side in "rc"}
         columns, rows = self.summaries["r"], self.summaries["c"]
