@@ -159,7 +159,8 @@ class ShardedSolve:
         if kept:
             names = " and ".join(side.units for side in sides)
             self.show.stage(names if step == "first" else f"{names}, {step}", sum(job.n_units for job in jobs))
-        return self.engine.map(work, step, jobs, reads, kept, self.show.advance)
+        report = self.show.advance if kept else lambda count: None
+        return self.engine.map(work, step, jobs, reads, kept, report)
 
     def _shards(self, side: Side) -> list[Shard]:
         return self.samples.shards(side.side)
