@@ -379,9 +379,7 @@ def test_a_function_that_gives_something_else_is_named(client, plain):
         columns_at_once=100,
         rows_at_once=100,
     )
-    with pytest.raises(
-        RuntimeError, match=r"shard \d of the columns .* could not be made: .* must have 100 columns, got 99"
-    ):
+    with pytest.raises(RuntimeError, match=r"shard \d of the columns .* could not be made: .* 100 columns, got 99"):
         rg.rcurc(one_too_few, RANK, client=client)
 
 

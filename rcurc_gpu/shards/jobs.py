@@ -19,6 +19,7 @@ from .work import Arrays, Side, Work
 
 log = logging.getLogger("rcurc_gpu")
 _KIND = "shard part"
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Saved:
         except FileNotFoundError as error:
             what = "a part is gone that was there: all workers must see output, and one solve alone may use it"
             raise FileNotFoundError(error.errno, what, self.path) from error
+        except _UNREADABLE as error:
+            raise ValueError(f"the part {self.path!r} cannot be read ({error}); the same call makes it again") from error
         if found != self.stamp:
             raise RuntimeError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
         return arrays
@@ -68,7 +71,7 @@ class Store:
                 small = {name[6:]: file[name] for name in file.files if name.startswith("small|")}
                 for name in file.files:
                     file[name]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except _UNREADABLE as error:
             log.warning("%r cannot be read (%s): it is made again", path, error)
             return None
         return Saved(path, stamp), small
