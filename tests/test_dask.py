@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from clusters import RANK, CallLog, assert_same, dense, functions_of, local_cluster, problem, wait_for, within
-from distributed import Client
+from distributed import Client, LocalCluster
 
 import rcurc_gpu as rg
 from rcurc_gpu.shards import ShardedSamples, cluster, open_result, run
@@ -149,6 +149,15 @@ def test_a_client_that_is_not_the_default_one_will_do(client, plain):
     p, expected = plain
     with Client(client.scheduler.address, set_as_default=False) as other, client.as_current():
         assert_same(rg.rcurc(functions_of(p.samples), RANK, client=other), expected)
+
+
+def test_workers_may_be_threads(plain):
+    p, expected = plain
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, dashboard_address=":0") as threads,
+        Client(threads, set_as_default=False) as other,
+    ):
+        assert_same(rg.rcurc(cut(p.samples), RANK, client=other), expected)
 
 
 def test_callback_and_progress_see_the_core(client, plain, capsys):

@@ -92,10 +92,7 @@ class OnCluster:
         self._sent: dict[int, Future] = {}  # sides, functions, and shards of this process, by id
         self._kept: list[Any] = []  # what these ids belong to
         self._under_way: list[Future] = []
-        try:
-            client.wait_for_workers(1, timeout=_FIRST_WORKER)
-        except TooLate as error:
-            raise RuntimeError(f"client has no workers, and none came in {_FIRST_WORKER:g} seconds") from error
+        self._wait_for_a_worker()
         self._seen = self._looked = time.monotonic()  # when there were workers, and when that was asked
 
     def close(self) -> None:
@@ -103,6 +100,12 @@ class OnCluster:
         left = [future for future in self._under_way if future.status == "pending"]
         if left and self.client.status == "running":
             self.client.cancel(left)
+
+    def _wait_for_a_worker(self) -> None:
+        try:
+            self.client.wait_for_workers(1, timeout=_FIRST_WORKER)
+        except TooLate as error:
+            raise RuntimeError(f"client has no workers, and none came in {_FIRST_WORKER:g} seconds") from error
 
     # ---------------------------------------------------------------- what is sent
 
@@ -164,6 +167,7 @@ class OnCluster:
         """Solve the core on a worker with a GPU if there is one, else here."""
         if device != "cpu" and settings.callback is None:
             for _ in range(_TRIES):
+                self._wait_for_a_worker()
                 able = [name for name, has in self.client.run(on_worker.has_gpu, on_error="ignore").items() if has]
                 if not able:
                     break
@@ -270,7 +274,8 @@ class OnCluster:
             try:
                 found[k] = self._value(future)
             except Lost as error:
-                log.info("%s: %s", remotes[k].job.shard.name, error)
+                level = logging.INFO if any(n_lost) else logging.WARNING  # one is enough to know
+                log.log(level, "%s was lost with a worker and is worked on again (%s)", remotes[k].job.shard.name, error)
                 n_lost[k] += 1
                 if n_lost[k] > 1 or error.deaths > 1:
                     suspects.append(k)
@@ -307,9 +312,7 @@ class OnCluster:
         """Submit a job again, and before it those it needs."""
         shard = remote.job.shard
         self._sent.pop(id(shard), None)  # observations of this process may be lost, too
-        if remote.job.part is None:
-            log.warning("%s was lost with a worker and is worked on again", shard.name)
-        else:
+        if remote.job.part is not None:
             self._restore(remote.job.part)
         remote.future = remote.submit(remote.job)
 
