@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_dask_array
 
 from . import files
 from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, is_array, take_rows, to_numpy
@@ -82,7 +83,8 @@ class LowRankMatrix:
 
     def __matmul__(self, x: Array) -> Array:
         xp = array_namespace(self.left)
-        x = x if is_array(x) else asarray_on(np.asarray(x), self.left)
+        if not is_array(x) or (is_dask_array(self.left) and not is_dask_array(x)):
+            x = asarray_on(np.asarray(x), self.left)
         check_same_place("the array to multiply with", x, "the matrix", self.left)
         if x.ndim not in (1, 2) or x.shape[0] != self.shape[1]:
             raise ValueError(f"cannot multiply a {self.shape} matrix with an array of shape {tuple(x.shape)}")

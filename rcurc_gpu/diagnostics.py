@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .backend import to_numpy
 from .block import others
 
 OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED = 0, 1, 2, 3
@@ -45,7 +46,7 @@ class UnitDiagnostics:
     @property
     def undetermined(self) -> np.ndarray:
         """Numbers of the units that could not be determined."""
-        return np.flatnonzero(self.status != OK)
+        return np.flatnonzero(to_numpy(self.status) != OK)
 
     def take(self, units: np.ndarray) -> UnitDiagnostics:
         """Those of some units."""
@@ -61,7 +62,8 @@ class UnitDiagnostics:
 
     def reasons(self) -> dict[str, int]:
         """How many units for each reason."""
-        return Summary.of(self).reasons()
+        counts = np.bincount(to_numpy(self.status), minlength=len(STATUS_WORDS))
+        return {word: int(counts[k]) for k, word in STATUS_WORDS.items() if k != OK and counts[k]}
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,7 @@ class Result:
         S : (n1, n2) in CSR form
             A SciPy sparse array, or a cupyx matrix if the factors are on a GPU.
         """
+        refuse_dask(self.cur)
         return outlying_entries(Y, self.cur, self.threshold)
 
     def _outlying(self, side: str, basis: Array, coefficients: Array) -> Block:
@@ -202,6 +203,7 @@ class Result:
         Transformed
             With ``matrix`` of shape (n1, k).
         """
+        refuse_dask(self.cur)
         chosen = self.samples.rows if rows is None else index_vector("rows", rows, self.cur.shape[0])
         what = "the chosen rows I" if rows is None else "rows"
         block = new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=True)
@@ -212,6 +214,7 @@ class Result:
 
         As `transform_columns`, with `Y_new` (k, |J|), or one column for each of `cols`, and ``matrix`` (k, n2).
         """
+        refuse_dask(self.cur)
         chosen = self.samples.cols if cols is None else index_vector("cols", cols, self.cur.shape[1])
         what = "the chosen columns J" if cols is None else "cols"
         block = new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=False)
@@ -226,7 +229,6 @@ class Result:
         peers: UnitDiagnostics,
         columns: bool,
     ) -> Transformed:
-        refuse_dask(self.cur)
         determined = known.status[chosen] == OK
         typical = typical_share(peers)
         extension = complete(block, factor, chosen, determined, typical, self.schedule, self.chunk_bytes, columns)

@@ -126,7 +126,7 @@ def rcurc(
         Work on its workers, each shard where its data is. Samples in memory are cut into shards.
     gather : bool
         With a `client` and without `output`: True brings the factors here, False leaves them on the workers, as Dask
-        arrays.
+        arrays. Those that are lost with a worker later are made again if the shards are of a directory or of functions.
 
     Returns
     -------

@@ -18,7 +18,7 @@ from rcurc_gpu.look import names_on
 from rcurc_gpu.normal import normal_equations, solve_normal_equations
 from rcurc_gpu.shards import ShardedSamples, open_result
 from rcurc_gpu.shards.folder import FolderWriter
-from rcurc_gpu.shards.samples import OnDisk
+from rcurc_gpu.shards.source import OnDisk
 
 SHARD = 60_000  # bytes: six shards of a side
 
@@ -446,17 +446,17 @@ FUNCTIONS = {
     "raises": (
         lambda R: lambda a, b: 1 / 0,
         RuntimeError,
-        r"make_r\(0, 100\) failed: ZeroDivisionError: division by zero",
+        r"shard 0 of the columns \(columns 0 to 99\) could not be made: ZeroDivisionError: division by zero",
     ),
-    "too few columns": (lambda R: lambda a, b: R[:, a : b - 1], ValueError, "must have 100 columns, got 99"),
+    "too few columns": (lambda R: lambda a, b: R[:, a : b - 1], RuntimeError, "must have 100 columns, got 99"),
     "too few rows": (
         lambda R: lambda a, b: R[1:, a:b],
-        ValueError,
+        RuntimeError,
         "must have 150 rows, one for each of the chosen rows I",
     ),
     "infinite": (
         lambda R: lambda a, b: np.full((150, b - a), np.inf),
-        ValueError,
+        RuntimeError,
         r"what make_r\(0, 100\) gave must be finite",
     ),
     "not the numbers of C": (lambda R: lambda a, b: 2 * R[:, a:b], ValueError, "different values, .* in R and .* in C"),

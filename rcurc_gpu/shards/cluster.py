@@ -8,30 +8,33 @@ except for observations in this process, which are sent again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
 
-from ..backend import namespace_for_device
 from ..checkpoint import Checkpoint
-from ..cores import on_one_core
 from ..found import FoundCore
 from ..normal import Normal
 from ..progress import Progress
 from ..samples import CoreView
 from ..settings import Settings
+from . import on_worker
 from .engine import Job, find_core
-from .jobs import Part, Saved, Store, run_job
-from .samples import InMemory, Made, Shard, ShardedSamples, survey_shard
-from .work import Arrays, Side, Work
+from .jobs import Saved, Store
+from .samples import ShardedSamples
+from .source import InMemory, Made, OnDisk, Shard
+from .work import Arrays, Work
 
 try:
     import dask
     from distributed import Client, KilledWorker, as_completed
+    from distributed import TimeoutError as TooLate
     from distributed.client import FutureCancelledError
 except ImportError as error:
     raise ImportError("a client needs Dask, which the extra 'dask' brings: pip install 'rcurc-gpu[dask]'") from error
@@ -40,9 +43,21 @@ log = logging.getLogger("rcurc_gpu")
 
 Future = Any  # a distributed.Future
 
-_PATIENCE = 60.0  # seconds to wait for the first worker
-_TRIES = 5  # of sending observations to workers that die with them
+_FIRST_WORKER = 60.0  # seconds to wait for one
+_NO_WORKER = 300.0  # seconds without any, after which nobody is expected to come back
+_LOOK = 2.0  # seconds between two looks at whether there are workers
+_PAUSE = 0.002  # seconds between two looks at whether anything is done
+_TRIES = 5  # of work that many shards do together
+_DEATHS = 3  # of workers that had nothing but one shard to do: it is the shard
 _TOGETHER = 8  # normal equations that are added in one task
+
+
+class Lost(Exception):
+    """Work was lost with workers; `deaths` of them, as far as one knows."""
+
+    def __init__(self, deaths: int, error: BaseException) -> None:
+        super().__init__(str(error))
+        self.deaths = deaths
 
 
 @dataclass(eq=False)
@@ -68,12 +83,17 @@ class OnCluster:
         if not isinstance(client, Client) or client.asynchronous:
             kind = "an asynchronous one" if isinstance(client, Client) else type(client).__name__
             raise TypeError(f"client must be a dask.distributed.Client that waits for its results, got {kind}")
-        client.wait_for_workers(1, timeout=_PATIENCE)
+        if client.status != "running":
+            raise ValueError(f"client must be connected to a scheduler, got one that is {client.status}")
         self.client, self.gather = client, gather
         self.store: Store | None = None
-        self._sent: dict[int, Future] = {}  # sides and shards of this process, by id
+        self._name = uuid.uuid4().hex[:12]  # others may work on the same cluster
+        self._numbers = count()
+        self._sent: dict[int, Future] = {}  # sides, functions, and shards of this process, by id
         self._kept: list[Any] = []  # what these ids belong to
         self._under_way: list[Future] = []
+        self._wait_for_a_worker()
+        self._seen = self._looked = time.monotonic()  # when there were workers, and when that was asked
 
     def close(self) -> None:
         """Cancel what is under way, as after an error."""
@@ -81,25 +101,50 @@ class OnCluster:
         if left and self.client.status == "running":
             self.client.cancel(left)
 
+    def _wait_for_a_worker(self) -> None:
+        try:
+            self.client.wait_for_workers(1, timeout=_FIRST_WORKER)
+        except TooLate as error:
+            raise RuntimeError(f"client has no workers, and none came in {_FIRST_WORKER:g} seconds") from error
+
     # ---------------------------------------------------------------- what is sent
+
+    def _submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Future:
+        future = self.client.submit(function, *args, pure=False, **options)
+        self._under_way.append(future)
+        return future
 
     def _held(self, thing: Any) -> Future:
         """Something small on the workers that need it. As a task, and not scattered, it can be made again."""
         if id(thing) not in self._sent:
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
-                self._sent[id(thing)] = self.client.submit(_same, thing, pure=False)
+                self._sent[id(thing)] = self.client.submit(on_worker.same, thing, pure=False)
             self._kept.append(thing)
         return self._sent[id(thing)]
 
-    def _source(self, shard: Shard) -> Any:
-        """A shard as a worker gets it: the file or function it comes from, or observations of this process."""
-        if not isinstance(shard.source, InMemory):
-            return shard
-        known = self._sent.get(id(shard))
-        if known is None or known.status in ("cancelled", "lost", "error"):
-            self._sent[id(shard)] = self.client.scatter(shard, hash=False)
-            self._kept.append(shard)
-        return self._sent[id(shard)]
+    def _source(self, shard: Shard) -> tuple[Any, Any]:
+        """A shard as a worker gets it, where it is of a file or a function or observations of this process, and the
+        function."""
+        if isinstance(shard.source, InMemory):
+            if id(shard) not in self._sent:
+                self._sent[id(shard)] = self._scattered(shard)
+                self._kept.append(shard)
+            return self._sent[id(shard)], None
+        if isinstance(shard.source, OnDisk):  # workers have their own working directories
+            shard = replace(shard, source=replace(shard.source, path=os.path.abspath(shard.source.path)))
+        shard, make = on_worker.without_function(shard)
+        return shard, None if make is None else self._held(make)
+
+    def _scattered(self, shard: Shard) -> Future:
+        for _ in range(_TRIES):
+            try:
+                return self.client.scatter(shard, hash=False)
+            except (OSError, TooLate) as error:  # the worker that was to get it is gone, or there is none
+                self._check_connection()
+                log.warning("%s could not be sent to a worker and is sent again (%s)", shard.name, error)
+                self._looked = 0.0
+                self._check_workers()
+        raise RuntimeError(f"{shard.name} could not be sent to a worker in {_TRIES} attempts")
 
     # ---------------------------------------------------------------- the engine
 
@@ -108,23 +153,36 @@ class OnCluster:
         shards = [*samples.r_shards, *samples.c_shards]
         if not any(isinstance(shard.source, Made) for shard in shards):
             return samples
-        futures = [self.client.submit(survey_shard, shard, samples.chosen(shard.side), pure=False) for shard in shards]
-        self._under_way += futures
-        return samples.with_survey([self._answer(future, shard) for future, shard in zip(futures, shards, strict=True)])
+
+        def submit(job: Job) -> Future:
+            return self._submit(on_worker.survey, *self._source(job.shard), self._held(samples.chosen(job.shard.side)))
+
+        jobs = [Job(shard, None) for shard in shards]
+        remotes = [Remote(job, submit(job), submit) for job in jobs]
+        return samples.with_survey(self._answers(remotes, None))
 
     def find_core(
         self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, keeper: Checkpoint | None
     ) -> FoundCore:
         """Solve the core on a worker with a GPU if there is one, else here."""
-        able = [] if device == "cpu" else [name for name, has in self.client.run(_has_gpu).items() if has]
-        if not able or settings.callback is not None:
-            return find_core(view, rank, settings, device, show, keeper)
-        log.info("the core is solved on %s", able[0])
-        show.stage("core, on a worker")
-        device = "cuda" if device == "auto" else device
-        future = self.client.submit(_find_core, self._held(view), rank, settings, device, workers=able, pure=False)
-        self._under_way.append(future)
-        return future.result()
+        if device != "cpu" and settings.callback is None:
+            for _ in range(_TRIES):
+                self._wait_for_a_worker()
+                able = [name for name, has in self.client.run(on_worker.has_gpu, on_error="ignore").items() if has]
+                if not able:
+                    break
+                log.info("the core is solved on %s", able[0])
+                show.stage("core, on a worker")
+                place = "cuda" if device == "auto" else device
+                future = self._submit(on_worker.solve_core, self._held(view), rank, settings, place, workers=able)
+                try:
+                    for _ in self._completed([future], able):
+                        found: FoundCore = self._value(future)
+                    return found
+                except Lost as error:
+                    self.client.cancel([future])
+                    log.warning("the core was lost with the worker that solved it, and is solved again (%s)", error)
+        return find_core(view, rank, settings, device, show, keeper)
 
     def map(
         self, work: Work, step: str, jobs: list[Job], reads: bool, kept: bool, report: Callable[[int], None]
@@ -133,148 +191,187 @@ class OnCluster:
         store = self.store if kept else None
 
         def submit(job: Job) -> Future:
+            shard, make = self._source(job.shard)
             before = None if job.part is None else job.part.future
-            args = (work, step, self._source(job.shard), self._held(job.side), before, job.args, reads, store)
-            return self.client.submit(_run, *args, pure=False, key=f"rcurc-{step}-{job.shard.side}-{next(_numbers)}")
+            args = (work, step, shard, make, self._held(job.side), before, job.args, reads, store)
+            key = f"rcurc-{step}-{job.shard.side}-{self._name}-{next(self._numbers)}"
+            return self._submit(on_worker.run, *args, key=key)
 
         remotes = [Remote(job, submit(job), submit) for job in jobs]
-        self._under_way += [remote.future for remote in remotes]
-        numbers = [self.client.submit(itemgetter(1), remote.future, pure=False) for remote in remotes]
-        place = {future.key: k for k, future in enumerate(numbers)}
-        for future in as_completed(numbers):
-            if future.status == "error":
-                break  # said below, before the others are done
-            report(jobs[place[future.key]].n_units)
-        return [(remote, self._settled(remote, 1, future)) for remote, future in zip(remotes, numbers, strict=True)]
+        numbers = self._answers(remotes, on_worker.numbers_of, report)
+        return list(zip(remotes, numbers, strict=True))
 
     def total(self, parts: list[Remote]) -> Normal:
         """The sum, by workers that have parts of it."""
-        futures = [self._future_of(part, _normal_of) for part in parts]
-        while len(futures) > 1:
-            groups = [futures[k : k + _TOGETHER] for k in range(0, len(futures), _TOGETHER)]
-            futures = [self.client.submit(_sum, group, pure=False) for group in groups]
-        try:
-            return futures[0].result()
-        except FutureCancelledError:  # something it is made of was lost
-            return _sum([self._settled(part, 0, None, _normal_of) for part in parts])
+        for _ in range(_TRIES):
+            futures = [self._submit(on_worker.normal_of, part.future) for part in parts]
+            while len(futures) > 1:
+                groups = [futures[k : k + _TOGETHER] for k in range(0, len(futures), _TOGETHER)]
+                futures = [self._submit(on_worker.total, group) for group in groups]
+            try:
+                for future in self._completed(futures):
+                    found: Normal = self._value(future)
+                return found
+            except Lost:
+                self._answers(parts, on_worker.numbers_of)  # whatever was lost is worked on again
+        raise RuntimeError(f"normal equations were lost {_TRIES} times, each time with workers that had parts of them")
 
     def collect(self, parts: list[Remote]) -> Arrays:
         """The arrays here, or as Dask arrays there."""
         if not self.gather:
             return self._dask_arrays(parts)
-        futures = [self._future_of(part, itemgetter(0)) for part in parts]
-        arrays = [self._settled(part, 0, future) for part, future in zip(parts, futures, strict=True)]
+        arrays = self._answers(parts, on_worker.part_of)
         return {name: np.concatenate([x[name] for x in arrays]) for name in arrays[0]}
 
     def saved(self, parts: list[Remote]) -> list[Saved]:
         """Where they are."""
-        return [self._settled(part, 0) for part in parts]
-
-    # ---------------------------------------------------------------- answers
-
-    def _future_of(self, remote: Remote, pick: Callable[[tuple[Part, Arrays]], Any]) -> Future:
-        return self.client.submit(pick, remote.future, pure=False)
-
-    def _settled(
-        self, remote: Remote, which: int, future: Future | None = None, pick: Callable[[Any], Any] | None = None
-    ) -> Any:
-        """The part (0) or the numbers (1) of a job; observations that were lost with a worker are sent again."""
-        pick = pick or itemgetter(which)
-        for _ in range(_TRIES):
-            try:
-                return self._answer(future or self._future_of(remote, pick), remote.job.shard)
-            except FutureCancelledError:
-                self._check_connection()
-                future = None
-                self._restore(remote)
-        raise RuntimeError(f"{remote.job.shard.name} was lost {_TRIES} times, each time with the worker that had it")
-
-    def _answer(self, future: Future, shard: Shard) -> Any:
-        try:
-            return future.result()
-        except KilledWorker as error:
-            raise RuntimeError(
-                f"{shard.name} could not be worked on: {error}. If they lack memory, give them more or make shards smaller"
-            ) from error
-
-    def _check_connection(self) -> None:
-        if self.client.status != "running":
-            raise ConnectionError(
-                "the connection to the Dask scheduler was lost; with output=..., the same call with a new client goes on "
-                "where this one ended"
-            )
-
-    def _restore(self, remote: Remote) -> None:
-        """Submit a job again whose future was lost, and before it those it needs."""
-        if remote.job.part is not None:
-            self._restore(remote.job.part)
-        if remote.future.status in ("cancelled", "lost"):
-            log.warning("%s was lost with a worker and is worked on again", remote.job.shard.name)
-            remote.future = remote.submit(remote.job)
-            self._under_way.append(remote.future)
+        return self._answers(parts, on_worker.part_of)
 
     def _dask_arrays(self, parts: list[Remote]) -> Arrays:
         import dask.array as da
+        from dask.delayed import delayed
 
-        kinds = self._settled(parts[0], 0, None, _kinds)
+        for _ in range(_TRIES):
+            kinds = self._answers(parts, on_worker.kinds_of)[0]
+            whole = [self._submit(on_worker.part_of, part.future) for part in parts]
+            if all([future.status == "finished" for future in self._completed(whole)]):
+                break
+        else:
+            raise RuntimeError(f"factors were lost {_TRIES} times, each time with workers that had parts of them")
         found = {}
         for name, (dtype, shape) in kinds.items():
             pieces = [
-                da.from_delayed(
-                    self.client.submit(_pick, part.future, name, pure=False), (part.job.n_units, *shape), np.dtype(dtype)
-                )
-                for part in parts
+                da.from_delayed(delayed(on_worker.pick)(future, name), (part.job.n_units, *shape), np.dtype(dtype))
+                for future, part in zip(whole, parts, strict=True)
             ]
             found[name] = da.concatenate(pieces)
         return found
 
+    # ---------------------------------------------------------------- answers
 
-_numbers = count()
+    def _answers(
+        self, remotes: list[Remote], pick: Callable[[Any], Any] | None, report: Callable[[int], None] | None = None
+    ) -> list[Any]:
+        """What `pick` takes of the outcome of each job (None: all of it). The first error ends it.
+
+        What is lost with a worker is worked on again. A worker that dies takes along all that it had to do, so the shard
+        that killed it, if one did, is not known: those that were lost more than once are worked on one at a time, when all
+        others are done.
+        """
+        found: list[Any] = [None] * len(remotes)
+        place: dict[str, int] = {}
+        n_lost = [0] * len(remotes)
+        suspects: list[int] = []
+
+        def ask(k: int) -> Future:
+            future = remotes[k].future if pick is None else self._submit(pick, remotes[k].future)
+            place[future.key] = k
+            return future
+
+        waiting = as_completed([ask(k) for k in range(len(remotes))], loop=self.client.loop)
+        for future in self._completed(waiting):
+            k = place[future.key]
+            try:
+                found[k] = self._value(future)
+            except Lost as error:
+                level = logging.INFO if any(n_lost) else logging.WARNING  # one is enough to know
+                log.log(level, "%s was lost with a worker and is worked on again (%s)", remotes[k].job.shard.name, error)
+                n_lost[k] += 1
+                if n_lost[k] > 1 or error.deaths > 1:
+                    suspects.append(k)
+                else:
+                    self._restore(remotes[k])
+                    waiting.add(ask(k))
+            else:
+                if report is not None:
+                    report(remotes[k].job.n_units)
+        for k in suspects:
+            found[k] = self._alone(remotes[k], pick)
+            if report is not None:
+                report(remotes[k].job.n_units)
+        self._under_way = []
+        return found
+
+    def _alone(self, remote: Remote, pick: Callable[[Any], Any] | None) -> Any:
+        """What `pick` takes of the outcome of a job, when nothing else is under way."""
+        deaths = 0
+        while deaths < _DEATHS:
+            self._restore(remote)
+            future = remote.future if pick is None else self._submit(pick, remote.future)
+            try:
+                for _ in self._completed([future]):
+                    return self._value(future)
+            except Lost as error:
+                deaths += error.deaths
+        raise RuntimeError(
+            f"{remote.job.shard.name} could not be worked on: {deaths} workers died that had nothing else to do. If they "
+            "lack memory, give them more or make shards smaller"
+        )
+
+    def _restore(self, remote: Remote) -> None:
+        """Submit a job again, and before it those it needs."""
+        shard = remote.job.shard
+        self._sent.pop(id(shard), None)  # observations of this process may be lost, too
+        if remote.job.part is not None:
+            self._restore(remote.job.part)
+        remote.future = remote.submit(remote.job)
+
+    def _completed(self, futures: Any, among: list[str] | None = None) -> Iterator[Future]:
+        """Futures as they are done; an error if there is nobody left to do them (`among` some workers)."""
+        waiting = futures if isinstance(futures, as_completed) else as_completed(futures, loop=self.client.loop)
+        self._seen = time.monotonic()
+        while not waiting.is_empty():
+            batch = waiting.next_batch(block=False)
+            yield from batch
+            if not batch:
+                self._check_workers(among)
+                time.sleep(_PAUSE)
+
+    def _value(self, future: Future) -> Any:
+        """The result of a future that is done."""
+        while True:
+            try:
+                return future.result(timeout=_NO_WORKER)
+            except FutureCancelledError as error:
+                self._check_connection()
+                if error.reason in ("scheduler-connection-lost", "scheduler-restart"):
+                    raise _disconnected(error.msg) from error
+                raise Lost(1, error) from error
+            except KilledWorker as error:
+                raise Lost(error.allowed_failures + 1, error) from error
+            except TooLate:
+                if future.done():  # the error is the task's own
+                    raise
+                self._check_workers()
+
+    def _check_connection(self) -> None:
+        if self.client.status != "running":
+            raise _disconnected(f"the client is {self.client.status}")
+
+    def _check_workers(self, among: list[str] | None = None) -> None:
+        """An error if the scheduler is gone, or all workers are and do not come back; `Lost` if those of `among` are."""
+        self._check_connection()
+        now = time.monotonic()
+        if now < self._looked + _LOOK:
+            return
+        self._looked = now
+        try:
+            workers = self.client.nthreads()
+        except OSError as error:
+            raise _disconnected(str(error)) from error
+        if among is not None and not set(among) & set(workers):
+            raise Lost(1, RuntimeError(f"{', '.join(among)} left"))
+        if workers:
+            self._seen = now
+        elif now > self._seen + _NO_WORKER:
+            raise RuntimeError(
+                f"all workers of client are gone, and none came back in {_NO_WORKER:g} seconds; with output=..., the same "
+                "call goes on where this one ended"
+            )
 
 
-def _run(
-    work: Work,
-    step: str,
-    shard: Shard,
-    side: Side,
-    before: tuple[Part, Arrays] | None,
-    args: tuple[Any, ...],
-    reads: bool,
-    store: Store | None,
-) -> tuple[Part, Arrays]:
-    """`run_job` on a worker: on its own GPU if it has one and may use it, else on the core of one of its threads."""
-    if side.device == "auto":
-        side = replace(side, device=namespace_for_device("auto")[1])
-    with on_one_core():
-        return run_job(work, step, shard, side, None if before is None else before[0], args, reads, store)
-
-
-def _find_core(view: CoreView, rank: int | str, settings: Settings, device: str) -> FoundCore:
-    with Progress(False) as show:
-        return find_core(view, rank, settings, device, show)
-
-
-def _has_gpu() -> bool:
-    return namespace_for_device("auto")[1] != "cpu"
-
-
-def _same(thing: Any) -> Any:
-    return thing
-
-
-def _normal_of(found: tuple[Part, Arrays]) -> Normal:
-    part = found[0]
-    arrays = part.load() if isinstance(part, Saved) else part
-    return Normal(arrays["sums"], arrays["basis"])
-
-
-def _sum(terms: list[Normal]) -> Normal:
-    return sum(terms[1:], terms[0])
-
-
-def _kinds(found: tuple[Arrays, Arrays]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    return {name: (str(x.dtype), x.shape[1:]) for name, x in found[0].items()}
-
-
-def _pick(found: tuple[Arrays, Arrays], name: str) -> np.ndarray:
-    return found[0][name]
+def _disconnected(why: str | None) -> ConnectionError:
+    return ConnectionError(
+        f"the connection to the Dask scheduler was lost ({why}); with output=..., the same call with a new client goes on "
+        "where this one ended"
+    )

@@ -20,8 +20,9 @@ from ..progress import Progress
 from ..samples import CoreView
 from ..settings import Settings
 from .jobs import Part, Saved, Store, run_job
-from .samples import Shard, ShardedSamples
-from .work import Arrays, Side, Work
+from .samples import ShardedSamples
+from .source import Shard
+from .work import Arrays, Work
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +30,7 @@ class Job:
     """A step of the work on one shard; see `run_job`."""
 
     shard: Shard
-    side: Side
+    side: Any  # a Side, if the step needs one
     part: Any = None  # a Part, or what stands for one
     args: tuple[Any, ...] = ()
 
@@ -122,7 +123,7 @@ class InProcess:
             for k, job in enumerate(jobs):
                 block = None if ahead is None else ahead.result()
                 following = [job.shard for job in jobs[k + 1 : k + 2] if reads and self._is_missing(step, job.shard)]
-                ahead = reader.submit(following[0].source.load) if following else None
+                ahead = reader.submit(following[0].load) if following else None
                 found.append(run_job(work, step, job.shard, job.side, job.part, job.args, reads, store, block))
                 report(job.n_units)
         return found

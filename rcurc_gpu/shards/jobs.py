@@ -14,11 +14,12 @@ import numpy as np
 
 from ..block import Block
 from ..files import write_npz
-from .samples import Shard
+from .source import Shard
 from .work import Arrays, Side, Work
 
 log = logging.getLogger("rcurc_gpu")
 _KIND = "shard part"
+_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,18 @@ class Saved:
 
     def load(self) -> Arrays:
         """Its arrays."""
-        with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
-            return {name[4:]: file[name] for name in file.files if name.startswith("big|")}
+        try:
+            with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
+                found = str(file["stamp"])
+                arrays = {name[4:]: file[name] for name in file.files if name.startswith("big|")}
+        except FileNotFoundError as error:
+            what = "a part is gone that was there: all workers must see output, and one solve alone may use it"
+            raise FileNotFoundError(error.errno, what, self.path) from error
+        except _UNREADABLE as error:
+            raise ValueError(f"the part {self.path!r} cannot be read ({error}); the same call makes it again") from error
+        if found != self.stamp:
+            raise RuntimeError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
+        return arrays
 
 
 Part = Arrays | Saved
@@ -60,7 +71,7 @@ class Store:
                 small = {name[6:]: file[name] for name in file.files if name.startswith("small|")}
                 for name in file.files:
                     file[name]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        except _UNREADABLE as error:
             log.warning("%r cannot be read (%s): it is made again", path, error)
             return None
         return Saved(path, stamp), small
@@ -73,9 +84,9 @@ class Store:
         return Saved(path, stamp)
 
     def forget(self) -> None:
-        """Delete all parts."""
-        for path in Path(self.folder).glob("[rc]-*-*.npz"):
-            path.unlink()
+        """Delete all parts, and what was left by workers that died while they wrote one."""
+        for path in Path(self.folder).glob("[rc]-*-*.npz*"):
+            path.unlink(missing_ok=True)
 
 
 def run_job(
@@ -113,7 +124,7 @@ def run_job(
     if store is not None and (known := store.find(step, shard, stamp)) is not None:
         return known
     if reads and block is None:
-        block = shard.source.load()
+        block = shard.load()
     before = () if part is None else (part.load() if isinstance(part, Saved) else part,)
     big, small = work(shard, block, side, *before, *args)
     return (big if store is None else store.keep(step, shard, stamp, big, small)), small

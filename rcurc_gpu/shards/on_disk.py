@@ -95,6 +95,11 @@ def checksum(arrays: list[np.ndarray]) -> str:
     return f"{total:08x}"
 
 
+def block_checksum(block: Block) -> str:
+    """CRC-32 of the observations of a block on the host."""
+    return checksum([block.indptr, block.value, block.index])
+
+
 def _headers(file: BinaryIO, path: Any, facts: ShardFacts, dtype: Any, skip: bool) -> Any:
     """Dtype and length of each array, with the file at its numbers; `skip` to go on behind them."""
     wanted = (facts.stop - facts.start + 1, facts.n_obs, facts.n_obs)

@@ -38,18 +38,31 @@ class Output:
     ------
     ValueError
         If the directory is of another solve, or has other things in it.
+    RuntimeError
+        If another solve uses it now.
     """
 
     def __init__(self, folder: str | os.PathLike[str], identity: dict[str, str]) -> None:
-        self.folder = Path(folder)
+        self.folder, self.identity = Path(folder), identity
         if not self.folder.absolute().parent.is_dir():
             raise FileNotFoundError(2, "output must lie in a directory that exists", str(folder))
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(20, "output must be a directory, got a file", str(folder))
         self.folder.mkdir(exist_ok=True)
-        self._check(identity)
+        self._lock = _locked(self.folder)
+        try:
+            self._check(identity)
+        except BaseException:
+            self.close()
+            raise
         (self.folder / "parts").mkdir(exist_ok=True)
         self.store = Store(str((self.folder / "parts").absolute()))
+
+    def close(self) -> None:
+        """Let others use the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _check(self, identity: dict[str, str]) -> None:
         path = self.folder / _SOLVE
@@ -84,12 +97,18 @@ class Output:
 
     def assemble(self, side: str, saved: list[Saved], n_units: int) -> None:
         """Put the parts of a side together, one at a time in memory."""
-        parts = [part.load() for part in saved[:1]]
-        with _growing(self._paths(side), parts[0], n_units) as files:
+        first = saved[0].load()
+        n_found = 0
+        with _growing(self._paths(side), first, n_units) as files:
             for k, part in enumerate(saved):
-                arrays = parts[0] if k == 0 else part.load()
+                arrays = first if k == 0 else part.load()
+                n_found += len(arrays["factor"])
                 for name, file in files.items():
                     file.write(np.ascontiguousarray(arrays[name]).data.cast("B"))
+            if n_found != n_units:
+                raise RuntimeError(
+                    f"the parts in {self.store.folder!r} have {n_found} {_UNITS[side]} where {n_units} belong"
+                )
 
     def finish(self, rows: np.ndarray, cols: np.ndarray, told: dict[str, Any]) -> None:
         """Say that all is there, and delete what it was made of; `told` is for who comes later."""
@@ -98,13 +117,41 @@ class Output:
         write_whole(self.folder / _DONE, lambda file: file.write(json.dumps(told).encode()))
         self.store.forget()
 
-    def load(self, side: str) -> Arrays:
+    def load(self, side: str, n_units: int) -> Arrays:
         """The factor and the diagnostics of a side, read when they are looked at."""
-        return {name: np.load(path, mmap_mode="r") for name, path in self._paths(side).items()}
+        arrays = {name: np.load(path, mmap_mode="r") for name, path in self._paths(side).items()}
+        for name, path in self._paths(side).items():
+            if len(arrays[name]) != n_units:
+                raise ValueError(
+                    f"{str(path)!r} is damaged: it has {len(arrays[name])} {_UNITS[side]} where {n_units} belong"
+                )
+        return arrays
 
     def _paths(self, side: str) -> dict[str, Path]:
         names = {name: self.folder / f"{_UNITS[side]}_{name}.npy" for name in DIAGNOSTIC_NAMES}
         return {"factor": self.folder / f"{_FACTOR[side]}.npy"} | names
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock on a directory, which ends with this process at the latest; None where there is no such thing.
+
+    It is of this machine, on some file systems of all that see the directory. Others are found out when a part is not what
+    it was.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RuntimeError(f"output {str(folder)!r} is used by another solve; wait for its end, or choose another") from None
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle
 
 
 @contextmanager

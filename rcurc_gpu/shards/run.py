@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +18,14 @@ from ..samples import CoreView, CrossSamples
 from ..settings import Settings, Where
 from ..units import numbers_in_units, power_of_two
 from .engine import Engine, InProcess
-from .on_disk import checksum
+from .on_disk import block_checksum, checksum
 from .output import Output
-from .samples import SHARD_BYTES, OnDisk, ShardedSamples
+from .samples import SHARD_BYTES, ShardedSamples
 from .solve import ShardedSolve
+from .source import InMemory, OnDisk, Source
+
+_LEAST_BYTES = 1 << 20  # of a shard that is cut for a cluster
+_USUAL_THREADS = 16
 
 
 def solve_in_shards(
@@ -29,41 +34,41 @@ def solve_in_shards(
     """Solve samples in shards, or samples in memory that become shards."""
     begun = time.perf_counter()
     _check(settings, where)
-    sharded = samples if isinstance(samples, ShardedSamples) else ShardedSamples.of(samples, _shard_bytes(samples, where))
-    engine = _engine(where)
-    try:
-        return _solve(samples, sharded, rank, settings, where, progress, engine, begun)
-    finally:
-        engine.close()
+    with ExitStack() as at_the_end:
+        engine = _engine(where)
+        at_the_end.callback(engine.close)
+        sharded = (
+            samples if isinstance(samples, ShardedSamples) else ShardedSamples.of(samples, _shard_bytes(samples, where))
+        )
+        sharded = engine.surveyed(sharded)
+        output = None
+        if where.output is not None:
+            output = Output(where.output, _identity(sharded, rank, settings, where))
+            at_the_end.callback(output.close)
+            engine.store = output.store
+        return replace(_solve(sharded, rank, settings, where, progress, engine, output, begun), samples=samples)
 
 
 def _solve(
-    samples: CrossSamples | ShardedSamples,
-    sharded: ShardedSamples,
+    samples: ShardedSamples,
     rank: int | str,
     settings: Settings,
     where: Where,
     progress: bool,
     engine: Engine,
+    output: Output | None,
     begun: float,
 ) -> Result:
-    sharded = engine.surveyed(sharded)
-    like = np.empty(0, dtype=sharded.dtype)
-    unit = power_of_two(sharded.survey.largest[0], like)
-    output = keeper = None
-    if where.output is not None:
-        identity = _identity(sharded, rank, settings, place_for(where.device, like))
-        output = Output(where.output, identity)
-        keeper = Checkpoint(output.core, identity, where.checkpoint_every)
-        engine.store = output.store
+    unit = power_of_two(samples.survey.largest[0], np.empty(0, dtype=samples.dtype))
+    keeper = None if output is None else Checkpoint(output.core, output.identity, where.checkpoint_every)
     view = CoreView(
-        sharded.shape,
-        sharded.rows,
-        sharded.cols,
-        sharded.intersection,
-        sharded.rate_rows,
-        sharded.rate_cols,
-        sharded.survey.largest,
+        samples.shape,
+        samples.rows,
+        samples.cols,
+        samples.intersection,
+        samples.rate_rows,
+        samples.rate_cols,
+        samples.survey.largest,
     )
     callback = settings.callback
     at_home = None if callback is None else lambda state: callback(replace(state, threshold=state.threshold * unit))
@@ -74,9 +79,9 @@ def _solve(
         finally:
             if keeper is not None:
                 keeper.close()
-        solve = ShardedSolve(sharded, found, unit, where.device, engine, show, output)
+        solve = ShardedSolve(samples, found, unit, where.device, engine, show, output)
         result = solve.run(lambda: time.perf_counter() - begun)
-    return replace(numbers_in_units(result, unit), samples=samples)
+    return numbers_in_units(result, unit)
 
 
 def _check(settings: Settings, where: Where) -> None:
@@ -92,8 +97,9 @@ def _shard_bytes(samples: CrossSamples, where: Where) -> int:
     """How large to cut samples in memory: four shards of a side for each thread of a cluster, but not tiny ones."""
     if where.client is None:
         return SHARD_BYTES
-    threads = max(sum(where.client.nthreads().values()), 1)
-    return min(max(samples.nbytes // (8 * threads), 1 << 20), SHARD_BYTES)
+    # what is in a directory goes on with the same shards, whatever the next cluster is
+    threads = _USUAL_THREADS if where.output is not None else max(sum(where.client.nthreads().values()), 1)
+    return min(max(samples.nbytes // (8 * threads), _LEAST_BYTES), SHARD_BYTES)
 
 
 def _engine(where: Where) -> Any:
@@ -104,14 +110,22 @@ def _engine(where: Where) -> Any:
     return OnCluster(where.client, where.gather)
 
 
-def _identity(samples: ShardedSamples, rank: int | str, settings: Settings, like: Any) -> dict[str, str]:
+def _identity(samples: ShardedSamples, rank: int | str, settings: Settings, where: Where) -> dict[str, str]:
     """What has to be the same for a solve to go on where another one ended."""
-    inside = samples.intersection
-    sums = [checksum([samples.rows, samples.cols, inside.block.indptr, inside.block.index, inside.block.value])]
+    # the devices of workers are not those of this process; parts of another core are told by their stamps
+    like = np.empty(0, dtype=samples.dtype)
+    like = place_for(where.device, like) if where.client is None else like
     shards = [*samples.r_shards, *samples.c_shards]
     edges = np.asarray([(shard.start, shard.stop) for shard in shards])
-    sums += [checksum([edges]), *(shard.source.facts.crc32 for shard in shards if isinstance(shard.source, OnDisk))]
+    sums = [checksum([samples.rows, samples.cols, edges]), *(_sum_of(shard.source) for shard in shards)]
     return {name: repr(value) for name, value in settings_identity(settings, rank, like).items()} | {
         "version": __version__,
         "samples": f"{samples.shape} {samples.dtype} {samples.survey} {checksum([np.asarray(sums)])}",
     }
+
+
+def _sum_of(source: Source) -> str:
+    """Checksum of the observations of a shard; those that functions make are in the survey."""
+    if isinstance(source, OnDisk):
+        return source.facts.crc32
+    return block_checksum(source.block) if isinstance(source, InMemory) else ""

@@ -8,136 +8,31 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from ..backend import is_array, to_numpy
 from ..block import Block, join_blocks, pieces
 from ..describe import describe
 from ..errors import check_count, check_shape
 from ..ingest import index_vector
 from ..intersection import Intersection, freeze, join_intersection
-from ..result import new_block
 from ..samples import CrossSamples
 from .folder import SIDES, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
-from .on_disk import ShardFacts, map_shard, read_shard
+from .on_disk import block_checksum, checksum
+from .source import InMemory, Made, OnDisk, Shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
 
 
-class Source(Protocol):
-    """Where the observations of a shard come from."""
-
-    def load(self) -> Block:
-        """All of them, on the host."""
-
-    def some(self, units: np.ndarray) -> Block:
-        """Those of some units only, numbered within the shard."""
-
-
-@dataclass(frozen=True, eq=False)
-class InMemory:
-    """A shard in this process."""
-
-    block: Block
-
-    def load(self) -> Block:
-        """What is there."""
-        return self.block
-
-    def some(self, units: np.ndarray) -> Block:
-        """Some units of it."""
-        return self.block.take_units(units)
-
-
-@dataclass(frozen=True, eq=False)
-class OnDisk:
-    """A shard in a file."""
-
-    path: str
-    facts: ShardFacts
-    length: int
-    dtype: str
-
-    def load(self) -> Block:
-        """Read the file, and check it."""
-        return read_shard(self.path, self.facts, self.length, self.dtype)
-
-    def some(self, units: np.ndarray) -> Block:
-        """Read some units only."""
-        return map_shard(self.path, self.facts, self.length, self.dtype).take_units(units)
-
-
-@dataclass(frozen=True, eq=False)
-class Made:
-    """A shard that a function makes when it is needed: the same each time."""
-
-    make: Callable[[int, int], Any]
-    side: str
-    start: int
-    stop: int
-    length: int
-    dtype: str
-
-    def load(self) -> Block:
-        """Call the function."""
-        columns = self.side == "r"
-        call = f"make_{self.side}({self.start}, {self.stop})"
-        name = f"what {call} gave"
-        try:
-            found = self.make(self.start, self.stop)
-        except Exception as error:  # anything may happen in a user's function
-            raise RuntimeError(f"{call} failed: {type(error).__name__}: {error}") from error
-        what = "the chosen rows I" if columns else "the chosen columns J"
-        if is_array(found) and not isinstance(found, np.ndarray):
-            found = to_numpy(found)
-        elif hasattr(found, "get") and hasattr(found, "tocoo"):  # cupyx
-            found = found.get()
-        block = new_block(name, found, None, self.length, what, np.empty(0, self.dtype), units_last=columns)
-        if block.n_units != self.stop - self.start:
-            units = "columns" if columns else "rows"
-            raise ValueError(f"{name} must have {self.stop - self.start} {units}, got {block.n_units}")
-        return block
-
-    def some(self, units: np.ndarray) -> Block:
-        """Call the function, and take some units."""
-        return self.load().take_units(units)
-
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """Consecutive columns of R, or rows of C.
-
-    Attributes
-    ----------
-    side : {"r", "c"}
-    number : int
-        Its place among the shards of the side.
-    start, stop : int
-        Its units.
-    source : Source
-    """
-
-    side: str
-    number: int
-    start: int
-    stop: int
-    source: Source
-
-    @property
-    def name(self) -> str:
-        """What to call it in a message."""
-        units = "columns" if self.side == "r" else "rows"
-        return f"shard {self.number} of the {units} ({units} {self.start} to {self.stop - 1})"
-
-
 @dataclass(frozen=True)
 class Survey:
-    """What is known of all observations: how many R and C have, and the largest size in each."""
+    """What is known of all observations: how many R and C have, the largest size in each, and a checksum of those that
+    functions made."""
 
     n_obs: tuple[int, int]
     largest: tuple[float, float]
+    made: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -271,11 +166,11 @@ class ShardedSamples:
     def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
         """The first unit and the observations of each shard, one after the other."""
         for shard in self.shards(side):
-            yield shard.start, shard.source.load()
+            yield shard.start, shard.load()
 
     def counts(self, side: str) -> np.ndarray:
         """Observations of each unit of a side (n_units,)."""
-        every = (shard.source.some(np.arange(shard.stop - shard.start)).counts for shard in self.shards(side))
+        every = (shard.some(np.arange(shard.stop - shard.start)).counts for shard in self.shards(side))
         return np.concatenate(list(every))
 
     @cached_property
@@ -302,7 +197,7 @@ class ShardedSamples:
         _check_agreement(self, found, by_c)
         return found
 
-    def with_survey(self, answers: Iterable[tuple[Block, int, float]]) -> ShardedSamples:
+    def with_survey(self, answers: Iterable[Surveyed]) -> ShardedSamples:
         """The same samples, with what `survey_shard` gave elsewhere for each shard of R, then of C."""
         same = replace(self)
         same.__dict__["_surveyed"] = gathered(self, answers)
@@ -360,23 +255,29 @@ class ShardedSamples:
         return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
 
 
-def survey_shard(shard: Shard, chosen: np.ndarray) -> tuple[Block, int, float]:
-    """What a shard has of the intersection, by ascending units; how many observations it has, and the largest size."""
-    block = shard.source.load()
+Surveyed = tuple[Block, int, float, str]  # what `survey_shard` gives
+
+
+def survey_shard(shard: Shard, chosen: np.ndarray) -> Surveyed:
+    """What a shard has of the intersection, by ascending units; how many observations it has, the largest size, and if a
+    function made them a checksum."""
+    block = shard.load()
     largest = max(float(block.value.max()), -float(block.value.min())) if block.n_obs else 0.0
-    return block.take_units(units_within(chosen, shard.start, shard.stop)).copy(), block.n_obs, largest
+    made = block_checksum(block) if isinstance(shard.source, Made) else ""
+    return block.take_units(units_within(chosen, shard.start, shard.stop)).copy(), block.n_obs, largest, made
 
 
-def gathered(samples: ShardedSamples, answers: Iterable[tuple[Block, int, float]]) -> tuple[Survey, Block, Block]:
+def gathered(samples: ShardedSamples, answers: Iterable[Surveyed]) -> tuple[Survey, Block, Block]:
     """What `survey_shard` gave for each shard of R, then of C, put together."""
     answers = list(answers)
     sides = answers[: len(samples.r_shards)], answers[len(samples.r_shards) :]
     n_obs, largest = [], []
     for side in sides:
-        n_obs.append(sum(n for _, n, _ in side))
-        largest.append(max(size for _, _, size in side))
-    parts = [join_blocks([block for block, _, _ in side]) for side in sides]
-    return _survey(n_obs, largest, in_order(parts[0], samples.cols), in_order(parts[1], samples.rows))
+        n_obs.append(sum(n for _, n, _, _ in side))
+        largest.append(max(size for _, _, size, _ in side))
+    parts = [join_blocks([block for block, *_ in side]) for side in sides]
+    survey, by_r, by_c = _survey(n_obs, largest, in_order(parts[0], samples.cols), in_order(parts[1], samples.rows))
+    return replace(survey, made=checksum([np.asarray([made for *_, made in answers])])), by_r, by_c
 
 
 def _survey(n_obs: list[int], largest: list[float], by_r: Block, by_c: Block) -> tuple[Survey, Block, Block]:

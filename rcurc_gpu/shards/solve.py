@@ -19,7 +19,8 @@ from ..result import Result
 from ..usual import usual_of, with_gates
 from .engine import Engine, Job
 from .output import Output, diagnostics_of
-from .samples import Shard, ShardedSamples
+from .samples import ShardedSamples
+from .source import Shard
 from .work import Arrays, Side, Work, again, doubts, first, numbers_of, second, summary_of, tally_of
 
 
@@ -81,7 +82,7 @@ class ShardedSolve:
                 told = {side: [numbers_of(x).tolist() for x in pair] for side, pair in self.summaries.items()}
                 self.output.finish(self.samples.rows, self.samples.cols, told)
         if self.output is not None:
-            sides = {side: self.output.load(side) for side in "rc"}
+            sides = {side: self.output.load(side, n) for side, n in zip("rc", self.samples.shape[::-1], strict=True)}
         else:
             sides = {side: self.engine.collect(parts[side]) for side in "rc"}
         columns, rows = self.summaries["r"], self.summaries["c"]
@@ -158,7 +159,8 @@ class ShardedSolve:
         if kept:
             names = " and ".join(side.units for side in sides)
             self.show.stage(names if step == "first" else f"{names}, {step}", sum(job.n_units for job in jobs))
-        return self.engine.map(work, step, jobs, reads, kept, self.show.advance)
+        report = self.show.advance if kept else lambda count: None
+        return self.engine.map(work, step, jobs, reads, kept, report)
 
     def _shards(self, side: Side) -> list[Shard]:
         return self.samples.shards(side.side)

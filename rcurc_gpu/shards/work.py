@@ -23,7 +23,7 @@ from ..refine import renewed, without_nan
 from ..regress import Schedule
 from ..usual import Tally, Usual, doubtful, in_doubt, mark, mark_unusual, tally
 from .on_disk import checksum
-from .samples import Shard
+from .source import Shard
 
 Arrays = dict[str, np.ndarray]
 Work = Callable[..., tuple[Arrays, Arrays]]
@@ -198,7 +198,7 @@ def _looked_again(shard: Shard, here: _Place, found: Extension, usual: Usual) ->
         return replace(found, diagnostics=whole)
     # only the observations of these are needed
     units = here.outside[chosen]
-    task = here.task(shard.source.some(units), here.start + units)
+    task = here.task(shard.some(units), here.start + units)
     few = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))
     few = second_looks(task, np.arange(len(units)), few, usual)
     coefficients = found.coefficients.copy()
