@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import tempfile
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -14,6 +15,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 _VERSION = 1
+# what NumPy, zipfile and the parser of array headers raise for a file that is damaged or none of theirs
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    ValueError,
+    OSError,
+    NotImplementedError,
+    RuntimeError,
+    KeyError,
+    TypeError,
+    SyntaxError,
+    tokenize.TokenError,
+)
 
 
 def write_npz(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -47,7 +62,7 @@ def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> 
         try:
             with np.load(handle, allow_pickle=False) as file:
                 arrays = {name: file[name] for name in file.files}
-        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, NotImplementedError, RuntimeError) as error:
+        except UNREADABLE as error:
             raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is damaged ({error})") from error
     header = str(arrays.pop("format", ""))
     if header != f"rcurc-gpu {kind} {_VERSION}":
@@ -64,7 +79,7 @@ def npz_header(path: str | os.PathLike[str]) -> str:
     try:
         with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
             header = file["format"]
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, KeyError, TypeError, NotImplementedError):
+    except UNREADABLE:
         return ""
     text = str(header) if header.dtype.kind == "U" and header.ndim == 0 else ""
     return text if text.startswith("rcurc-gpu ") else ""

@@ -181,6 +181,8 @@ class CrossSamples:
             What to do with repeated observations that disagree.
         """
         n1, n2 = check_shape("shape", shape)
+        for name, x in (("i", i), ("j", j), ("values", values)):
+            refuse_masked(name, x)
         values = float_values("values", values if is_array(values) else host_array("values", values))
         i, j = triplet_index("i", i, n1, values), triplet_index("j", j, n2, values)
         if values.shape[0] == 0:

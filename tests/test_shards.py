@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -18,6 +19,7 @@ from rcurc_gpu.look import names_on
 from rcurc_gpu.normal import normal_equations, solve_normal_equations
 from rcurc_gpu.shards import ShardedSamples, open_result
 from rcurc_gpu.shards.folder import FolderWriter
+from rcurc_gpu.shards.on_disk import checksum
 from rcurc_gpu.shards.source import OnDisk
 
 SHARD = 60_000  # bytes: six shards of a side
@@ -347,6 +349,10 @@ def flip(path, at):
     path.write_bytes(data)
 
 
+def rewrite(path, was, becomes):
+    path.write_text(re.sub(was, becomes, path.read_text()))
+
+
 DAMAGE = {
     "a flipped byte": (lambda f: flip(f / "r-000002.shard", -100), ValueError, "r-000002.shard' is damaged: its checksum"),
     "a truncated shard": (
@@ -363,6 +369,20 @@ DAMAGE = {
         ValueError,
         "manifest.json' is not a manifest of shards, or is damaged",
     ),
+    "a flipped byte in a header": (lambda f: flip(f / "c-000001.shard", 20), ValueError, "c-000001.shard' is damaged"),
+    "no rows": (lambda f: (f / "rows.npy").write_bytes(b""), ValueError, "rows.npy is damaged"),
+    "a manifest without checksums": (
+        lambda f: rewrite(f / "manifest.json", '"crc32"', '"crc"'),
+        ValueError,
+        "manifest of shards, or is damaged: lacks 'crc32'",
+    ),
+    "a size that is none": (
+        lambda f: (f / "manifest.json").write_text(
+            re.sub(r'"largest": [^,]*', '"largest": NaN', (f / "manifest.json").read_text())
+        ),
+        ValueError,
+        "largest of a shard is nan",
+    ),
     "other rows": (lambda f: np.save(f / "rows.npy", np.arange(150)), ValueError, "rows.npy is damaged"),
     "another format": (
         lambda f: (f / "manifest.json").write_text(json.dumps({"format": "rcurc-gpu shards 9"})),
@@ -378,6 +398,127 @@ def test_a_damaged_directory(what, folder):
     damage(folder)
     with pytest.raises(kind, match=words.replace("(", r"\(")):
         rg.rcurc(ShardedSamples.open(folder), 4)
+
+
+def test_a_shard_that_is_damaged_between_two_runs(tmp_path):
+    """All first looks are there, so that nothing but single units of it would be read."""
+    s = ShardedSamples.of(problem(alpha=0.35).samples, SHARD).save(tmp_path / "s")
+    n = len(s.r_shards) + len(s.c_shards)
+    command = [sys.executable, "-c", SCRIPT, tmp_path / "s", tmp_path / "out", str(n + 1)]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 9
+    for shard in s.r_shards:
+        flip(tmp_path / "s" / f"r-{shard.number:06d}.shard", -30)
+    with pytest.raises(ValueError, match=r"shard' is damaged: its checksum is not the manifest's"):
+        rg.rcurc(ShardedSamples.open(tmp_path / "s"), 4, accuracy=0.1, output=tmp_path / "out")
+
+
+def test_indices_that_would_lead_kernels_astray(folder):
+    """With the checksum of what is there, as a careless tool would leave it."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    entry = manifest["shards"]["r"][1]
+    with open(folder / entry["file"], "rb") as file:
+        indptr, value, index = (np.load(file) for _ in range(3))
+    for bad, words in ((indptr[::-1].copy(), index), (indptr, index + 1000)):
+        with open(folder / entry["file"], "wb") as file:
+            for array in (bad, value, words):
+                np.save(file, array)
+        entry["crc32"] = checksum([bad, value, words])
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(ValueError, match=r"an index does not lie in 0..149"):
+            rg.rcurc(ShardedSamples.open(folder), 4)
+
+
+def test_opened_shards_stay_where_they_are(folder, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder.parent)
+    samples = ShardedSamples.open("s")
+    monkeypatch.chdir("/")
+    assert rg.rcurc(samples, 4).converged
+
+
+RESULT_DAMAGE = {
+    "a flipped byte": (lambda f: flip(f / "left.npy", -33), ValueError, "left.npy' is damaged: its checksum"),
+    "a truncated factor": (
+        lambda f: (f / "right.npy").write_bytes((f / "right.npy").read_bytes()[:-800]),
+        ValueError,
+        "right.npy' is damaged",
+    ),
+    "an empty factor": (lambda f: (f / "right.npy").write_bytes(b""), ValueError, "right.npy' is damaged"),
+    "a missing factor": (lambda f: (f / "left.npy").unlink(), FileNotFoundError, "a file of the result is missing"),
+    "half of what was told": (
+        lambda f: (f / "done.json").write_text('{"r": [1'),
+        ValueError,
+        "done.json' is damaged; delete it",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", RESULT_DAMAGE)
+def test_a_damaged_result(what, tmp_path):
+    samples = ShardedSamples.of(problem().samples, SHARD)
+    rg.rcurc(samples, 4, output=tmp_path / "out")
+    damage, kind, words = RESULT_DAMAGE[what]
+    damage(tmp_path / "out")
+    for again in (
+        lambda: rg.rcurc(samples, 4, output=tmp_path / "out"),
+        lambda: open_result(tmp_path / "out", verify=True),
+    ):
+        with pytest.raises(kind, match=words):
+            again()
+
+
+def test_a_result_whose_last_word_was_deleted_is_made_again(tmp_path):
+    samples = ShardedSamples.of(problem().samples, SHARD)
+    first = rg.rcurc(samples, 4, output=tmp_path / "out")
+    left = np.array(first.cur.left)
+    (tmp_path / "out" / "done.json").unlink()
+    np.testing.assert_array_equal(rg.rcurc(samples, 4, output=tmp_path / "out").cur.left, left)
+
+
+def test_a_core_that_cannot_be_read_is_solved_again(tmp_path, caplog):
+    s = ShardedSamples.of(problem().samples, SHARD).save(tmp_path / "s")
+    command = [sys.executable, "-c", SCRIPT, tmp_path / "s", tmp_path / "out", "6"]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 9
+    (tmp_path / "out" / "core.npz").write_bytes(b"PK nonsense")
+    same(rg.rcurc(s, 4, accuracy=0.1, output=tmp_path / "out"), rg.rcurc(problem().samples, 4, accuracy=0.1))
+    assert "the core is solved again" in caplog.text
+
+
+def test_killed_while_the_first_file_was_written(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "solve.json1x2y.part").write_text("{")
+    assert rg.rcurc(ShardedSamples.of(problem().samples, SHARD), 4, output=tmp_path / "out").converged
+
+
+def test_normal_equations_are_not_kept_for_every_shard():
+    """They take |I| r^2 numbers for each, which is much where shards are small."""
+    p = rg.synthetic((1500, 1500), 8, 0.1, 10, 0.01, n_rows=300, n_cols=300, rate=0.4, seed=0)
+    samples = ShardedSamples.of(p.samples, 20_000)
+    assert len(samples.r_shards) > 80
+    rg.rcurc(ShardedSamples.of(p.samples), 8, accuracy=0.1)
+    tracemalloc.start()
+    rg.rcurc(samples, 8, accuracy=0.1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    one = 300 * (8 * 8 + 8 + 2) * 8
+    assert len(samples.r_shards) * one > 14e6
+    assert peak < 14e6, peak
+
+
+def test_an_error_while_saving_leaves_nothing(tmp_path):
+    s = problem().samples
+
+    def failing(start, stop):
+        if start > 300:
+            raise RuntimeError("gone")
+        return s.R.tocsc()[:, start:stop]
+
+    samples = ShardedSamples.from_functions(
+        failing, lambda a, b: s.C.tocsr()[a:b], s.shape, s.rows, s.cols, columns_at_once=100, rows_at_once=100
+    )
+    with pytest.raises(RuntimeError, match="gone"):
+        samples.save(tmp_path / "s")
+    assert not list((tmp_path / "s").iterdir())
+    assert len(ShardedSamples.of(s, SHARD).save(tmp_path / "s").r_shards) > 1
 
 
 def test_a_shard_is_missing_in_the_manifest(folder):
@@ -414,6 +555,12 @@ def test_arguments_that_do_not_go_together(tmp_path):
         rg.rcurc(s, 4, gather=False)
     with pytest.raises(ValueError, match="gather is for a solve with a client"):
         rg.rcurc(problem().samples, 4, gather=False)
+    with pytest.raises(TypeError, match="samples must be a CrossSamples, got str"):
+        ShardedSamples.of("x")
+    with pytest.raises(TypeError, match="dtype must be float32 or float64, got 'foo'"):
+        ShardedSamples.from_functions(None, None, (9, 9), [1], [1], columns_at_once=1, rows_at_once=1, dtype="foo")
+    with pytest.raises(TypeError, match="values must be a plain array, got a masked one"):
+        rg.CrossSamples.from_triplets([0], [0], np.ma.masked_array([1.0], [True]), (3, 3))
     with pytest.raises(ValueError, match="shard_bytes must be at least 1"):
         ShardedSamples.of(problem().samples, 0)
     with pytest.raises(ValueError, match="rank must be"):

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..backend import is_array
 from ..errors import check_shape
-from ..ingest import check_finite, float_values, host_array, index_vector
+from ..ingest import check_finite, float_values, host_array, index_vector, refuse_masked
 from ..io.read import bar
 from .from_spool import MEMORY_BYTES, BuildOptions, Cross, build, workspace
 from .samples import SHARD_BYTES, ShardedSamples
@@ -110,6 +110,7 @@ def _checked_chunks(
 
 
 def _on_host(name: str, x: Any) -> np.ndarray:
+    refuse_masked(name, x)
     if is_array(x) and not isinstance(x, np.ndarray):
         raise TypeError(f"{name} must be a NumPy array, got {type(x).__name__}: bring it to the host first")
     return host_array(name, x)

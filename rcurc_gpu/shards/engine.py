@@ -98,6 +98,7 @@ class InProcess:
 
     def __init__(self, store: Store | None = None) -> None:
         self.store = store
+        self._total: Normal | None = None  # of the last step, which gave normal equations
 
     def close(self) -> None:
         """Nothing is running."""
@@ -116,15 +117,20 @@ class InProcess:
         self, work: Work, step: str, jobs: list[Job], reads: bool, kept: bool, report: Callable[[int], None]
     ) -> list[tuple[Part, Arrays]]:
         """Do a step on many shards."""
-        found = []
+        found: list[tuple[Part, Arrays]] = []
         store = self.store if kept else None
+        self._total = None
         with ThreadPoolExecutor(1, thread_name_prefix="rcurc-read") as reader:
             ahead: Future[Block] | None = None
             for k, job in enumerate(jobs):
                 block = None if ahead is None else ahead.result()
                 following = [job.shard for job in jobs[k + 1 : k + 2] if reads and self._is_missing(step, job.shard)]
                 ahead = reader.submit(following[0].load) if following else None
-                found.append(run_job(work, step, job.shard, job.side, job.part, job.args, reads, store, block))
+                part, numbers = run_job(work, step, job.shard, job.side, job.part, job.args, reads, store, block)
+                if not isinstance(part, Saved) and "sums" in part:  # as large as a shard, perhaps: added up, not kept
+                    normal = Normal(part.pop("sums"), part.pop("basis"))
+                    self._total = normal if self._total is None else self._total + normal
+                found.append((part, numbers))
                 report(job.n_units)
         return found
 
@@ -134,11 +140,12 @@ class InProcess:
 
     def total(self, parts: list[Part]) -> Normal:
         """The sum, one after the other."""
-        total = None
+        total = self._total
         for part in parts:
-            arrays = part.load() if isinstance(part, Saved) else part
-            normal = Normal(arrays["sums"], arrays["basis"])
-            total = normal if total is None else total + normal
+            if isinstance(part, Saved):
+                arrays = part.load()
+                normal = Normal(arrays["sums"], arrays["basis"])
+                total = normal if total is None else total + normal
         assert total is not None
         return total
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..block import Block, join_blocks
-from ..files import write_whole
+from ..files import UNREADABLE, write_whole
 from .on_disk import ShardFacts, checksum, read_shard, write_shard
 
 MANIFEST = "manifest.json"
@@ -51,12 +51,16 @@ class FolderWriter:
         self._facts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
         self._core: dict[str, list[Block]] = {side: [] for side in SIDES}
         self._core_facts: dict[str, dict[str, Any]] = {}
+        self._written: list[str] = []
 
     def __enter__(self) -> FolderWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Nothing: without `finish` there is no manifest, and nobody takes the directory for a whole one."""
+    def __exit__(self, kind: object, *_: object) -> None:
+        """After an error delete what was written; it would be taken for no samples, having no manifest."""
+        if kind is not None:
+            for name in self._written:
+                (self.folder / name).unlink(missing_ok=True)
 
     def add(self, side: str, start: int, block: Block) -> None:
         """Write the units `start` to ``start + block.n_units`` of R ("r") or C ("c"), which follow those before."""
@@ -64,14 +68,14 @@ class FolderWriter:
         if start != (done[-1]["stop"] if done else 0):
             raise ValueError(f"start must be {done[-1]['stop'] if done else 0}, where the shard before ends, got {start}")
         name = f"{side}-{len(done):06d}.shard"
+        self._written.append(name)
         facts = write_shard(self.folder / name, start, block)
         done.append({"file": name} | asdict(facts))
         self._core[side].append(block.take_units(units_within(self._chosen(side), start, facts.stop)).copy())
-        if (
-            facts.stop == self.shape[1 if side == "r" else 0]
-        ):  # the last: one side's part of the intersection is enough to hold
+        if facts.stop == self.shape[1 if side == "r" else 0]:  # the last: one side's part of the core is enough to hold
             part = in_order(join_blocks(self._core.pop(side)), self._chosen(side))
             name = f"core-{side}.shard"
+            self._written.append(name)
             self._core_facts[side] = {"file": name} | asdict(write_shard(self.folder / name, 0, part))
 
     def finish(self, n_unused: int = 0, **more: Any) -> None:
@@ -129,6 +133,8 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
                 raise ValueError(f"the shards of side {side!r} do not cover {n_units} units")
         if manifest["dtype"] not in ("float32", "float64"):
             raise ValueError(f"dtype is {manifest['dtype']!r}")
+        for entry in (*manifest["shards"]["r"], *manifest["shards"]["c"], *manifest["core"].values()):
+            _check_entry(entry)
         for name, size in zip(("rows", "cols"), manifest["shape"], strict=True):
             manifest[name] = _read_chosen(Path(folder) / f"{name}.npy", manifest["cross"][name], size)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -137,8 +143,20 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
+def _check_entry(entry: dict[str, Any]) -> None:
+    """Refuse what `FolderWriter` cannot have written of a shard."""
+    kinds: dict[str, Any] = {"file": str, "start": int, "stop": int, "n_obs": int, "largest": (int, float), "crc32": str}
+    for name, kind in kinds.items():
+        if not isinstance(entry[name], kind) or (name == "largest" and not 0 <= entry[name] < float("inf")):
+            raise ValueError(f"{name} of a shard is {entry[name]!r}")
+
+
 def _read_chosen(path: Path, crc32: str, size: int) -> np.ndarray:
-    chosen = np.load(path, allow_pickle=False)
+    try:
+        with open(path, "rb") as file:
+            chosen = np.load(file, allow_pickle=False)
+    except UNREADABLE as error:
+        raise ValueError(f"{path.name} is damaged ({error})") from error
     fine = chosen.dtype == np.int64 and chosen.ndim == 1 and chosen.size and checksum([chosen]) == crc32
     if not (fine and chosen.min() >= 0 and chosen.max() < size):
         raise ValueError(f"{path.name} is damaged")

@@ -212,8 +212,8 @@ def workspace(folder: str | os.PathLike[str]) -> Iterator[Path]:
     existed = folder.is_dir()
     new_folder(folder)
     work = folder / WORK
+    work.mkdir()
     try:
-        work.mkdir()
         yield work
     except BaseException:
         for path in folder.iterdir():

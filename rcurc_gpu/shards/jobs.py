@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,13 +12,12 @@ from typing import Any
 import numpy as np
 
 from ..block import Block
-from ..files import write_npz
+from ..files import UNREADABLE, write_npz
 from .source import Shard
 from .work import Arrays, Side, Work
 
 log = logging.getLogger("rcurc_gpu")
 _KIND = "shard part"
-_UNREADABLE = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Saved:
         except FileNotFoundError as error:
             what = "a part is gone that was there: all workers must see output, and one solve alone may use it"
             raise FileNotFoundError(error.errno, what, self.path) from error
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             raise ValueError(f"the part {self.path!r} cannot be read ({error}); the same call makes it again") from error
         if found != self.stamp:
             raise RuntimeError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
@@ -71,7 +69,7 @@ class Store:
                 small = {name[6:]: file[name] for name in file.files if name.startswith("small|")}
                 for name in file.files:
                     file[name]
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             log.warning("%r cannot be read (%s): it is made again", path, error)
             return None
         return Saved(path, stamp), small

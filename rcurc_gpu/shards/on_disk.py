@@ -15,7 +15,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..block import Block
-from ..files import write_whole
+from ..files import UNREADABLE, write_whole
 
 # 8-byte numbers first, so that all arrays are aligned in the file
 _PARTS = (("indptr", np.int64), ("value", None), ("index", np.int32))
@@ -67,15 +67,33 @@ def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
     indptr, value, index = arrays
     if checksum(arrays) != facts.crc32:
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: its checksum is not the manifest's; write it again")
-    # a forged manifest would lead compiled kernels astray, and this costs next to nothing
-    if facts.n_obs and (int(index.min()) < 0 or int(index.max()) >= length or indptr[-1] != facts.n_obs):
-        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index does not lie in 0..{length - 1}")
-    return Block(indptr, index, value, length)
+    _verified.add(_state(path, facts))
+    return _safe(path, Block(indptr, index, value, length))
 
 
-def map_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any) -> Block:
-    """A block whose numbers are read when they are looked at; the checksum is not."""
+def _safe(path: Any, block: Block) -> Block:
+    """The block, if compiled kernels, which trust indices, stay within bounds on it."""
+    indptr, index = block.indptr, block.index
+    ends = indptr[0] == 0 and indptr[-1] == len(index) and bool((indptr[1:] >= indptr[:-1]).all())
+    if not ends or (len(index) and (int(index.min()) < 0 or int(index.max()) >= block.length)):
+        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index does not lie in 0..{block.length - 1}")
+    return block
+
+
+def _state(path: Any, facts: ShardFacts) -> tuple[Any, ...]:
+    """What changes when a file does."""
+    said = os.stat(path)
+    return os.path.abspath(path), facts.crc32, said.st_mtime_ns, said.st_size, said.st_ino
+
+
+_verified: set[tuple[Any, ...]] = set()  # files whose checksum this process has seen to be right
+
+
+def read_units(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any, units: np.ndarray) -> Block:
+    """Read some units of a shard only; all of it if its checksum was not looked at yet in this process."""
     try:
+        if _state(path, facts) not in _verified:
+            return read_shard(path, facts, length, dtype).take_units(units)
         with open(path, "rb") as file:
             arrays = [
                 np.memmap(path, kind, "r", file.tell(), (count,)) if count else np.empty(0, kind)
@@ -84,7 +102,7 @@ def map_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtyp
     except OSError as error:
         raise _missing(path, error) from error
     indptr, value, index = arrays
-    return Block(np.asarray(indptr), index, value, length)
+    return _safe(path, Block(np.array(indptr), index, value, length).take_units(units))
 
 
 def checksum(arrays: list[np.ndarray]) -> str:
@@ -108,7 +126,7 @@ def _headers(file: BinaryIO, path: Any, facts: ShardFacts, dtype: Any, skip: boo
         try:
             npy.read_magic(file)
             shape, _, found = npy.read_array_header_1_0(file)
-        except ValueError as error:
+        except UNREADABLE as error:
             raise ValueError(f"the shard {os.fspath(path)!r} is damaged or truncated ({error})") from error
         size = os.fstat(file.fileno()).st_size - file.tell()
         if shape != (count,) or found != expected or size < count * expected.itemsize:
@@ -124,4 +142,6 @@ def _headers(file: BinaryIO, path: Any, facts: ShardFacts, dtype: Any, skip: boo
 
 def _missing(path: Any, error: OSError) -> OSError:
     """The system's error, with what the file is."""
+    if error.errno is None or "shard" in str(error.strerror):
+        return error
     return type(error)(error.errno, f"a shard cannot be read ({error.strerror})", os.fspath(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,8 +16,9 @@ from numpy.lib import format as npy
 
 from ..cur import CURMatrix
 from ..diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
-from ..files import write_whole
+from ..files import UNREADABLE, write_whole
 from .jobs import Saved, Store
+from .on_disk import checksum
 from .work import Arrays
 
 _SOLVE, _DONE = "solve.json", "done.json"
@@ -44,6 +46,7 @@ class Output:
 
     def __init__(self, folder: str | os.PathLike[str], identity: dict[str, str]) -> None:
         self.folder, self.identity = Path(folder), identity
+        self._files: dict[str, list[Any]] = {}  # bytes and checksum of those that are assembled
         if not self.folder.absolute().parent.is_dir():
             raise FileNotFoundError(2, "output must lie in a directory that exists", str(folder))
         if self.folder.exists() and not self.folder.is_dir():
@@ -77,7 +80,7 @@ class Output:
                     f"output {str(self.folder)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
                     "directory, or delete this one if it is not needed"
                 )
-        elif any(self.folder.iterdir()):
+        elif any(not left.name.startswith(_SOLVE) for left in self.folder.iterdir()):  # killed while it was written
             raise ValueError(
                 f"output must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
             )
@@ -93,33 +96,40 @@ class Output:
     def done(self) -> dict[str, Any] | None:
         """What `finish` was told; None if it was not."""
         path = self.folder / _DONE
-        return json.loads(path.read_bytes()) if path.exists() else None
+        return _read_done(path) if path.exists() else None
 
     def assemble(self, side: str, saved: list[Saved], n_units: int) -> None:
         """Put the parts of a side together, one at a time in memory."""
         first = saved[0].load()
         n_found = 0
+        sums = dict.fromkeys(self._paths(side), 0)
         with _growing(self._paths(side), first, n_units) as files:
             for k, part in enumerate(saved):
                 arrays = first if k == 0 else part.load()
                 n_found += len(arrays["factor"])
                 for name, file in files.items():
-                    file.write(np.ascontiguousarray(arrays[name]).data.cast("B"))
+                    data = np.ascontiguousarray(arrays[name]).data.cast("B") if len(arrays[name]) else b""
+                    file.write(data)
+                    sums[name] = zlib.crc32(data, sums[name])
             if n_found != n_units:
                 raise RuntimeError(
                     f"the parts in {self.store.folder!r} have {n_found} {_UNITS[side]} where {n_units} belong"
                 )
+        for name, path in self._paths(side).items():
+            self._files[path.name] = [path.stat().st_size, f"{sums[name]:08x}"]
 
     def finish(self, rows: np.ndarray, cols: np.ndarray, told: dict[str, Any]) -> None:
         """Say that all is there, and delete what it was made of; `told` is for who comes later."""
         for name, chosen in (("rows", rows), ("cols", cols)):
             write_whole(self.folder / f"{name}.npy", partial(np.save, arr=chosen))
+        told = told | {"files": self._files}
         write_whole(self.folder / _DONE, lambda file: file.write(json.dumps(told).encode()))
         self.store.forget()
 
     def load(self, side: str, n_units: int) -> Arrays:
         """The factor and the diagnostics of a side, read when they are looked at."""
-        arrays = {name: np.load(path, mmap_mode="r") for name, path in self._paths(side).items()}
+        known = self._files or _read_done(self.folder / _DONE)["files"]
+        arrays = {name: _mapped(path, known[path.name], verify=not self._files) for name, path in self._paths(side).items()}
         for name, path in self._paths(side).items():
             if len(arrays[name]) != n_units:
                 raise ValueError(
@@ -179,11 +189,46 @@ def diagnostics_of(arrays: Arrays) -> UnitDiagnostics:
     return UnitDiagnostics(*(arrays[name] for name in DIAGNOSTIC_NAMES))
 
 
-def open_result(folder: str | os.PathLike[str]) -> CURMatrix:
-    """The matrix that ``rcurc(samples, ..., output=folder)`` left, its factors read when they are looked at."""
+def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURMatrix:
+    """The matrix that ``rcurc(samples, ..., output=folder)`` left, its factors read when they are looked at.
+
+    Parameters
+    ----------
+    folder : path
+    verify : bool
+        Read the factors now, and compare them with their checksums.
+    """
     path = Path(folder)
     if not (path / _DONE).exists():
         what = "the solve did not come to an end; the same call goes on" if (path / _SOLVE).exists() else "it is no result"
         raise ValueError(f"{os.fspath(folder)!r} has no {_DONE}: {what}")
-    left, right, rows, cols = (np.load(path / f"{name}.npy", mmap_mode="r") for name in ("left", "right", "rows", "cols"))
+    known = _read_done(path / _DONE)["files"]
+    left, right = (_mapped(path / f"{name}.npy", known[f"{name}.npy"], verify) for name in ("left", "right"))
+    rows, cols = (_mapped(path / f"{name}.npy", None, verify=False) for name in ("rows", "cols"))
     return CURMatrix(left, right, rows, cols)
+
+
+def _read_done(path: Path) -> dict[str, Any]:
+    """What `Output.finish` wrote."""
+    try:
+        told = json.loads(path.read_bytes())
+        _ = {**told["files"]}, told["r"], told["c"]
+    except UNREADABLE as error:
+        raise ValueError(f"{str(path)!r} is damaged; delete it, and the same solve makes the result again") from error
+    return told
+
+
+def _mapped(path: Path, known: list[Any] | None, verify: bool) -> np.ndarray:
+    """An array in a file, read when it is looked at, if the file has the size, and to `verify` also the checksum, it had."""
+    try:
+        found = path.stat().st_size
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise FileNotFoundError(2, "a file of the result is missing", str(path)) from None
+    except UNREADABLE as error:
+        raise ValueError(f"{str(path)!r} is damaged ({error})") from error
+    if known is not None and found != known[0]:
+        raise ValueError(f"{str(path)!r} is damaged: it has {found:,} bytes where {known[0]:,} were written")
+    if known is not None and verify and checksum([array]) != known[1]:
+        raise ValueError(f"{str(path)!r} is damaged: its checksum is not the one it had")
+    return array

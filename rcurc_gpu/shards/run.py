@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,6 +24,8 @@ from .output import Output
 from .samples import SHARD_BYTES, ShardedSamples
 from .solve import ShardedSolve
 from .source import InMemory, OnDisk, Source
+
+log = logging.getLogger("rcurc_gpu")
 
 _LEAST_BYTES = 1 << 20  # of a shard that is cut for a cluster
 _USUAL_THREADS = 16
@@ -60,7 +63,7 @@ def _solve(
     begun: float,
 ) -> Result:
     unit = power_of_two(samples.survey.largest[0], np.empty(0, dtype=samples.dtype))
-    keeper = None if output is None else Checkpoint(output.core, output.identity, where.checkpoint_every)
+    keeper = None if output is None else _keeper(output, where.checkpoint_every)
     view = CoreView(
         samples.shape,
         samples.rows,
@@ -82,6 +85,16 @@ def _solve(
         solve = ShardedSolve(samples, found, unit, where.device, engine, show, output)
         result = solve.run(lambda: time.perf_counter() - begun)
     return numbers_in_units(result, unit)
+
+
+def _keeper(output: Output, every: float) -> Checkpoint:
+    """The checkpoint of the core; one that cannot be read is begun anew, since parts tell whether they are of this core."""
+    try:
+        return Checkpoint(output.core, output.identity, every)
+    except ValueError as error:
+        log.warning("%s: the core is solved again", error)
+        output.core.unlink()
+        return Checkpoint(output.core, output.identity, every)
 
 
 def _check(settings: Settings, where: Where) -> None:

@@ -75,6 +75,8 @@ class ShardedSamples:
     @classmethod
     def of(cls, samples: CrossSamples, shard_bytes: int = SHARD_BYTES) -> ShardedSamples:
         """The shards of samples on the host, sharing memory; each has about `shard_bytes` bytes of observations."""
+        if not isinstance(samples, CrossSamples):
+            raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}")
         if not isinstance(samples.r_block.value, np.ndarray):
             raise TypeError(f"samples must be NumPy arrays, got some on {samples.device!r}; use samples.to_namespace(numpy)")
         size = check_count("shard_bytes", shard_bytes) // (4 + samples.dtype.itemsize)
@@ -90,6 +92,7 @@ class ShardedSamples:
     @classmethod
     def open(cls, folder: str | os.PathLike[str]) -> ShardedSamples:
         """The shards in a directory that `save`, `shard_file` or `shard_triplets` wrote; read when they are needed."""
+        folder = os.path.abspath(folder)
         manifest = read_manifest(folder)
         rows, cols, dtype = manifest["rows"], manifest["cols"], manifest["dtype"]
         n1, n2 = manifest["shape"]
@@ -133,7 +136,7 @@ class ShardedSamples:
         """
         n1, n2 = check_shape("shape", shape)
         rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
-        if np.dtype(dtype) not in (np.float32, np.float64):
+        if dtype not in ("float32", "float64", np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
         steps = (check_count("columns_at_once", columns_at_once), check_count("rows_at_once", rows_at_once))
         shards = []

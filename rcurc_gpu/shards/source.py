@@ -12,7 +12,7 @@ import numpy as np
 from ..backend import is_array, to_numpy
 from ..block import Block
 from ..result import new_block
-from .on_disk import ShardFacts, map_shard, read_shard
+from .on_disk import ShardFacts, read_shard, read_units
 
 
 class Source(Protocol):
@@ -55,7 +55,7 @@ class OnDisk:
 
     def some(self, units: np.ndarray) -> Block:
         """Read some units only."""
-        return map_shard(self.path, self.facts, self.length, self.dtype).take_units(units)
+        return read_units(self.path, self.facts, self.length, self.dtype, units)
 
 
 @dataclass(frozen=True, eq=False)
