@@ -6,9 +6,11 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.utils import get_mp_context
 
 import rcurc_gpu as rg
 from rcurc_gpu.shards import ShardedSamples
@@ -21,15 +23,14 @@ def problem(noise=0.0, seed=1, **more):
 
 
 @contextmanager
-def local_cluster(n_workers=2, **options):
-    """A client of worker processes on this machine."""
-    with (
-        LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, processes=True, dashboard_address=":0", **options
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
+def local_cluster(n_workers=2, method="forkserver", **options):
+    """A client of worker processes on this machine, by default copies of one that has imported what they need."""
+    options = {"threads_per_worker": 1, "dashboard_address": ":0"} | options
+    with dask.config.set({"distributed.worker.multiprocessing-method": method}):
+        if method == "forkserver":
+            get_mp_context().set_forkserver_preload(["distributed", "rcurc_gpu.shards.cluster"])
+        with LocalCluster(n_workers=n_workers, **options) as cluster, Client(cluster) as client:
+            yield client
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def no_hanging():
 
 @pytest.fixture(scope="module")
 def client():
-    with local_cluster(**({"preload": [PRELOAD]} if DEVICE == "emulator" else {})) as client:
+    with local_cluster(method="spawn", preload=[PRELOAD] * (DEVICE == "emulator")) as client:
         yield client
 
 

@@ -145,12 +145,6 @@ def test_an_unconfirmed_result_warns_the_caller(client, with_holes):
     assert caught[0].filename == __file__
 
 
-def test_a_client_that_is_not_the_default_one_will_do(client, plain):
-    p, expected = plain
-    with Client(client.scheduler.address, set_as_default=False) as other, client.as_current():
-        assert_same(rg.rcurc(functions_of(p.samples), RANK, client=other), expected)
-
-
 def test_workers_may_be_threads(plain):
     p, expected = plain
     with (
@@ -436,7 +430,7 @@ def test_an_error_does_not_wait_for_the_others(client, plain, tmp_path):
 
 
 def test_two_clients_of_one_scheduler_do_not_meet(client, plain):
-    """Keys of tasks are of one solve, whoever counts."""
+    """Keys of tasks are of one solve, whoever counts; and a client need not be the default one of its process."""
     p, expected = plain
     code = (
         "import numpy, sys; sys.path[:0] = sys.argv[2:]\n"
@@ -444,8 +438,8 @@ def test_two_clients_of_one_scheduler_do_not_meet(client, plain):
         "from clusters import RANK, functions_of, problem\n"
         "import rcurc_gpu as rg\n"
         "p = problem(seed=9)\n"
-        "with Client(sys.argv[1]) as client:\n"
-        "    found = rg.rcurc(functions_of(p.samples), RANK, client=client, gather=False)\n"
+        "with Client(sys.argv[1], set_as_default=False) as client:\n"
+        "    found = rg.rcurc(functions_of(p.samples), RANK, client=client)\n"
         "    assert p.relative_error(found.cur) < 1e-8, p.relative_error(found.cur)\n"
         "print('right')\n"
     )

@@ -178,7 +178,7 @@ def test_factors_that_cannot_be_made_again_are_an_error(client, plain):
     p, _ = plain
     found = solve(cut(p.samples), client=client, gather=False)
     kill_the_one_with_most(client)
-    with pytest.raises(FutureCancelledError, match="lost dependencies"):
+    with pytest.raises(FutureCancelledError, match="cancelled for reason"):
         found.cur.to_dense().compute()
 
 
@@ -193,6 +193,7 @@ def test_ten_deaths_at_any_moment(client, plain):
     assert_same(solve(samples, client=client), expected)
     usual = time.monotonic() - begun
     rng = np.random.default_rng(3)
+    died = []
     for moment in np.linspace(0, usual, 10, endpoint=False) + rng.uniform(0, usual / 10, 10):
         client.wait_for_workers(2, timeout=60)
         victim = rng.choice(list(pids(client).values()))
@@ -201,6 +202,8 @@ def test_ten_deaths_at_any_moment(client, plain):
         assert_same(solve(samples, client=client), expected)
         timer.cancel()
         timer.join()
+        died.append(victim not in pids(client).values())
+    assert sum(died) >= 7  # the others were over when the moment came
 
 
 def test_many_deaths_in_one_solve(client, plain):
@@ -363,13 +366,13 @@ def test_a_slow_worker_does_not_get_half_of_the_work(client, plain, tmp_path):
         if os.getpid() == slow:
             time.sleep(delay)
 
-    samples = functions_of(p.samples, before, at_once=(20, 30))
+    samples = functions_of(p.samples, before, at_once=(35, 45))
     begun = time.monotonic()
     assert_same(solve(samples, client=client), expected)
     seconds = time.monotonic() - begun
     calls = log.calls()
     by_the_slow = sum(pid == slow for _, _, pid in calls)
-    assert len(calls) >= 2 * (35 + 30)
+    assert len(calls) >= 2 * (20 + 20)
     assert by_the_slow < len(calls) / 6
     assert seconds < delay * len(calls) / 3
 

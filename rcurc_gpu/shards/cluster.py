@@ -36,6 +36,8 @@ try:
     from distributed import Client, KilledWorker, as_completed
     from distributed import TimeoutError as TooLate
     from distributed.client import FutureCancelledError
+
+    from .connection import Disconnected, Lost, while_connected
 except ImportError as error:
     raise ImportError("a client needs Dask, which the extra 'dask' brings: pip install 'rcurc-gpu[dask]'") from error
 
@@ -50,14 +52,6 @@ _PAUSE = 0.002  # seconds between two looks at whether anything is done
 _TRIES = 5  # of work that many shards do together
 _DEATHS = 3  # of workers that had nothing but one shard to do: it is the shard
 _TOGETHER = 8  # normal equations that are added in one task
-
-
-class Lost(Exception):
-    """Work was lost with workers; `deaths` of them, as far as one knows."""
-
-    def __init__(self, deaths: int, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.deaths = deaths
 
 
 @dataclass(eq=False)
@@ -148,6 +142,7 @@ class OnCluster:
 
     # ---------------------------------------------------------------- the engine
 
+    @while_connected
     def surveyed(self, samples: ShardedSamples) -> ShardedSamples:
         """The workers call functions that make observations; what is here or in a directory is known here."""
         shards = [*samples.r_shards, *samples.c_shards]
@@ -165,25 +160,34 @@ class OnCluster:
         self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, keeper: Checkpoint | None
     ) -> FoundCore:
         """Solve the core on a worker with a GPU if there is one, else here."""
+        found = None
         if device != "cpu" and settings.callback is None:
-            for _ in range(_TRIES):
-                self._wait_for_a_worker()
-                able = [name for name, has in self.client.run(on_worker.has_gpu, on_error="ignore").items() if has]
-                if not able:
-                    break
-                log.info("the core is solved on %s", able[0])
-                show.stage("core, on a worker")
-                place = "cuda" if device == "auto" else device
-                future = self._submit(on_worker.solve_core, self._held(view), rank, settings, place, workers=able)
-                try:
-                    for _ in self._completed([future], able):
-                        found: FoundCore = self._value(future)
-                    return found
-                except Lost as error:
-                    self.client.cancel([future])
-                    log.warning("the core was lost with the worker that solved it, and is solved again (%s)", error)
-        return find_core(view, rank, settings, device, show, keeper)
+            found = self._core_on_gpu(view, rank, settings, "cuda" if device == "auto" else device, show)
+        return find_core(view, rank, settings, device, show, keeper) if found is None else found
 
+    @while_connected
+    def _core_on_gpu(
+        self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress
+    ) -> FoundCore | None:
+        """The core by a worker with a GPU; None if no worker has one."""
+        for _ in range(_TRIES):
+            self._wait_for_a_worker()
+            able = [name for name, has in self.client.run(on_worker.has_gpu, on_error="ignore").items() if has]
+            if not able:
+                return None
+            log.info("the core is solved on %s", able[0])
+            show.stage("core, on a worker")
+            future = self._submit(on_worker.solve_core, self._held(view), rank, settings, device, workers=able)
+            try:
+                for _ in self._completed([future], able):
+                    found: FoundCore = self._value(future)
+                return found
+            except Lost as error:
+                self.client.cancel([future])
+                log.warning("the core was lost with the worker that solved it, and is solved again (%s)", error)
+        raise RuntimeError(f"the core was lost {_TRIES} times, each time with the worker that solved it")
+
+    @while_connected
     def map(
         self, work: Work, step: str, jobs: list[Job], reads: bool, kept: bool, report: Callable[[int], None]
     ) -> list[tuple[Remote, Arrays]]:
@@ -201,6 +205,7 @@ class OnCluster:
         numbers = self._answers(remotes, on_worker.numbers_of, report)
         return list(zip(remotes, numbers, strict=True))
 
+    @while_connected
     def total(self, parts: list[Remote]) -> Normal:
         """The sum, by workers that have parts of it."""
         for _ in range(_TRIES):
@@ -216,6 +221,7 @@ class OnCluster:
                 self._answers(parts, on_worker.numbers_of)  # whatever was lost is worked on again
         raise RuntimeError(f"normal equations were lost {_TRIES} times, each time with workers that had parts of them")
 
+    @while_connected
     def collect(self, parts: list[Remote]) -> Arrays:
         """The arrays here, or as Dask arrays there."""
         if not self.gather:
@@ -223,6 +229,7 @@ class OnCluster:
         arrays = self._answers(parts, on_worker.part_of)
         return {name: np.concatenate([x[name] for x in arrays]) for name in arrays[0]}
 
+    @while_connected
     def saved(self, parts: list[Remote]) -> list[Saved]:
         """Where they are."""
         return self._answers(parts, on_worker.part_of)
@@ -335,7 +342,7 @@ class OnCluster:
             except FutureCancelledError as error:
                 self._check_connection()
                 if error.reason in ("scheduler-connection-lost", "scheduler-restart"):
-                    raise _disconnected(error.msg) from error
+                    raise Disconnected(error.msg) from error
                 raise Lost(1, error) from error
             except KilledWorker as error:
                 raise Lost(error.allowed_failures + 1, error) from error
@@ -346,7 +353,7 @@ class OnCluster:
 
     def _check_connection(self) -> None:
         if self.client.status != "running":
-            raise _disconnected(f"the client is {self.client.status}")
+            raise Disconnected(f"the client is {self.client.status}")
 
     def _check_workers(self, among: list[str] | None = None) -> None:
         """An error if the scheduler is gone, or all workers are and do not come back; `Lost` if those of `among` are."""
@@ -358,7 +365,7 @@ class OnCluster:
         try:
             workers = self.client.nthreads()
         except OSError as error:
-            raise _disconnected(str(error)) from error
+            raise Disconnected(str(error)) from error
         if among is not None and not set(among) & set(workers):
             raise Lost(1, RuntimeError(f"{', '.join(among)} left"))
         if workers:
@@ -368,10 +375,3 @@ class OnCluster:
                 f"all workers of client are gone, and none came back in {_NO_WORKER:g} seconds; with output=..., the same "
                 "call goes on where this one ended"
             )
-
-
-def _disconnected(why: str | None) -> ConnectionError:
-    return ConnectionError(
-        f"the connection to the Dask scheduler was lost ({why}); with output=..., the same call with a new client goes on "
-        "where this one ended"
-    )
