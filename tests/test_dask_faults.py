@@ -29,6 +29,7 @@ SHARD_BYTES = 60_000
 def whole_client():
     # a LocalCluster gives workers up that are killed a second time 15 seconds after the first
     settings = {"distributed.scheduler.allowed-failures": 1, "distributed.deploy.lost-worker-timeout": "1h"}
+    settings["distributed.comm.timeouts.connect"] = "10s"  # with one that is dying
     with dask.config.set(settings), local_cluster(n_workers=3) as client:
         yield client
 
@@ -285,28 +286,26 @@ def free_port():
         return s.getsockname()[1]
 
 
+def answers(port):
+    with socket.socket() as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0
+
+
 class OtherCluster:
     """A scheduler and workers in processes of their own, as on other machines."""
 
     def __init__(self, n_workers):
-        address = f"tcp://127.0.0.1:{free_port()}"
+        port = free_port()
+        self.address = f"tcp://127.0.0.1:{port}"
+        scheduler = ["dask_scheduler", "--host", "127.0.0.1", "--port", str(port), "--dashboard-address", ":0"]
+        worker = ["dask_worker", self.address, "--no-nanny", "--nthreads", "1", "--no-dashboard"]
+        self.scheduler = self._started(scheduler)
+        wait_for(lambda: answers(port), 60)
+        self.workers = [self._started(worker) for _ in range(n_workers)]
+
+    def _started(self, command):
         nothing = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        python = [sys.executable, "-m"]
-        port = address.rpartition(":")[2]
-        scheduler = ["distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", port, "--no-dashboard"]
-        worker = [
-            "distributed.cli.dask_worker",
-            address,
-            "--no-nanny",
-            "--nthreads",
-            "1",
-            "--no-dashboard",
-            "--death-timeout",
-            "5",
-        ]
-        self.scheduler = subprocess.Popen([*python, *scheduler, "--dashboard-address", ":0"], **nothing)
-        self.workers = [subprocess.Popen([*python, *worker], **nothing) for _ in range(n_workers)]
-        self.address = address
+        return subprocess.Popen([sys.executable, "-m", f"distributed.cli.{command[0]}", *command[1:]], **nothing)
 
     def __enter__(self):
         return self
