@@ -5,7 +5,8 @@
     unshare -rn sh -c 'ip link set lo up; python -m bench.dask_scaling'   # nobody else on the loopback device
 
 A LocalCluster with workers of one thread, in turns with one worker and with two. The clock runs from the first look at
-columns and rows to the result on disk: the core before it is solved once, by the client. Kernels are compiled before.
+columns and rows to the result, on the workers or (--to-disk) in a directory: the core before it is solved once, by the
+client. Kernels are compiled before.
 Bytes are those of the loopback device during the whole solve, less what an idle cluster of the same size sends in the same
 time (heartbeats); so nothing else should use it.
 """
@@ -34,7 +35,7 @@ class Clock(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Look at one line of the log."""
-        if record.getMessage().startswith("columns"):
+        if record.getMessage().startswith("columns and rows: "):
             self.begun = time.perf_counter()
 
 
@@ -52,10 +53,11 @@ def warm_up(_: int) -> None:
 @click.option("--size", default=1_000_000, help="Rows and columns of the matrix.")
 @click.option("--chosen", default=1000, help="How many rows, and columns, are chosen.")
 @click.option("--rate", default=0.05, help="Share of the chosen rows and columns that is observed.")
-@click.option("--shard-obs", default=2_500_000, help="Observations in a shard.")
+@click.option("--shard-obs", default=5_000_000, help="Observations in a shard.")
 @click.option("--repeats", default=3)
+@click.option("--to-disk", is_flag=True, help="Write the factors to a directory, put together by the client.")
 @click.option("--folder", type=click.Path(path_type=Path), help="Where the files are, or will be kept.")
-def main(size: int, chosen: int, rate: float, shard_obs: int, repeats: int, folder: Path | None) -> None:
+def main(size: int, chosen: int, rate: float, shard_obs: int, repeats: int, to_disk: bool, folder: Path | None) -> None:
     clock = Clock()
     logger = logging.getLogger("rcurc_gpu")
     logger.addHandler(clock)
@@ -87,14 +89,13 @@ def main(size: int, chosen: int, rate: float, shard_obs: int, repeats: int, fold
                     time.sleep(5)
                     idle = (sent() - idle) / (time.perf_counter() - begun)
                     before, begun = sent(), time.perf_counter()
-                    result = rg.rcurc(samples, RANK, client=client, output=Path(temporary) / f"result-{k}-{n}")
+                    how = {"output": Path(temporary) / f"result-{k}-{n}"} if to_disk else {"gather": False}
+                    result = rg.rcurc(samples, RANK, client=client, **how)
                     ended = time.perf_counter()
                     seconds[n].append(ended - clock.begun)
                     bytes_sent[n].append(sent() - before - idle * (ended - begun))
-                same = max(
-                    float(np.nanmax(np.abs(a - b)) / np.nanmax(np.abs(b)))
-                    for a, b in ((result.cur.left, here.cur.left), (result.cur.right, here.cur.right))
-                )
+                    factors = ((result.cur.left, here.cur.left), (result.cur.right, here.cur.right))
+                    same = max(float(np.nanmax(np.abs(np.asarray(a) - b)) / np.nanmax(np.abs(b))) for a, b in factors)
                 click.echo(
                     f"{n} worker{'s' * (n > 1)}: {seconds[n][-1]:6.2f} s, {bytes_sent[n][-1] / 1e6:.2f} MB sent, factors "
                     f"as in one process to {same:.0e}"

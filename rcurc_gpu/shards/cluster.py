@@ -61,6 +61,7 @@ class Remote:
     job: Job
     future: Future
     submit: Callable[[Job], Future] = field(repr=False)
+    worker: str | None = None  # where it was done
 
 
 class OnCluster:
@@ -199,11 +200,13 @@ class OnCluster:
             before = None if job.part is None else job.part.future
             args = (work, step, shard, make, self._held(job.side), before, job.args, reads, store)
             key = f"rcurc-{step}-{job.shard.side}-{self._name}-{next(self._numbers)}"
-            return self._submit(on_worker.run, *args, key=key)
+            return self._submit(on_worker.run, *args, key=key, **_preferred(job.part))
 
         remotes = [Remote(job, submit(job), submit) for job in jobs]
-        numbers = self._answers(remotes, on_worker.numbers_of, report)
-        return list(zip(remotes, numbers, strict=True))
+        answers = self._answers(remotes, on_worker.numbers_of, report)
+        for remote, (_, worker) in zip(remotes, answers, strict=True):
+            remote.worker = worker
+        return [(remote, numbers) for remote, (numbers, _) in zip(remotes, answers, strict=True)]
 
     @while_connected
     def total(self, parts: list[Remote]) -> Normal:
@@ -321,7 +324,7 @@ class OnCluster:
         self._sent.pop(id(shard), None)  # observations of this process may be lost, too
         if remote.job.part is not None:
             self._restore(remote.job.part)
-        remote.future = remote.submit(remote.job)
+        remote.future, remote.worker = remote.submit(remote.job), None
 
     def _completed(self, futures: Any, among: list[str] | None = None) -> Iterator[Future]:
         """Futures as they are done; an error if there is nobody left to do them (`among` some workers)."""
@@ -375,3 +378,11 @@ class OnCluster:
                 f"all workers of client are gone, and none came back in {_NO_WORKER:g} seconds; with output=..., the same "
                 "call goes on where this one ended"
             )
+
+
+def _preferred(part: Remote | None) -> dict[str, Any]:
+    """Where to do what needs a part: where that is, if the worker is still there. Dask knows that too, but it would rather
+    send a part away than let it wait behind others whose time it does not know yet."""
+    if part is None or part.worker is None:
+        return {}
+    return {"workers": [part.worker], "allow_other_workers": True}

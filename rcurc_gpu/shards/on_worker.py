@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from distributed import get_worker
 
 from ..backend import namespace_for_device
 from ..cores import on_one_core
@@ -83,9 +84,9 @@ def part_of(found: tuple[Part, Arrays]) -> Part:
     return found[0]
 
 
-def numbers_of(found: tuple[Part, Arrays]) -> Arrays:
-    """The numbers that a step gave."""
-    return found[1]
+def numbers_of(found: tuple[Part, Arrays]) -> tuple[Arrays, str]:
+    """The numbers that a step gave, and the address of the worker that has its part."""
+    return found[1], get_worker().address
 
 
 def normal_of(found: tuple[Part, Arrays]) -> Normal:
