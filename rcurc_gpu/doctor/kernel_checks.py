@@ -44,6 +44,8 @@ def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Chec
             checks.append(Check(kernels.name, f"regress, rank {rank}, {dtype}", parts, 40 if rank <= 5 else 16, *sizes))
         parts = {f"rank {rank}": partial(_advance, kernels, dtype, rank) for rank in sorted(ranks, key=_TIMED.__ne__)}
         checks.append(Check(kernels.name, f"advance, {dtype}", parts, 40, 10_000, 100_000))
+        parts = {f"rank {rank}": partial(_normal, kernels, dtype, rank) for rank in sorted(ranks, key=_TIMED.__ne__)}
+        checks.append(Check(kernels.name, f"normal equations, {dtype}", parts, 40, 10_000, 100_000))
         for rate, layout in ((0.7, "dense"), (0.08, "sparse")):
             methods = {"threshold": _threshold, "inlying": _inlying}
             parts = {name: partial(method, kernels, dtype, rate) for name, method in methods.items()}
@@ -165,6 +167,24 @@ def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -
         difference,
         _SUMS[dtype],
         float(K * units.block.n_obs),
+    )
+
+
+def _normal(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -> Trial:
+    units = _units(dtype, rank, size)
+    chosen = np.arange(units.block.n_units)
+    block, names = units.on(place)
+    arrays = [place.array(x) for x in (units.basis, units.usable, units.truth)]
+
+    def difference(got: Any) -> float:
+        want = XP.normal(units.block, chosen, units.basis, units.usable, units.names, units.truth, 1.0)
+        return largest_difference(tuple(to_numpy(got).T), tuple(want.T))
+
+    return Trial(
+        lambda: kernels.normal(block, chosen, arrays[0], arrays[1], names, arrays[2], 1.0),
+        difference,
+        _TOLERANCE[dtype],  # the right-hand side is what noise leaves, a thousandth of its terms
+        float(units.block.n_obs),
     )
 
 
