@@ -188,8 +188,8 @@ def _marked(numbers: np.ndarray, size: int) -> np.ndarray:
 
 def _is_clear(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, counting: _Counting) -> bool:
     """Whether the observations outside the chosen columns drop from the chosen rows to the others, and the same for the
-    columns. A few rows at the head of a power law are no cross: no core can be found in them."""
-    if any(len(chosen) < min(CORE_PER_RANK, size) for chosen, size in zip((rows, cols), counting.shape, strict=True)):
+    columns. A few rows and a few columns at the head of power laws are no cross: no core can be found in them."""
+    if max(len(rows), len(cols)) < min(CORE_PER_RANK, *counting.shape):
         return False
     return _drops(counting.rows_outside(pairs, cols), len(rows)) and _drops(counting.cols_outside(pairs, rows), len(cols))
 
