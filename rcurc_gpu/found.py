@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .attempt import NOISELESS
-from .backend import to_numpy
+from .backend import array_namespace, to_numpy
 from .expect import CoreFacts
 from .judge import Verdict
 from .rank import RankCurve
@@ -13,6 +13,7 @@ from .repair import CheckedCore
 from .settings import Settings
 
 _SWEEPS = 1
+_ROUNDING = 1000.0  # what rounding leaves in the residuals of an iteration, in units of the last digit
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,10 @@ class FoundCore:
         """How many sweeps over all observations the rest of the solve makes."""
         if self.settings.sweeps is not None:
             return self.settings.sweeps
-        noisy = self.verdict.cause in ("", "undetermined") and self.checked.core.sigma > NOISELESS * self.typical
-        return _SWEEPS if noisy else 0
+        core = self.checked.core
+        rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)  # no noise that a sweep could average
+        noisy = core.sigma > max(NOISELESS, rounding) * self.typical
+        return _SWEEPS if noisy and self.verdict.cause in ("", "undetermined") else 0
 
     def on_host(self) -> FoundCore:
         """The same with its arrays on the host, and without the user's callback."""
