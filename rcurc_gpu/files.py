@@ -15,20 +15,21 @@ from typing import Any, BinaryIO
 import numpy as np
 
 _VERSION = 1
-# what NumPy, zipfile and the parser of array headers raise for a file that is damaged or none of theirs
-UNREADABLE = (
+# what NumPy, SciPy and the modules under them raise for a file that is not what it should be,
+MALFORMED = (
     zipfile.BadZipFile,
     zlib.error,
     EOFError,
     ValueError,
-    OSError,
-    NotImplementedError,
-    RuntimeError,
     KeyError,
     TypeError,
+    IndexError,
+    OverflowError,
+    NotImplementedError,
     SyntaxError,
     tokenize.TokenError,
 )
+UNREADABLE = (*MALFORMED, OSError, RuntimeError)  # and for one that the system, or zipfile for an odd reason, does not read
 
 
 def write_npz(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray]) -> None:

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import gzip
 import os
-import zipfile
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-# What NumPy, SciPy and the modules under them raise on a file that is not what it should be.
-_BAD = (
-    ValueError,
-    TypeError,
-    KeyError,
-    IndexError,
-    EOFError,
-    OverflowError,
-    NotImplementedError,
-    SyntaxError,
-    zipfile.BadZipFile,
-    zlib.error,
-    gzip.BadGzipFile,
-)
+from ..files import MALFORMED
+
+_BAD = (*MALFORMED, gzip.BadGzipFile)
 _SPARSE_NAMES = {"format", "shape", "data"}
 
 
