@@ -49,7 +49,7 @@ def within(seconds):
         signal.signal(signal.SIGALRM, before)
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=60):
     """Return when `condition()` is true."""
     until = time.monotonic() + seconds
     while not condition():

@@ -340,13 +340,13 @@ def test_a_real_ctrl_c(tmp_path):
         cwd=Path(cli.__file__).parents[2],
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background shell may have it ignored
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (tmp_path / "out").exists():  # made before the work begins
         assert process.poll() is None, process.stderr.read()
         assert time.monotonic() < deadline
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Stopped. Nothing was saved." in err
     assert "Traceback" not in err

@@ -473,7 +473,7 @@ main()
     )
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
     assert "Nothing was saved." in errors
     assert "Traceback" not in errors

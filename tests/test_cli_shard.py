@@ -153,7 +153,7 @@ def test_ctrl_c_says_that_nothing_was_saved(tmp_path):
         "from rcurc_gpu.shards import from_files\n"
         "def wait(*_):\n"
         "    print('reading', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
         "from_files._spooled = wait\n"
         "from rcurc_gpu.cli import main\n"
         "main()\n"
@@ -164,7 +164,7 @@ def test_ctrl_c_says_that_nothing_was_saved(tmp_path):
         assert child.stdout.readline() == "reading\n"
         assert (tmp_path / "out").exists()
         child.send_signal(signal.SIGINT)
-        _, error = child.communicate(timeout=30)
+        _, error = child.communicate(timeout=120)
     assert child.returncode == 130
     assert "Stopped. Nothing was saved." in error
     assert not (tmp_path / "out").exists()

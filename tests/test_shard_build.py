@@ -252,7 +252,7 @@ def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards(tmp_pat
         "def chunks():\n"
         "    yield np.arange(1000), np.arange(1000), np.ones(1000)\n"
         "    print('reading', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(600)\n"
         "shard_triplets(chunks(), sys.argv[1], (1000, 1000))\n"
     )
     with subprocess.Popen(
@@ -260,7 +260,7 @@ def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards(tmp_pat
     ) as child:
         assert child.stdout.readline() == "reading\n"
         child.send_signal(getattr(signal, how))
-        child.wait(30)
+        child.wait(120)
     if how == "SIGINT":
         assert not (tmp_path / "s").exists()
     else:
