@@ -133,6 +133,12 @@ def identity_of(samples: CrossSamples, settings: dict[str, Any]) -> dict[str, st
     }
 
 
+def seed_in_checkpoint(path: str | os.PathLike[str]) -> int:
+    """The seed of the solve that left a file."""
+    with np.load(path, allow_pickle=False) as file:
+        return int(str(file["identity|seed"]))
+
+
 def settings_identity(settings: Settings, rank: int | str, like: Array) -> dict[str, Any]:
     """The settings of a solve that computes where `like` is, as far as they change what is found."""
     known = {field.name: getattr(settings, field.name) for field in fields(settings)}

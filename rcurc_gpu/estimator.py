@@ -234,6 +234,10 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             raise ValueError(f"X must be pairs (row, column), an array of shape (k, 2), got shape {pairs.shape}")
         if pairs.dtype.kind not in "iu":
             raise TypeError(f"X must hold integers, pairs (row, column), got dtype {pairs.dtype}")
+        for name, numbers, most in zip(("row", "column"), pairs.T, self.result_.cur.shape, strict=True):
+            outside = numbers[(numbers < 0) | (numbers >= most)]
+            if outside.size:
+                raise ValueError(f"X has the {name} {outside[0]}; those of the matrix are 0 to {most - 1}")
         return to_numpy(self.result_.cur.entries(pairs[:, 0], pairs[:, 1]))
 
     def __sklearn_tags__(self) -> Any:

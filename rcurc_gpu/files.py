@@ -8,7 +8,8 @@ import tempfile
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,7 +44,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
     path = Path(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with naming(path), os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
             os.fsync(file.fileno())
@@ -51,6 +52,17 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
         os.replace(temporary, path)
     except BaseException:
         os.unlink(temporary)
+        raise
+
+
+@contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Have an error of the system name a file: of a full disk it does not say which."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
         raise
 
 

@@ -191,13 +191,14 @@ def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array
     eye = xp.eye(r, dtype=D.dtype, device=device_of(D))
     inverse = xp.linalg.solve(G, xp.broadcast_to(eye, G.shape))
     trace = xp.sum(inverse * eye, axis=(1, 2))
-    ill = nothing | (size * trace >= r / float(xp.finfo(D.dtype).eps) ** 0.5)
+    # rounding may make it negative, or infinite, where it cannot be told
+    ill = nothing | ~((trace > 0) & (size * trace < r / float(xp.finfo(D.dtype).eps) ** 0.5))
     columns = [
         xp.sum(fit, axis=1),
         n_in,
         spread,
         xp.astype(ill, D.dtype),
-        spread * xp.sqrt(trace),
+        spread * xp.sqrt(xp.abs(trace)),
         xp.sum(xp.astype(xp.abs(y) > look.telling, D.dtype) * keep, axis=1),
         xp.sum(xp.astype(held, D.dtype), axis=1),
         xp.sum(xp.astype(held & inside, D.dtype), axis=1),

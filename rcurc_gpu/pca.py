@@ -12,7 +12,7 @@ from .errors import check_count
 from .hashing import seed_to_int
 from .result import Result
 from .settings import check_rank
-from .solver import rcurc
+from .solver import last_seed, rcurc
 
 OVERSAMPLING = 4.0
 _LEAST = 128  # rows (columns) of a cross, if there are as many
@@ -50,7 +50,7 @@ def robust_pca(
         If the result is not confirmed; `Result.message` says why.
     """
     Y = dense_source(Y)
-    number = seed_to_int(seed)
+    number = seed_to_int(last_seed(options.get("checkpoint"), options.get("output")) if seed is None else seed)
     rank = check_rank(rank, min(Y.shape), "min(n1, n2)")
     least = 1 if isinstance(rank, str) else rank
     sizes = [

@@ -18,13 +18,15 @@ from .backend import (
     place_for,
     same_place,
 )
-from .checkpoint import Checkpoint, identity_of, settings_identity
+from .checkpoint import Checkpoint, identity_of, seed_in_checkpoint, settings_identity
 from .errors import ConvergenceWarning, check_number
+from .files import UNREADABLE
 from .history import IterationState
 from .progress import Progress
 from .result import Result
 from .samples import CrossSamples
 from .settings import Settings, Where, check_rank, check_settings
+from .shards.output import seed_in_output
 from .shards.run import solve_in_shards
 from .shards.samples import ShardedSamples
 from .solve import Solve
@@ -98,7 +100,7 @@ def rcurc(
     undetermined : {"nan", "keep"}
         What to put where a column or row could not be determined: NaN, or the doubtful numbers.
     seed : int, None or numpy.random.Generator
-        Fixes the result on one device.
+        Fixes the result on one device. None takes any, and goes on with the one of a solve that was interrupted.
     device : {"auto", "cpu", "cuda", "cuda:1", ...}
         Where to compute; "auto" is where the samples are. Samples on the host go through a CUDA device in chunks, so they
         may be larger than its memory.
@@ -151,7 +153,7 @@ def rcurc(
         sweeps=sweeps,
         undetermined=undetermined,
         chunk_bytes=chunk_bytes,
-        seed=seed,
+        seed=last_seed(checkpoint, output) if seed is None else seed,
         callback=callback,
         kernels=kernels,
         resolution=resolution,
@@ -230,7 +232,7 @@ callback, progress, checkpoint, checkpoint_every, output, client, gather :
         sweeps=sweeps,
         undetermined=undetermined,
         chunk_bytes=chunk_bytes,
-        seed=seed,
+        seed=last_seed(checkpoint, output) if seed is None else seed,
         callback=callback,
         kernels=kernels,
         outliers=False,
@@ -275,6 +277,19 @@ def _solve(samples: CrossSamples | ShardedSamples, rank: Any, settings: Settings
             if keeper is not None:
                 keeper.close()
     return announced(at_home(result, samples), stacklevel=4)
+
+
+def last_seed(checkpoint: Any, output: Any) -> int | None:
+    """The seed of a solve that has left its work in a file or a directory; None if there is none.
+
+    Of what is no work of ours nothing is said here: who is going to use it does.
+    """
+    try:
+        if output is not None:
+            return seed_in_output(output)
+        return None if checkpoint is None else seed_in_checkpoint(checkpoint)
+    except UNREADABLE:
+        return None
 
 
 def _keeper(

@@ -94,6 +94,26 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, small_parts):
     assert np.all(np.diff([state.seconds for state in resumed.history]) >= 0)
 
 
+@pytest.mark.parametrize("place", ["checkpoint", "output"])
+@pytest.mark.parametrize("call", ["rcurc", "robust_pca"])
+def test_any_seed_goes_on_with_the_one_that_was_taken(tmp_path, call, place):
+    p = problem()
+    solve = {"rcurc": rg.rcurc, "robust_pca": rg.robust_pca}[call]
+    what = p.samples if call == "rcurc" else p.entries(*np.indices((600, 500)).reshape(2, -1)).reshape(600, 500)
+    options = {"seed": None, place: tmp_path / "c", "checkpoint_every": 0}
+
+    def stop(state):
+        if state.iteration == 23:
+            raise KeyboardInterrupt
+
+    for _ in range(2):  # also in a place where nothing is yet
+        with pytest.raises(KeyboardInterrupt):
+            solve(what, 3, callback=stop, **options)
+    seen = []
+    solve(what, 3, callback=lambda state: seen.append(state.iteration), **options)
+    assert seen[0] == 21
+
+
 def test_killed_after_the_last_iteration_that_was_granted(tmp_path, monkeypatch):
     """Between the iteration and the outcome of the core nothing is kept that leaves nothing to do."""
     p = problem()

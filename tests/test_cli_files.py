@@ -449,6 +449,32 @@ def test_an_interrupt_says_what_was_saved(folder, tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
 
 
+def test_an_interrupt_says_that_the_command_can_go_on(folder, tmp_path, monkeypatch):
+    class Interrupted:
+        def __init__(self, *_):
+            pass
+
+        def run(self, *_):
+            (tmp_path / "kept").touch()
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("rcurc_gpu.solver.Solve", Interrupted)
+    outputs = ("-o", tmp_path / "a.npz", "--checkpoint", tmp_path / "kept")
+    done = run("complete", folder / "ratings.csv", "--rank", RANK, *outputs)
+    assert done.exit_code == 130
+    assert f"Stopped. What was done is kept in {tmp_path / 'kept'}: the same command goes on from there." in done.stderr
+
+
+def test_options_of_tables_are_refused_for_a_matrix(tmp_path):
+    np.save(tmp_path / "m.npy", np.eye(5))
+    done = run("describe", tmp_path / "m.npy", "--value-column", "stars")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: --value-column is for tables, got 'stars' for ")
+    done = run("describe", tmp_path / "m.npy", "--no-header")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("Error: header is for text files, got False for ")
+
+
 def test_ctrl_c_while_reading_leaves_nothing(tmp_path):
     """In a process of its own, on a table that takes some seconds."""
     with (tmp_path / "big.csv").open("w") as file:

@@ -17,6 +17,7 @@ from rcurc_gpu import cli
 from rcurc_gpu.cli.shard import Bytes
 from rcurc_gpu.io import read_observations
 from rcurc_gpu.shards import LabelledShards
+from rcurc_gpu.shards.source import OnDisk
 
 
 def run(*arguments):
@@ -210,6 +211,33 @@ def test_a_checkpoint_of_shards_is_a_directory(low_rank, tmp_path):
     assert done.exit_code == 2
     assert done.stderr.startswith("Error: --checkpoint ")
     assert "is of another solve: it differs in seed" in done.stderr
+
+
+def test_an_interrupt_says_that_the_command_can_go_on(low_rank, tmp_path, monkeypatch):
+    run("shard", low_rank[0], "-o", tmp_path / "shards", "--shard-size", "20KB")
+    load, read = OnDisk.load, []
+
+    def stopping(self):
+        read.append(self.path)
+        if len(read) == 5:
+            raise KeyboardInterrupt
+        return load(self)
+
+    monkeypatch.setattr(OnDisk, "load", stopping)
+    command = ("complete", tmp_path / "shards", "--rank", "2", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "a.npz")
+    done = run(*command)
+    assert done.exit_code == 130
+    assert f"Stopped. What was done is kept in {tmp_path / 'kept'}: the same command goes on from there." in done.stderr
+    assert run(*command).exit_code == 0
+
+
+def test_options_of_tables_are_refused_for_shards(low_rank, tmp_path):
+    run("shard", low_rank[0], "-o", tmp_path / "shards")
+    for command in (("describe",), ("complete", "-o", tmp_path / "a.npz")):
+        done = run(*command, tmp_path / "shards", "--row-column", "user", "--duplicates", "mean", "--no-header")
+        assert done.exit_code == 2
+        given = "--duplicates, --header, --row-column"
+        assert done.stderr.startswith(f"Error: {given}: 'rcurc-gpu shard' was told how to read the table; "), done.stderr
 
 
 def test_a_scheduler_that_is_not_there(low_rank, tmp_path, monkeypatch):

@@ -311,7 +311,8 @@ BAD = {
     ),
     "a matrix to predict": (lambda: FITTED.predict(np.eye(9)), ValueError, r"pairs \(row, column\)"),
     "pairs that are not whole": (lambda: FITTED.predict([[0.5, 1.0]]), TypeError, "X must hold integers"),
-    "pairs out of range": (lambda: FITTED.predict([[20, 1]]), IndexError, "out of bounds"),
+    "rows out of range": (lambda: FITTED.predict([[0, 1], [20, 1]]), ValueError, "X has the row 20; those .* are 0 to 19"),
+    "columns below 0": (lambda: FITTED.predict([[0, -1]]), ValueError, "X has the column -1; those .* are 0 to 9"),
     "not fitted": (lambda: RobustCURCompletion().predict([[0, 0]]), NotFittedError, "not fitted"),
 }
 

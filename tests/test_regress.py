@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rcurc_gpu.look import Look, _measure
 from rcurc_gpu.regress import Schedule, middle_residual, robust_regression, solve_normal
 
 
@@ -71,3 +72,21 @@ def test_quantiles_leave_padding_out():
     residual = np.asarray([[3.0, -1.0, 2.0, 100.0], [5.0, -7.0, 6.0, 8.0]])
     fit = np.asarray([[1.0, 1, 1, 0], [1, 1, 1, 1]])
     np.testing.assert_allclose(middle_residual(residual, fit, 0.5), [2, 6], atol=8 / 4096)
+
+
+@pytest.mark.parametrize("seed", [2175, 3150, 12930, 17612])
+def test_what_rounding_makes_of_a_singular_unit_is_called_so(seed):
+    """The trace of its inverse came out negative, as if nothing could be more certain."""
+    rng = np.random.default_rng(seed)
+    r = int(rng.integers(2, 12))
+    m = int(rng.integers(1, 2 * r))
+    q = int(rng.integers(1, r + 1))  # the rank of its part of the basis
+    D = rng.standard_normal((1, m, q)) @ rng.standard_normal((q, r))
+    D = D * 10.0 ** rng.uniform(-8, 8, (1, m, 1)) * 10.0 ** rng.uniform(-3, 3, (1, 1, r))
+    white = rng.standard_normal((r, r)) * 10.0 ** rng.uniform(-5, 5, (r, 1))
+    D, white = (x.astype(np.float64 if seed % 2 else np.float32) for x in (D, white))
+    nothing = np.zeros((1, m), D.dtype)
+    look = Look(Schedule(1.0, 1e-6, 0.5), 0.0)
+    table = _measure(D, nothing, nothing + 1, nothing != 0, np.zeros((1, r), D.dtype), white, look)
+    assert table[0, 3] == 1
+    assert np.all(np.isfinite(table))

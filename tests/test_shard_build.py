@@ -244,6 +244,38 @@ def test_an_interruption_leaves_nothing(tmp_path, monkeypatch, place):
     assert not (tmp_path / "s").exists()
 
 
+FULL = """
+import resource, signal, sys
+import numpy as np
+import rcurc_gpu as rg
+from rcurc_gpu.shards import ShardedSamples, shard_triplets
+what, where = sys.argv[1:]
+p = rg.synthetic((3000, 3000), 2, 0.1, 10, n_rows=60, n_cols=60, rate=0.5, seed=0)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
+try:
+    if what == "triplets":
+        shard_triplets([(np.arange(9000) % 90, np.arange(9000) // 90, np.ones(9000))], where, (90, 100))
+    elif what == "shards":
+        ShardedSamples.of(p.samples).save(where)
+    elif what == "output":
+        rg.rcurc(p.samples, 2, output=where, kernels="xp")
+    else:
+        p.samples.save(where)
+except OSError as error:
+    print(error.filename)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits the size of a file, as POSIX can")
+@pytest.mark.parametrize("what", ["triplets", "shards", "output", "samples"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path, what):
+    """Of a full disk the system does not say where it is; here files may not be large."""
+    command = [sys.executable, "-c", FULL, what, str(tmp_path / "s")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
+    assert done.stdout.startswith(str(tmp_path / "s")), done.stderr
+
+
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
 def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards(tmp_path, how):
     code = (

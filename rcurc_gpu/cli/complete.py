@@ -137,7 +137,7 @@ def complete(
     table = {"row_column": row_column, "column_column": column_column, "header": header}
     saved: list[Path] = []
     options = CompleteOptions(**values)
-    with stoppable(saved), one_line_errors(_OPTION_OF):
+    with stoppable(saved, options.checkpoint), one_line_errors(_OPTION_OF):
         report = _run(options, table | {"value_column": value_column, "duplicates": duplicates}, saved)
     if options.as_json:
         print_json(report)

@@ -13,7 +13,7 @@ import numpy as np
 from ..io import LabelledSamples, read_observations
 from ..shards import LabelledShards
 from .common import CONFIRMED, NOT_CONFIRMED, print_json
-from .outputs import IN_FILE, one_line_errors, stoppable, table_options
+from .outputs import IN_FILE, BadInput, one_line_errors, stoppable, table_options
 
 
 @click.command(context_settings={"show_default": True})
@@ -56,7 +56,13 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
 
 def observations(file: Path, progress: bool, how: dict[str, Any]) -> LabelledSamples | LabelledShards:
     """What is in a file, read by the options of a table (`how`), or in a directory of shards."""
-    return LabelledShards.open(file) if file.is_dir() else read_observations(file, progress=progress, **how)
+    if not file.is_dir():
+        return read_observations(file, progress=progress, **how)
+    given = sorted(name for name, value in how.items() if value not in (None, "error"))
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise BadInput(f"{options}: 'rcurc-gpu shard' was told how to read the table; {str(file)!r} has its observations")
+    return LabelledShards.open(file)
 
 
 def describe_samples(labelled: LabelledSamples | LabelledShards, rank: int | None) -> dict[str, Any]:

@@ -64,13 +64,16 @@ def _line(error: BaseException) -> str:
 
 
 @contextmanager
-def stoppable(saved: list[Path]) -> Iterator[None]:
-    """Ctrl-C ends the command with 130, and says what was saved by then."""
+def stoppable(saved: list[Path], checkpoint: Path | None = None) -> Iterator[None]:
+    """Ctrl-C ends the command with 130, and says what was saved by then, and whether the same command goes on."""
     try:
         yield
     except KeyboardInterrupt:
         kept = ", ".join(map(str, saved))
-        click.echo(f"\nStopped. {f'Saved before that: {kept}' if saved else 'Nothing was saved.'}", err=True)
+        words = f"Saved before that: {kept}" if saved else "Nothing was saved."
+        if checkpoint is not None and checkpoint.exists():
+            words = f"What was done is kept in {checkpoint}: the same command goes on from there."
+        click.echo(f"\nStopped. {words}", err=True)
         raise SystemExit(STOPPED) from None
 
 

@@ -71,6 +71,11 @@ def read_observations(
     if kind in ("text", "parquet"):
         table = read_table(name, Columns(row_column, column_column, value_column, header=header), progress=progress)
         return _from_table(name, table, kind, duplicates)
+    for option, given in (("row_column", row_column), ("column_column", column_column), ("value_column", value_column)):
+        if given is not None:
+            raise ValueError(f"{option} is for tables, got {given!r} for {name!r}, which has no columns with names")
+    if header is not None:
+        raise ValueError(f"header is for text files, got {header!r} for {name!r}")
     if name.lower().endswith(".npz") and (said := files.npz_header(name)):
         if "CrossSamples" not in said:
             raise ValueError(f"{name!r} is a result, not observations (it says {said!r})")

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..block import Block, join_blocks
+from ..files import naming
 from .spool import read_all
 
 UNIT_BYTES = 8  # of an `indptr`
@@ -94,8 +95,9 @@ class Buckets:
         records = records[order]
         for k in np.flatnonzero(np.diff(ends)):
             part = records[ends[k] : ends[k + 1]]
-            self._file.seek(int(self._next[k]) * self.record.itemsize)
-            _write_all(self._file, part)
+            with naming(self.path):
+                self._file.seek(int(self._next[k]) * self.record.itemsize)
+                _write_all(self._file, part)
             self._next[k] += len(part)
 
     def load(self, k: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 
 from ..cur import CURMatrix
 from ..diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
-from ..files import UNREADABLE, write_whole
+from ..files import UNREADABLE, naming, write_whole
 from .jobs import Saved, Store
 from .on_disk import checksum
 from .work import Arrays
@@ -109,7 +109,8 @@ class Output:
                 n_found += len(arrays["factor"])
                 for name, file in files.items():
                     data = np.ascontiguousarray(arrays[name]).data.cast("B") if len(arrays[name]) else b""
-                    file.write(data)
+                    with naming(self._paths(side)[name]):
+                        file.write(data)
                     sums[name] = zlib.crc32(data, sums[name])
             if n_found != n_units:
                 raise RuntimeError(
@@ -174,9 +175,10 @@ def _growing(paths: dict[str, Path], like: Arrays, n_units: int) -> Iterator[dic
             header = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": (n_units, *array.shape[1:])}
             npy.write_array_header_1_0(file, header)
         yield files
-        for file in files.values():
-            file.flush()
-            os.fsync(file.fileno())
+        for name, file in files.items():
+            with naming(paths[name]):
+                file.flush()
+                os.fsync(file.fileno())
     finally:
         for file in files.values():
             file.close()
@@ -206,6 +208,11 @@ def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURM
     left, right = (_mapped(path / f"{name}.npy", known[f"{name}.npy"], verify) for name in ("left", "right"))
     rows, cols = (_mapped(path / f"{name}.npy", None, verify=False) for name in ("rows", "cols"))
     return CURMatrix(left, right, rows, cols)
+
+
+def seed_in_output(folder: str | os.PathLike[str]) -> int:
+    """The seed of the solve that a directory is of."""
+    return int(json.loads((Path(folder) / _SOLVE).read_bytes())["seed"])
 
 
 def _read_done(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from ..cross import ArrayPairs, Pairs, at_once_for, collected
+from ..files import naming
 
 _PARTS = ("i", "j", "value")
 
@@ -51,8 +52,9 @@ class Spool:
 
     def append(self, i: np.ndarray, j: np.ndarray, values: np.ndarray) -> None:
         """Add observations after those that are there."""
-        for file, array, dtype in zip(self._files, (i, j, values), self.dtypes, strict=True):
-            file.write(np.ascontiguousarray(array, dtype).data)
+        for part, array in enumerate((i, j, values)):
+            with naming(self._paths[part]):
+                self._files[part].write(np.ascontiguousarray(array, self.dtypes[part]).data)
         self._length += len(i)
 
     def triplets(self, at_once: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -73,8 +75,9 @@ class Spool:
                 continue
             for start in range(0, self._length, at_once):
                 numbers = new[self._read(part, start, at_once)].astype(self.dtypes[part])
-                self._files[part].seek(start * self.dtypes[part].itemsize)
-                self._files[part].write(numbers.data)
+                with naming(self._paths[part]):
+                    self._files[part].seek(start * self.dtypes[part].itemsize)
+                    self._files[part].write(numbers.data)
 
     def remove(self) -> None:
         """Close and delete the files."""
