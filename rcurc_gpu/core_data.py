@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -45,6 +46,11 @@ class CoreData:
     count: int
     sample: tuple[Array, Array, Array]
     held: tuple[Array, Array, Array]
+
+    @cached_property
+    def by_cols(self) -> Block:
+        """Its observations, by columns."""
+        return self.block.transpose()
 
 
 def step_weights(seen_by: Array, step_rows: float, step_cols: float, dtype: Any, step_core: float | None = None) -> Array:

@@ -237,7 +237,7 @@ class CoreSolve:
         s = self.settings
         data, kernels = self._data_at(core.rank), self.kernels.at(core.rank)
         mend = mend and s.outliers
-        checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
+        checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend, s.outliers)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)

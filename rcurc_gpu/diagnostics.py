@@ -9,12 +9,13 @@ import numpy as np
 from .backend import to_numpy
 from .block import others
 
-OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED = 0, 1, 2, 3
+OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2, 3, 4
 STATUS_WORDS = {
     OK: "determined",
     TOO_FEW_OBSERVATIONS: "fewer observations than rank + 2",
     TOO_FEW_INLIERS: "too few observations agree with the rest",
     ILL_CONDITIONED: "the observed entries do not determine it (ill-conditioned)",
+    CONTESTED: "about as many observations agree on something else",
 }
 
 
@@ -25,7 +26,8 @@ class UnitDiagnostics:
     Attributes
     ----------
     status : int8 (n,)
-        0 determined, 1 too few observations, 2 too few inliers, 3 ill-conditioned.
+        0 determined, 1 too few observations, 2 too few inliers, 3 ill-conditioned, 4 contested: about as many
+        observations agree on something else.
     n_obs, n_inliers : int64 (n,)
         Observations in the fit, and those within the threshold of the solution.
     spread : float64 (n,)
@@ -72,7 +74,7 @@ class Summary:
 
     Attributes
     ----------
-    by_status : tuple of 4 ints
+    by_status : tuple of 5 ints
         How many units there are of each status.
     first : int
         Number of the first one that could not be determined; -1 if there is none.
@@ -84,7 +86,7 @@ class Summary:
         Entries held out, and those of them that agree.
     """
 
-    by_status: tuple[int, int, int, int]
+    by_status: tuple[int, ...]
     first: int
     n_obs: int
     n_inliers: int
@@ -95,10 +97,10 @@ class Summary:
     @classmethod
     def of(cls, d: UnitDiagnostics, n_held: int = 0, n_agreeing: int = 0, start: int = 0) -> Summary:
         """Of units that are numbered from `start`."""
-        counts = np.bincount(d.status, minlength=4)
+        counts = np.bincount(d.status, minlength=len(STATUS_WORDS))
         lost = d.undetermined
         return cls(
-            (int(counts[0]), int(counts[1]), int(counts[2]), int(counts[3])),
+            tuple(counts.tolist()),
             start + int(lost[0]) if len(lost) else -1,
             int(d.n_obs.sum()),
             int(d.n_inliers.sum()),
@@ -109,9 +111,8 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         """Of these units and, after them, the `other` ones."""
-        a, b = self.by_status, other.by_status
         return Summary(
-            (a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]),
+            tuple(a + b for a, b in zip(self.by_status, other.by_status, strict=True)),
             self.first if self.first >= 0 else other.first,
             self.n_obs + other.n_obs,
             self.n_inliers + other.n_inliers,
@@ -137,7 +138,7 @@ class Summary:
 
     def reasons(self) -> dict[str, int]:
         """How many units for each reason."""
-        return {STATUS_WORDS[k]: self.by_status[k] for k in (1, 2, 3) if self.by_status[k]}
+        return {word: self.by_status[k] for k, word in STATUS_WORDS.items() if k != OK and self.by_status[k]}
 
 
 DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling")

@@ -27,6 +27,7 @@ from .diagnostics import DIAGNOSTIC_NAMES, TOO_FEW_INLIERS, UnitDiagnostics, dia
 from .fused import Kernels
 from .look import N_NUMBERS, Look, Names, again, names_on
 from .regress import Schedule
+from .rival import contestable, contested, rivals
 from .stream import through
 from .usual import Usual, doubtful, in_doubt, mark, mark_unusual, tally, usual_of, with_gates
 
@@ -66,6 +67,9 @@ class Task:
         Where the first look begins.
     checkpoint : Checkpoint, optional
         Keeps what was done of a long look.
+    agreeing : float, optional
+        Share of the entries that agree on another solution than their unit has, as in the core; by default units are not
+        asked whether theirs has a rival.
     """
 
     block: Block
@@ -81,6 +85,7 @@ class Task:
     kernels: Kernels
     start: Array | None = None
     checkpoint: Checkpoint | None = None
+    agreeing: float | None = None
 
     @cached_property
     def whitener(self) -> Array:
@@ -170,7 +175,19 @@ def second_looks(task: Task, units: np.ndarray, first: Extension, usual: Usual) 
     if n_subsets and usual.subsets:
         failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
         extension = _look_again(task, units, extension, usual, again(task.look, 0.7, "subsets", n_subsets), failed)
-    return replace(extension, diagnostics=mark_unusual(extension.diagnostics, usual, rank, schedule))
+    extension = replace(extension, diagnostics=mark_unusual(extension.diagnostics, usual, rank, schedule))
+    return _without_contested(task, units, extension)
+
+
+def _without_contested(task: Task, units: np.ndarray, extension: Extension) -> Extension:
+    """Mark units whose solution has a rival."""
+    chosen = np.arange(0) if task.agreeing is None else contestable(extension.diagnostics, task.agreeing, task.holdout)
+    if task.agreeing is None or chosen.size == 0:
+        return extension
+    a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))
+    rest = (task.basis, task.usable, task.schedule, task.kernels, task.chunk_bytes)
+    counts = rivals(task.block, units[chosen], a, *rest)
+    return replace(extension, diagnostics=contested(extension.diagnostics, chosen, *counts, task.agreeing))
 
 
 def _look_again(
@@ -190,7 +207,8 @@ def _marked(extension: Extension, usual: Usual, rank: int) -> Extension:
 def measure(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
     """Diagnostics of coefficients that were found otherwise (len(units), r)."""
     extension, floor = look_at_given(task, units, coefficients), task.schedule.floor
-    return _marked(extension, usual_of(tally(extension.diagnostics, floor), floor), task.basis.shape[1])
+    marked = _marked(extension, usual_of(tally(extension.diagnostics, floor), floor), task.basis.shape[1])
+    return _without_contested(task, units, marked)
 
 
 def look_at_given(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
@@ -204,22 +222,6 @@ def _spread(coefficients: Array, units: np.ndarray, total: int) -> Array:
     place = np.zeros(total, dtype=np.int64)
     place[units] = np.arange(len(units))
     return take_rows(coefficients, asarray_on(place, coefficients)) if len(units) else coefficients
-
-
-def regress_all(block: Block, basis: Array, look: Look, kernels: Kernels, chunk_bytes: int | None) -> tuple[Array, Array]:
-    """One look at all units of a block, on an orthonormal basis, with nothing held out; see `look.regress`."""
-    xp = array_namespace(basis)
-    r, units = basis.shape[1], np.arange(block.n_units)
-    names = names_on(basis, units, np.arange(block.length), False, 0, 0.0)
-    white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
-    plan = kernels.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
-    parts = []
-    for chosen in plan:
-        start = None if look.start is None else take_rows(look.start, asarray_on(chosen, look.start))
-        here = replace(look, start=start)
-        parts.append(kernels.regress(block, chosen, basis, xp.ones_like(basis[:, 0]), white, names, here))
-    a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
-    return a, table
 
 
 def _subsets_needed(typical: float, rank: int) -> int:

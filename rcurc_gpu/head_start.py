@@ -18,12 +18,12 @@ from .block import Block
 from .checkpoint import Checkpoint
 from .core import Core, CoreOptions, solve_core
 from .core_data import CoreData, draw_sample
-from .extend import regress_all
 from .fused import Kernels
 from .history import IterationState
 from .look import Look
 from .operators import invert, product_svd
 from .regress import Schedule
+from .regress_all import regress_all
 
 _ZEROS = 0.05
 _RICH = 64  # observations of a row (column), times the rank, from which half of them is plenty

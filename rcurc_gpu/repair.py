@@ -15,26 +15,34 @@ from .block import Block
 from .core import Core
 from .core_data import CoreData
 from .diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
-from .extend import Extension, Task, extend, regress_all
+from .extend import Extension, Task, extend
 from .fused import Kernels
 from .grid import Grid
 from .look import Look
 from .operators import product_svd
 from .regress import Schedule
+from .regress_all import regress_all
+from .rival import agreeing_share, contestable, contested, rivals
 from .samples import CoreView, CrossSamples
 from .usual import thin
 
+_SOME = 32  # rows, and columns, in which rivals are counted
 _ZEROS = 0.2  # share of entries about 0 from which they are told from the others
 
 
 @dataclass(frozen=True, eq=False)
 class CheckedCore:
-    """A core with the diagnostics of its rows and columns, and weights that leave undetermined ones out."""
+    """A core with the diagnostics of its rows and columns, and weights that leave undetermined ones out.
+
+    `agreeing` is the share of its entries that agree on another solution than their row and column has; None if outliers
+    are not expected.
+    """
 
     core: Core
     rows: UnitDiagnostics
     cols: UnitDiagnostics
     schedule: Schedule
+    agreeing: float | None = None
 
     @property
     def usable_rows(self) -> Array:
@@ -65,8 +73,27 @@ def check_core(
     chunk_bytes: int | None,
     kernels: Kernels,
     mend: bool = True,
+    outliers: bool = True,
 ) -> CheckedCore:
-    """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
+    """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few.
+
+    With `outliers`, also look whether these agree with each other.
+    """
+    checked = _checked(samples, data, core, schedule, holdout, seed, chunk_bytes, kernels, mend)
+    return _without_contested(checked, data, holdout, seed, chunk_bytes, kernels) if outliers else checked
+
+
+def _checked(
+    samples: CrossSamples | CoreView,
+    data: CoreData,
+    core: Core,
+    schedule: Schedule,
+    holdout: float,
+    seed: int,
+    chunk_bytes: int | None,
+    kernels: Kernels,
+    mend: bool,
+) -> CheckedCore:
     telling = _telling_grid(data, schedule, kernels, chunk_bytes)
     rows, cols, typical = _count(data, core, schedule)
     rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
@@ -81,17 +108,43 @@ def check_core(
         task = Task(block, basis, usable, *names, transposed, holdout, seed, schedule, chunk_bytes, kernels)
         return extend(task, units, typical)
 
-    block = data.block
     if len(bad_rows):
-        again = regress(block, core.V, cols, bad_rows, False)
+        again = regress(data.block, core.V, cols, bad_rows, False)
         left, rows = _exchange(core.W * core.s, rows, again, bad_rows)
         core = _orthonormal(core, left, core.V)
     if len(bad_cols):
-        again = regress(block.transpose(), core.W, rows, bad_cols, True)
+        again = regress(data.by_cols, core.W, rows, bad_cols, True)
         right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
         core = _orthonormal(core, core.W, right)
     rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
     return CheckedCore(core, rows, cols, schedule)
+
+
+def _without_contested(
+    checked: CheckedCore, data: CoreData, holdout: float, seed: int, chunk_bytes: int | None, kernels: Kernels
+) -> CheckedCore:
+    """Mark rows and columns whose solution has a rival; how often there is one, some of them tell."""
+    core, rng = checked.core, np.random.default_rng([seed, 6])
+    left, right = core.W * core.s, core.V * core.s
+    sides = (
+        (data.block, left, core.V, checked.usable_cols, checked.rows),
+        (data.by_cols, right, core.W, checked.usable_rows, checked.cols),
+    )
+
+    def count(side: int, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        block, factor, basis, usable, _ = sides[side]
+        a = take_rows(factor, asarray_on(units, factor))
+        return rivals(block, units, a, basis, usable, checked.schedule, kernels, chunk_bytes)
+
+    some = [np.flatnonzero(side[4].status == OK) for side in sides]
+    some = [np.sort(rng.choice(units, _SOME, replace=False)) if len(units) > _SOME else units for units in some]
+    counted = [count(side, units) for side, units in enumerate(some)]
+    share = agreeing_share(*(np.concatenate(x) for x in zip(*counted, strict=True)))
+    found = []
+    for side, (*_, diagnostics) in enumerate(sides):
+        units = contestable(diagnostics, share, holdout)
+        found.append(contested(diagnostics, units, *count(side, units), share) if len(units) else diagnostics)
+    return replace(checked, rows=found[0], cols=found[1], agreeing=share)
 
 
 def _telling_grid(data: CoreData, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None) -> Grid | None:
@@ -123,7 +176,7 @@ def _believed(
     _, *inside = telling.inlying(left, core.V, schedule.floor)
     _, *there = telling.inlying(left, core.V, float("inf"))
     found = []
-    sides = ((data.block, core.V, left), (data.block.transpose(), core.W, core.V * core.s))
+    sides = ((data.block, core.V, left), (data.by_cols, core.W, core.V * core.s))
     for d, n_in, n_all, side in zip((rows, cols), map(to_numpy, inside), map(to_numpy, there), sides, strict=True):
         enough = n_all >= core.rank + 2
         share = float(np.median(n_in[enough] / n_all[enough])) if enough.any() else 1.0

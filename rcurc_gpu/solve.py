@@ -82,7 +82,8 @@ class Solve(CoreSolve):
 
     def _tasks_of(self, checked: CheckedCore) -> tuple[Task, Task]:
         usable = (checked.usable_rows, checked.usable_cols)
-        return self._tasks(checked.core.W, checked.core.V, usable, checked.schedule)
+        tasks = self._tasks(checked.core.W, checked.core.V, usable, checked.schedule)
+        return replace(tasks[0], agreeing=checked.agreeing), replace(tasks[1], agreeing=checked.agreeing)
 
     def _others(self) -> tuple[np.ndarray, np.ndarray]:
         """Columns outside of J and rows outside of I."""

@@ -59,6 +59,7 @@ class ShardedSolve:
             "unit": unit,
             "beyond_all": 0.0 if s.outliers else found.beyond_all,
             "blank": s.undetermined == "nan",
+            "agreeing": checked.agreeing,
         }
         one = np.ones_like(core.s)
         rows, cols = samples.rows, samples.cols

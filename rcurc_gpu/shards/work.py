@@ -21,6 +21,7 @@ from ..fused import choose
 from ..normal import normal_equations
 from ..refine import renewed, without_nan
 from ..regress import Schedule
+from ..rival import contestable
 from ..usual import Tally, Usual, doubtful, in_doubt, mark, mark_unusual, tally
 from .on_disk import checksum
 from .source import Shard
@@ -61,6 +62,8 @@ class Side:
         A threshold that no residual exceeds, if all observations are right; else 0.
     blank : bool
         Whether undetermined rows of the factor become NaN.
+    agreeing : float, optional
+        Share of the entries that agree on another solution than their unit has; None if outliers are not expected.
     """
 
     side: str
@@ -81,6 +84,7 @@ class Side:
     unit: float
     beyond_all: float
     blank: bool
+    agreeing: float | None
 
     @property
     def rank(self) -> int:
@@ -101,7 +105,7 @@ class Side:
     def stamp(self) -> str:
         """What tells one side from another: results for different ones must not be mixed."""
         arrays = (self.basis, self.usable, self.scale, self.anchor, self.core, *self.core_diagnostics.arrays().values())
-        rest = (self.side, self.schedule, self.holdout, self.seed, self.unit, self.beyond_all, self.blank)
+        rest = (self.side, self.schedule, self.holdout, self.seed, self.unit, self.beyond_all, self.blank, self.agreeing)
         return f"{checksum(list(arrays))} {rest!r}"
 
 
@@ -122,7 +126,7 @@ class _Place:
         block = block if s.unit == 1 else block.scaled(1 / s.unit)
         basis, usable = bring(s.basis, self.like), bring(s.usable, self.like)
         rest = (s.holdout, s.seed, s.schedule, s.chunk_bytes, self.kernels)
-        return Task(block, basis, usable, names, s.index_names, s.side == "r", *rest)
+        return Task(block, basis, usable, names, s.index_names, s.side == "r", *rest, agreeing=s.agreeing)
 
     @property
     def kernels(self) -> Any:
@@ -193,8 +197,10 @@ def _looked_again(shard: Shard, here: _Place, found: Extension, usual: Usual) ->
     if side.beyond_all:
         return replace(found, diagnostics=marked)
     whole = mark_unusual(marked, usual, rank, side.schedule)
-    chosen = doubtful(marked, usual, rank, side.schedule)
-    if chosen.size == 0 or not (usual.again or usual.subsets):
+    chosen = doubtful(marked, usual, rank, side.schedule) if usual.again or usual.subsets else np.arange(0)
+    if side.agreeing is not None:
+        chosen = np.union1d(chosen, contestable(whole, side.agreeing, side.holdout))
+    if chosen.size == 0:
         return replace(found, diagnostics=whole)
     # only the observations of these are needed
     units = here.outside[chosen]
@@ -276,16 +282,15 @@ def _unpacked(packed: np.ndarray) -> np.ndarray:
 
 
 def numbers_of(summary: Summary) -> np.ndarray:
-    """A summary as numbers (10,)."""
+    """A summary as numbers (11,)."""
     first, *rest = asdict(summary).values()
     return np.asarray([*first, *rest], dtype=np.float64)
 
 
 def summary_of(numbers: np.ndarray) -> Summary:
     """The summary that `numbers_of` gave as numbers."""
-    a, b, c, d, first, n_obs, n_inliers, square, n_held, n_agreeing = numbers.tolist()
-    by_status = (int(a), int(b), int(c), int(d))
-    return Summary(by_status, int(first), int(n_obs), int(n_inliers), square, int(n_held), int(n_agreeing))
+    *by_status, first, n_obs, n_inliers, square, n_held, n_agreeing = numbers.tolist()
+    return Summary(tuple(map(int, by_status)), int(first), int(n_obs), int(n_inliers), square, int(n_held), int(n_agreeing))
 
 
 def _arrays(extension: Extension) -> Arrays:

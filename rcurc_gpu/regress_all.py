@@ -1,0 +1,28 @@
+"""One look at all units of a block that is where the basis is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from .backend import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
+from .block import Block
+from .fused import Kernels
+from .look import Look, names_on
+
+
+def regress_all(block: Block, basis: Array, look: Look, kernels: Kernels, chunk_bytes: int | None) -> tuple[Array, Array]:
+    """One look at all units of a block, on an orthonormal basis, with nothing held out; see `look.regress`."""
+    xp = array_namespace(basis)
+    r, units = basis.shape[1], np.arange(block.n_units)
+    names = names_on(basis, units, np.arange(block.length), False, 0, 0.0)
+    white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
+    plan = kernels.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
+    parts = []
+    for chosen in plan:
+        start = None if look.start is None else take_rows(look.start, asarray_on(chosen, look.start))
+        here = replace(look, start=start)
+        parts.append(kernels.regress(block, chosen, basis, xp.ones_like(basis[:, 0]), white, names, here))
+    a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
+    return a, table

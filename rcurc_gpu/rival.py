@@ -1,0 +1,134 @@
+"""Whether the observations that a unit rejects agree with one another: then its solution has a rival.
+
+Outliers at random agree with nothing. Wrong units of measurement, reversed signs and zeros for what is missing agree with
+each other, and in a unit where chance put more than half of them they win. That cannot be seen from how many agree with
+the winner, but from how many of the others agree on something else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from .backend import Array, array_namespace, bring, gather, take_rows, to_numpy
+from .block import Block, pieces
+from .diagnostics import CONTESTED, OK, UnitDiagnostics
+from .fused import Kernels
+from .look import Look, again
+from .regress import Schedule
+from .regress_all import regress_all
+
+_WRONG = 1e-3  # chance that a unit's winner is wrong from which it is not believed
+_LEAST_SHARE, _MOST_SHARE = 0.02, 0.49  # of agreeing outliers that are thought of
+_HALF = 0.5  # of the rejected entries belong to the rival, for the number of subsets
+_MOST_SUBSETS = 200
+_CLEAR = 2.0  # thresholds from the solution at which entries begin to speak for another
+_AT_ONCE = 1_000_000  # observations
+
+
+def rivals(
+    block: Block,
+    units: np.ndarray,
+    coefficients: Array,
+    basis: Array,
+    usable: Array,
+    schedule: Schedule,
+    kernels: Kernels,
+    chunk_bytes: int | None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Count who agrees with the solution of some units, and who with the best other one.
+
+    Parameters
+    ----------
+    block : Block
+    units : int64 array (u,)
+        Their numbers in the block, ascending.
+    coefficients : float array (u, r)
+        Their solutions, where the block is or where the basis is.
+    basis, usable : float arrays (length, r) and (length,)
+
+    Returns
+    -------
+    winner, rival : int64 arrays (u,)
+        The rival is 0 if it has no more entries than any r + 1 of them would give.
+    """
+    winner, rival = np.zeros((2, len(units)), dtype=np.int64)
+    for start, stop in zip(*_edges(block.counts[units]), strict=True):
+        here = block.take_units(units[start:stop]).to(basis)
+        a = bring(coefficients[start:stop, :], basis)
+        winner[start:stop], rejected = _split(here, a, basis, usable, schedule.floor)
+        rival[start:stop] = _most_in_agreement(rejected, basis, schedule, kernels, chunk_bytes)
+    rival[rival < basis.shape[1] + 2] = 0
+    return winner, rival
+
+
+def _edges(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    edges = pieces(counts, _AT_ONCE)
+    return edges[:-1], edges[1:]
+
+
+def _split(block: Block, a: Array, basis: Array, usable: Array, floor: float) -> tuple[np.ndarray, Block]:
+    """How many entries of each unit agree with its solution, and a block of those that clearly do not."""
+    xp = array_namespace(basis)
+    fit = xp.sum(take_rows(basis, block.index) * take_rows(a, block.unit_of_entry()), axis=1)
+    distance = xp.abs(block.value - fit)
+    counts = gather(usable, block.index) > 0
+    winner = _ends(block, counts & (distance < floor))
+    out = counts & (distance >= _CLEAR * floor)
+    rejected = Block(_ends(block, out), block.index[out], block.value[out], block.length)
+    return np.diff(to_numpy(winner)), rejected
+
+
+def _ends(block: Block, chosen: Array) -> Array:
+    """The `indptr` of a block that has only the entries `chosen` (bool)."""
+    xp = array_namespace(chosen)
+    total = xp.cumulative_sum(xp.astype(chosen, xp.int64), include_initial=True)
+    return gather(total, block.indptr)
+
+
+def _most_in_agreement(
+    block: Block, basis: Array, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None
+) -> np.ndarray:
+    """The largest number of entries of each unit that some solution agrees with, as far as random subsets find it."""
+    rank = basis.shape[1]
+    number = int(min(5 / _HALF**rank, _MOST_SUBSETS)) + 1
+    first = Look(schedule, 0.0)
+    found = [
+        to_numpy(regress_all(block, basis, look, kernels, chunk_bytes)[1])[:, 1]
+        for look in (first, again(first, 0.7, "subsets", number))
+    ]
+    return np.maximum(*found).astype(np.int64)
+
+
+def agreeing_share(winner: np.ndarray, rival: np.ndarray) -> float:
+    """Share of the outliers that agree among all that agree with something."""
+    total = int(winner.sum() + rival.sum())
+    return int(rival.sum()) / total if total else 0.0
+
+
+def margin(share: float) -> float:
+    """By how many entries a winner has to lead to be believed, where a `share` of the entries agrees on something else.
+
+    With shares q and 1 - q of entries for the wrong solution and for the right one, the odds that a lead of k is that of
+    the wrong one are (q / (1 - q))^k.
+    """
+    share = min(max(share, _LEAST_SHARE), _MOST_SHARE)
+    return math.log(1 / _WRONG) / math.log((1 - share) / share)
+
+
+def contestable(d: UnitDiagnostics, share: float, holdout: float) -> np.ndarray:
+    """Units whose rejected observations, if all of them agreed, would leave no clear winner.
+
+    Those held out of the fit, about a share `holdout`, have a vote, too.
+    """
+    most = d.n_obs / (1 - holdout) + 2 - d.n_inliers
+    return np.flatnonzero((d.status == OK) & (d.n_inliers - most <= margin(share)))
+
+
+def contested(d: UnitDiagnostics, units: np.ndarray, winner: np.ndarray, rival: np.ndarray, share: float) -> UnitDiagnostics:
+    """Mark those of the `units` whose rival is too near."""
+    status = d.status.copy()
+    status[units[(rival > 0) & (winner - rival <= margin(share))]] = CONTESTED
+    return replace(d, status=status)
