@@ -66,6 +66,7 @@ def conclude(
         noise=core.sigma,
         threshold=found.checked.schedule.floor,
         expected_error=expected,
+        agreeing=found.checked.agreeing,
         rank_curve=curve,
         method=s.method,
         device=found.device,

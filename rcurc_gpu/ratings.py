@@ -22,6 +22,7 @@ _OFFSET_ROUNDS = 10
 _HUGE = 1e100  # times the usual rating: the squares of larger ones would overflow
 _CLIP = 3.0  # a held-out rating counts at most as this many standard deviations wrong
 _MAD_TO_SIGMA = 1.4826
+_CHANCE = 2.0  # standard errors of the gain below which it may be chance
 _OVERFIT = 2.0  # the noise on held-out ratings over that of the fit from which the first is believed
 
 
@@ -42,6 +43,8 @@ class Ratings:
     held_out_error, offsets_error : float
         Mean absolute error on ratings held out of the fit, of the prediction and of the offsets alone; each counts at
         most as three times the noise, since some are wrong. NaN if nothing was held out.
+    gain_error : float
+        Standard error of ``offsets_error - held_out_error``.
     scale : (float, float) or None
         Predictions are clipped to this interval.
     start : Result or None
@@ -57,6 +60,7 @@ class Ratings:
     surprise: np.ndarray
     held_out_error: float
     offsets_error: float
+    gain_error: float
     scale: tuple[float, float] | None
     start: Result | None = field(repr=False)
 
@@ -69,6 +73,11 @@ class Ratings:
     def rank(self) -> int:
         """Columns of the factors; the sweeps shrink those that the ratings do not need to about 0."""
         return int(self.left.shape[1])
+
+    @property
+    def helps(self) -> bool:
+        """Whether held-out ratings are predicted better than by the offsets alone, by more than chance gives."""
+        return self.offsets_error - self.held_out_error > _CHANCE * self.gain_error
 
     def predict(self, i: Any, j: Any) -> np.ndarray:
         """Predicted ratings of the rows `i` for the columns `j`, broadcast against each other.
@@ -164,9 +173,9 @@ def complete_ratings(
     noise = spread[0] if spread and spread[0] > _OVERFIT * model.noise else model.noise
     surprise *= model.noise / noise
 
-    def error(guess: np.ndarray) -> float:
-        wrong = np.minimum(np.abs(values[held] - guess), _CLIP * max([noise, *spread]))
-        return unit * float(np.mean(wrong)) if len(wrong) else float("nan")
+    errors = [unit * np.minimum(np.abs(values[held] - x), _CLIP * max([noise, *spread])) for x in (predicted, offsets)]
+    held_out_error, offsets_error = (float(np.mean(x)) if held.any() else float("nan") for x in errors)
+    gain_error = float(np.std(errors[1] - errors[0]) / np.sqrt(np.count_nonzero(held))) if held.any() else float("nan")
 
     return Ratings(
         mean=unit * model.mean,
@@ -176,8 +185,9 @@ def complete_ratings(
         right=model.factors[1].mean,
         noise=unit * noise,
         surprise=surprise,
-        held_out_error=error(predicted),
-        offsets_error=error(offsets),
+        held_out_error=held_out_error,
+        offsets_error=offsets_error,
+        gain_error=gain_error,
         scale=scale,
         start=start,
     )

@@ -82,6 +82,9 @@ class Result:
         Residuals above this are outliers.
     expected_error : float
         Relative error to expect from the noise.
+    agreeing : float or None
+        Share of the observations, among those that agree with something, that agree on something else than their row or
+        column: about 0 for outliers at random. None if all observations are taken for right.
     rank_curve : RankCurve or None
         Held-out error by rank, for ``rank="auto"``.
     method : str
@@ -104,6 +107,7 @@ class Result:
     noise: float
     threshold: float
     expected_error: float
+    agreeing: float | None
     rank_curve: RankCurve | None
     method: str
     device: str
@@ -231,7 +235,8 @@ class Result:
     ) -> Transformed:
         determined = known.status[chosen] == OK
         typical = typical_share(peers)
-        extension = complete(block, factor, chosen, determined, typical, self.schedule, self.chunk_bytes, columns)
+        rest = (self.schedule, self.chunk_bytes, columns, self.agreeing)
+        extension = complete(block, factor, chosen, determined, typical, *rest)
         new = blank_rows(extension.coefficients, extension.diagnostics.undetermined)
         matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)
         return Transformed(matrix, extension.diagnostics)
@@ -258,6 +263,7 @@ def complete(
     schedule: Schedule,
     chunk_bytes: int | None,
     columns: bool,
+    agreeing: float | None = None,
 ) -> Extension:
     """Coefficients of new units from what was observed of them.
 
@@ -277,6 +283,8 @@ def complete(
         Of the solve that gave `factor`.
     columns : bool
         Whether the units are columns of the matrix.
+    agreeing : float, optional
+        `Result.agreeing`, to ask whether their solutions have rivals.
     """
     xp = array_namespace(factor)
     basis = take_rows(factor, asarray_on(chosen, factor))
@@ -285,6 +293,7 @@ def complete(
     size = float(xp.max(xp.abs(basis))) or 1.0  # the basis may carry the units of the data, whose squares may vanish
     names = (np.arange(block.n_units), chosen)
     task = Task(block, basis / size, usable, *names, columns, 0.0, 0, schedule, chunk_bytes, choose("auto", basis))
+    task = replace(task, agreeing=agreeing)
     extension = extend(task, typical_share=typical)
     return replace(extension, coefficients=extension.coefficients / size)
 

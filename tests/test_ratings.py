@@ -210,3 +210,16 @@ def test_synthetic_ratings_are_whole_numbers_at_different_places_with_heavy_tail
     assert made.is_wrong.mean() == pytest.approx(0.1, abs=0.005)
     right = ~made.is_wrong
     assert np.abs(made.values - made.expected)[right].mean() < 0.8 < np.abs(made.values - made.expected)[~right].mean()
+
+
+def test_a_gain_by_chance_is_no_help():
+    """Noise around offsets of users and items: there is nothing else to find."""
+    helped = 0
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        i, j = np.nonzero(rng.random((150, 120)) < 0.3)
+        values = 3 + 0.5 * rng.standard_normal(150)[i] + 0.5 * rng.standard_normal(120)[j] + rng.standard_normal(len(i))
+        found = rg.complete_ratings(i, j, values, (150, 120))
+        assert found.gain_error > 0
+        helped += found.helps
+    assert helped <= 1

@@ -170,8 +170,25 @@ def test_the_papers_method_is_judged_alike():
     assert np.count_nonzero(result.rows.status == CONTESTED) > 0
 
 
+def test_new_columns_are_asked_too():
+    """As many of their observations are doubled as not."""
+    rng = np.random.default_rng(7)
+    X = rng.standard_normal((400, 2)) @ rng.standard_normal((380, 2)).T
+    Y = np.where(rng.random(X.shape) < 0.25, 2 * X, X)
+    result = solve(rg.CrossSamples.from_dense(Y[:, :300], np.arange(200), np.arange(150)), 2)
+    assert 0.2 < result.agreeing < 0.3
+    new = X[:200, 300:].copy()
+    new[40:] = np.nan
+    new[:20, :40] *= 2
+    found = result.transform_columns(new)
+    assert np.all(found.diagnostics.status[:40] == CONTESTED)
+    assert np.all(found.diagnostics.status[40:] == OK)
+    np.testing.assert_allclose(found.matrix.to_dense()[:, 40:], X[:, 340:], rtol=1e-6, atol=1e-8)
+
+
 def test_outliers_at_random_contest_nothing():
     p = rg.synthetic((900, 800), 5, 0.3, 10, n_rows=250, n_cols=250, rate=0.3, seed=2)
     result = rg.rcurc(p.samples, 5)
     assert result.converged
+    assert result.agreeing == 0
     assert p.relative_error(result.cur) <= 1e-6

@@ -180,7 +180,8 @@ def _report(options: RatingsOptions, found: Ratings, values: np.ndarray, shape: 
         "items": shape[1],
         "held_out_error": found.held_out_error,
         "offsets_error": found.offsets_error,
-        "helps": bool(found.held_out_error < found.offsets_error),
+        "gain_error": found.gain_error,
+        "helps": found.helps,
         "noise": found.noise,
         "suspicious": len(found.suspicious(options.level)),
         "level": options.level,
@@ -201,7 +202,7 @@ def _words(report: dict[str, Any]) -> str:
             f"Held out:   ratings that were kept aside are off by {report['held_out_error']:.3g} on average; "
             f"{report['offsets_error']:.3g} with the offsets of users and items alone"
         )
-        better = "better" if report["helps"] else "no better"
+        better = "better" if report["helps"] else "no better, beyond chance,"
         lines.append(f"Verdict:    {better} than the offsets of users and items alone")
     lines.append(
         f"Suspicious: {report['suspicious']:,} ratings are at least {report['level']:g} times as far off as is usual"
