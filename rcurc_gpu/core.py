@@ -25,6 +25,7 @@ log = logging.getLogger("rcurc_gpu")
 
 CHECK_EVERY = 5  # iterations between two looks at the device
 _WHILE = 20  # iterations after which a converging core has come nearer to rest
+BEYOND = 1e6  # e_k, a ratio of squares, from which an iteration is given up
 _ROUNDING = 1e-6  # residuals, relative to the entries, that are not noise
 Factors = tuple[Array, Array, Array]  # W, s, V
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
@@ -231,7 +232,7 @@ def solve_core(
         # not more often for one who watches: progress bars must not change the result
         looked = step.k % CHECK_EVERY == 0 or step.k == options.max_iter
         stopped = looked and _stands_still(history, s, zeta, data, options)
-        if stopped or ended or not np.isfinite(history[-1].error):
+        if stopped or ended or diverged(history):
             break
         if memory is not None and step.k % CHECK_EVERY == 0 and step.k < options.max_iter:
             memory.save(_kept(step.whole, history, zeta))
@@ -240,6 +241,11 @@ def solve_core(
     if memory is not None and not ended:  # what a callback ended is not done
         memory.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
     return Core(W, S, V, stopped, history, sigma, zeta)
+
+
+def diverged(history: list[IterationState]) -> bool:
+    """Whether the last residuals are far beyond the data, or no numbers any more."""
+    return bool(history) and not history[-1].error <= BEYOND
 
 
 def _kept(factors: Factors, history: list[IterationState], zeta: float) -> dict[str, Array]:

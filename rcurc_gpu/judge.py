@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .backend import Array, array_namespace, quantile_abs, take_rows, to_numpy
-from .core import Core
+from .core import Core, diverged
 from .core_data import CoreData
 from .describe import CORE_PER_RANK
 from .diagnostics import Summary
@@ -101,6 +101,10 @@ def _telling(core: Core, entries: tuple[Array, Array, Array], size: float) -> tu
 # What is wrong with a core, and what to try.
 _CORE_TEXTS = {
     "": "",
+    "diverged": (
+        "The iteration diverged after {n_iter} iterations: its steps are too long for these data; choose smaller step_rows "
+        "and step_cols."
+    ),
     "too few observations": (
         "No rank-{rank} matrix is confirmed by the held-out entries: the intersection has {per_row:.0f} observations per "
         "row (median), and about {needed} are needed for this rank; observe more, choose more rows and columns, or ask for "
@@ -158,6 +162,8 @@ def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> str:
     lost = checked.n_undetermined > 0.3 * (len(checked.rows.status) + len(checked.cols.status))
     overfit = e.held_share < e.fit_share - _slack(e.n_held)
     unexplained = e.unexplained > 0.8 or e.supported == 0
+    if diverged(checked.core.history):
+        return "diverged"
     scarce = float(np.median(checked.rows.n_obs)) < 0.9 * CORE_PER_RANK * rank
     if scarce and (overfit or lost or unexplained):
         return "too few observations"

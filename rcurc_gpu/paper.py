@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 
 from .backend import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
-from .core import CHECK_EVERY, Core, CoreOptions, CoreStep, Factors, iterate_core, note, numbers_of, robust_sigma
+from .core import (
+    BEYOND,
+    CHECK_EVERY,
+    Core,
+    CoreOptions,
+    CoreStep,
+    Factors,
+    iterate_core,
+    note,
+    numbers_of,
+    robust_sigma,
+)
 from .core_data import CoreData, dof_share
 from .cur import CURMatrix
 from .extend import Task
@@ -123,7 +134,7 @@ def solve_paper(
         before = [[runner.a for runner in group] for group in runners]
         sums = numbers[:, :2] + _advance_all(runners, scale, steps)
         errors = sums[:, 0] / size[0]
-        ends = np.flatnonzero((errors <= target) | ~np.isfinite(errors))
+        ends = np.flatnonzero((errors <= target) | ~(errors <= BEYOND))
         if ends.size and ends[0] + 1 < len(steps):  # back to the iterate that meets the rule
             steps = steps[: ends[0] + 1]
             for group, starts in zip(runners, before, strict=True):

@@ -281,3 +281,13 @@ def test_a_rank_too_large_for_exact_data_is_no_error(seed, kernels):
     X = np.outer(rng.standard_normal(160), rng.standard_normal(160))
     result = rg.rcurc(sparse_samples(X, rng, 0.9, 120), 2, kernels=kernels)
     assert not result.converged or relative_error(result, X) <= 1e-2
+
+
+@pytest.mark.parametrize("kernels", ["xp", "auto"])
+def test_steps_that_are_too_long(kernels):
+    """The iteration is given up before anything overflows, which would be warned of."""
+    result = solve(small(), 5, step_rows=100.0, step_cols=100.0, kernels=kernels)
+    assert not result.converged
+    assert result.cause == "diverged"
+    assert "choose smaller step_rows and step_cols" in result.message
+    assert result.n_iter <= 30
