@@ -20,17 +20,20 @@ class Attempt:
     verdict: Verdict
     gamma: float
 
-    def score(self) -> tuple[bool, float, int]:
-        """Smaller is better."""
-        return not self.verdict.ok, round(self.evidence.unexplained, 3), self.checked.n_undetermined
+    def score(self) -> tuple[bool, bool, float, int]:
+        """Smaller is better; single rows and columns are the least that can be wrong."""
+        lost = self.verdict.cause != "undetermined"
+        return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.checked.n_undetermined
 
 
 def resigned(last: list[Attempt], typical: float) -> bool:
-    """Whether single rows or columns are all that is wrong with the last two tries, in noise, and the second mended few."""
+    """Whether single rows or columns are all that is wrong with the last two tries, in noise or because others contest
+    them, and the second mended few."""
     if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
         return False
     first, second = (attempt.checked for attempt in last)
-    return second.core.sigma > NOISELESS * typical and second.n_undetermined > 0.8 * first.n_undetermined
+    noisy = second.core.sigma > NOISELESS * typical
+    return (noisy or second.only_contested) and second.n_undetermined > 0.8 * first.n_undetermined
 
 
 def beyond_all(samples: CrossSamples | CoreView) -> float:

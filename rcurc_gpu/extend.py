@@ -176,16 +176,18 @@ def second_looks(task: Task, units: np.ndarray, first: Extension, usual: Usual) 
         failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
         extension = _look_again(task, units, extension, usual, again(task.look, 0.7, "subsets", n_subsets), failed)
     extension = replace(extension, diagnostics=mark_unusual(extension.diagnostics, usual, rank, schedule))
-    return _without_contested(task, units, extension)
+    return _without_contested(task, units, extension, usual.share)
 
 
-def _without_contested(task: Task, units: np.ndarray, extension: Extension) -> Extension:
+def _without_contested(task: Task, units: np.ndarray, extension: Extension, typical: float) -> Extension:
     """Mark units whose solution has a rival."""
-    chosen = np.arange(0) if task.agreeing is None else contestable(extension.diagnostics, task.agreeing, task.holdout)
-    if task.agreeing is None or chosen.size == 0:
+    if task.agreeing is None:
+        return extension
+    chosen = contestable(extension.diagnostics, task.agreeing, task.holdout, typical)
+    if chosen.size == 0:
         return extension
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))
-    rest = (task.basis, task.usable, task.schedule, task.kernels, task.chunk_bytes)
+    rest = (task.basis, task.usable, task.schedule, task.kernels, task.chunk_bytes, task.agreeing)
     counts = rivals(task.block, units[chosen], a, *rest)
     return replace(extension, diagnostics=contested(extension.diagnostics, chosen, *counts, task.agreeing))
 
@@ -207,8 +209,8 @@ def _marked(extension: Extension, usual: Usual, rank: int) -> Extension:
 def measure(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
     """Diagnostics of coefficients that were found otherwise (len(units), r)."""
     extension, floor = look_at_given(task, units, coefficients), task.schedule.floor
-    marked = _marked(extension, usual_of(tally(extension.diagnostics, floor), floor), task.basis.shape[1])
-    return _without_contested(task, units, marked)
+    usual = usual_of(tally(extension.diagnostics, floor), floor)
+    return _without_contested(task, units, _marked(extension, usual, task.basis.shape[1]), usual.share)
 
 
 def look_at_given(task: Task, units: np.ndarray, coefficients: Array) -> Extension:

@@ -14,7 +14,15 @@ from .backend import Array, array_namespace, asarray_on, quantile_abs, take_rows
 from .block import Block
 from .core import Core
 from .core_data import CoreData
-from .diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
+from .diagnostics import (
+    CONTESTED,
+    DIAGNOSTIC_NAMES,
+    ILL_CONDITIONED,
+    OK,
+    TOO_FEW_INLIERS,
+    TOO_FEW_OBSERVATIONS,
+    UnitDiagnostics,
+)
 from .extend import Extension, Task, extend
 from .fused import Kernels
 from .grid import Grid
@@ -58,6 +66,12 @@ class CheckedCore:
     def n_undetermined(self) -> int:
         """Rows and columns that are not determined."""
         return len(self.rows.undetermined) + len(self.cols.undetermined)
+
+    @property
+    def only_contested(self) -> bool:
+        """Whether those that are not determined have rivals, all of them."""
+        status = np.concatenate([self.rows.status, self.cols.status])
+        return bool(np.all((status == OK) | (status == CONTESTED)))
 
     def _usable(self, diagnostics: UnitDiagnostics) -> Array:
         return asarray_on((diagnostics.status == OK).astype(np.float64), self.core.s, self.core.s.dtype)
@@ -131,10 +145,10 @@ def _without_contested(
         (data.by_cols, right, core.W, checked.usable_rows, checked.cols),
     )
 
-    def count(side: int, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def count(side: int, units: np.ndarray, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         block, factor, basis, usable, _ = sides[side]
         a = take_rows(factor, asarray_on(units, factor))
-        return rivals(block, units, a, basis, usable, checked.schedule, kernels, chunk_bytes)
+        return rivals(block, units, a, basis, usable, checked.schedule, kernels, chunk_bytes, share)
 
     some = [np.flatnonzero(side[4].status == OK) for side in sides]
     some = [np.sort(rng.choice(units, _SOME, replace=False)) if len(units) > _SOME else units for units in some]
@@ -142,8 +156,9 @@ def _without_contested(
     share = agreeing_share(*(np.concatenate(x) for x in zip(*counted, strict=True)))
     found = []
     for side, (*_, diagnostics) in enumerate(sides):
-        units = contestable(diagnostics, share, holdout)
-        found.append(contested(diagnostics, units, *count(side, units), share) if len(units) else diagnostics)
+        typical = float(np.median(diagnostics.n_inliers / np.maximum(diagnostics.n_obs, 1)))
+        units = contestable(diagnostics, share, holdout, typical)
+        found.append(contested(diagnostics, units, *count(side, units, share), share) if len(units) else diagnostics)
     return replace(checked, rows=found[0], cols=found[1], agreeing=share)
 
 

@@ -292,8 +292,8 @@ def complete(
     basis = xp.where(usable[:, None] > 0, basis, xp.zeros_like(basis))
     size = float(xp.max(xp.abs(basis))) or 1.0  # the basis may carry the units of the data, whose squares may vanish
     names = (np.arange(block.n_units), chosen)
-    task = Task(block, basis / size, usable, *names, columns, 0.0, 0, schedule, chunk_bytes, choose("auto", basis))
-    task = replace(task, agreeing=agreeing)
+    kernels = choose("auto", basis)
+    task = Task(block, basis / size, usable, *names, columns, 0.0, 0, schedule, chunk_bytes, kernels, agreeing=agreeing)
     extension = extend(task, typical_share=typical)
     return replace(extension, coefficients=extension.coefficients / size)
 

@@ -1,16 +1,17 @@
 """Whether the observations that a unit rejects agree with one another: then its solution has a rival.
 
 Outliers at random agree with nothing. Wrong units of measurement, reversed signs and zeros for what is missing agree with
-each other, and in a unit where chance put more than half of them they win. That cannot be seen from how many agree with
-the winner, but from how many of the others agree on something else.
+each other, and in a unit that has more than half of them, by chance or because they come together, they win. That cannot
+be seen from how many agree with the winner, but from how many of the others agree on something else.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+from scipy.special import betainc
 
 from .backend import Array, array_namespace, bring, gather, take_rows, to_numpy
 from .block import Block, pieces
@@ -19,11 +20,13 @@ from .fused import Kernels
 from .look import Look, again
 from .regress import Schedule
 from .regress_all import regress_all
+from .usual import thin
 
 _WRONG = 1e-3  # chance that a unit's winner is wrong from which it is not believed
 _LEAST_SHARE, _MOST_SHARE = 0.02, 0.49  # of agreeing outliers that are thought of
-_HALF = 0.5  # of the rejected entries belong to the rival, for the number of subsets
-_MOST_SUBSETS = 200
+_CHANCE = 1e-5  # of as many votes for a rival, below which a unit has more of them than others have
+_MIXED, _PURE = 0.5, 0.7  # share of the rejected entries that belong to a rival of any size, and to one that may win
+_SUBSETS, _MOST_SUBSETS = 64, 200  # to estimate how often there are rivals, and to find one
 _CLEAR = 2.0  # thresholds from the solution at which entries begin to speak for another
 _AT_ONCE = 1_000_000  # observations
 
@@ -37,8 +40,11 @@ def rivals(
     schedule: Schedule,
     kernels: Kernels,
     chunk_bytes: int | None,
+    share: float | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Count who agrees with the solution of some units, and who with the best other one.
+
+    The other one is found if it has most of the entries that the first rejects.
 
     Parameters
     ----------
@@ -48,6 +54,13 @@ def rivals(
     coefficients : float array (u, r)
         Their solutions, where the block is or where the basis is.
     basis, usable : float arrays (length, r) and (length,)
+    schedule : Schedule
+        Of the regressions that gave the solutions.
+    kernels, chunk_bytes :
+        What does the work, and in how much memory.
+    share : float, optional
+        As of `agreeing_share`: then rivals are only looked for where they may be too near. Without it, also those are that
+        have half of the rejected entries, but less thoroughly.
 
     Returns
     -------
@@ -59,7 +72,13 @@ def rivals(
         here = block.take_units(units[start:stop]).to(basis)
         a = bring(coefficients[start:stop, :], basis)
         winner[start:stop], rejected = _split(here, a, basis, usable, schedule.floor)
-        rival[start:stop] = _most_in_agreement(rejected, basis, schedule, kernels, chunk_bytes)
+        if share is None:
+            rival[start:stop] = _most_in_agreement(rejected, basis, schedule, kernels, chunk_bytes, _MIXED, _SUBSETS)
+            continue
+        near = np.flatnonzero(_too_near(winner[start:stop], rejected.counts, share))
+        if near.size:
+            few = rejected.take_units(near)
+            rival[start + near] = _most_in_agreement(few, basis, schedule, kernels, chunk_bytes, _PURE, _MOST_SUBSETS)
     rival[rival < basis.shape[1] + 2] = 0
     return winner, rival
 
@@ -89,11 +108,17 @@ def _ends(block: Block, chosen: Array) -> Array:
 
 
 def _most_in_agreement(
-    block: Block, basis: Array, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None
+    block: Block,
+    basis: Array,
+    schedule: Schedule,
+    kernels: Kernels,
+    chunk_bytes: int | None,
+    share: float,
+    most_subsets: int,
 ) -> np.ndarray:
-    """The largest number of entries of each unit that some solution agrees with, as far as random subsets find it."""
-    rank = basis.shape[1]
-    number = int(min(5 / _HALF**rank, _MOST_SUBSETS)) + 1
+    """The largest number of entries of each unit that some solution agrees with, as far as random subsets find it if a
+    `share` of them does."""
+    number = int(min(5 / share ** basis.shape[1], most_subsets)) + 1
     first = Look(schedule, 0.0)
     found = [
         to_numpy(regress_all(block, basis, look, kernels, chunk_bytes)[1])[:, 1]
@@ -108,27 +133,40 @@ def agreeing_share(winner: np.ndarray, rival: np.ndarray) -> float:
     return int(rival.sum()) / total if total else 0.0
 
 
-def margin(share: float) -> float:
+def margin(share: Any) -> Any:
     """By how many entries a winner has to lead to be believed, where a `share` of the entries agrees on something else.
 
     With shares q and 1 - q of entries for the wrong solution and for the right one, the odds that a lead of k is that of
     the wrong one are (q / (1 - q))^k.
     """
-    share = min(max(share, _LEAST_SHARE), _MOST_SHARE)
-    return math.log(1 / _WRONG) / math.log((1 - share) / share)
+    share = np.clip(share, _LEAST_SHARE, _MOST_SHARE)
+    return np.log(1 / _WRONG) / np.log((1 - share) / share)
 
 
-def contestable(d: UnitDiagnostics, share: float, holdout: float) -> np.ndarray:
+def contestable(d: UnitDiagnostics, share: float, holdout: float, typical: float) -> np.ndarray:
     """Units whose rejected observations, if all of them agreed, would leave no clear winner.
 
-    Those held out of the fit, about a share `holdout`, have a vote, too.
+    Those held out of the fit, about a share `holdout`, have a vote, too. Where outliers come together, a unit has fewer
+    inliers than the `typical` share of them.
     """
     most = d.n_obs / (1 - holdout) + 2 - d.n_inliers
-    return np.flatnonzero((d.status == OK) & (d.n_inliers - most <= margin(share)))
+    near = d.n_inliers - most <= margin(share)
+    return np.flatnonzero((d.status == OK) & (near | (thin(d, typical, 1.0) & _too_near(d.n_inliers, most, share))))
 
 
 def contested(d: UnitDiagnostics, units: np.ndarray, winner: np.ndarray, rival: np.ndarray, share: float) -> UnitDiagnostics:
     """Mark those of the `units` whose rival is too near."""
     status = d.status.copy()
-    status[units[(rival > 0) & (winner - rival <= margin(share))]] = CONTESTED
+    status[units[(rival > 0) & _too_near(winner, rival, share)]] = CONTESTED
     return replace(d, status=status)
+
+
+def _too_near(winner: np.ndarray, rival: np.ndarray, share: float) -> np.ndarray:
+    """Whether the lead of a winner may be chance; a rival with far more votes than the usual `share` has its own."""
+    lead, own = winner - rival, rival / np.maximum(winner + rival, 1)
+    near = lead <= margin(share)
+    unclear = ~near & (lead <= margin(np.maximum(own, share)))
+    # the chance of at least so many among all votes, as an incomplete beta function, which takes fractions, too
+    usual = min(max(share, _LEAST_SHARE), _MOST_SHARE)
+    near[unclear] = betainc(np.maximum(rival[unclear], 1e-3), winner[unclear] + 1, usual) < _CHANCE
+    return np.asarray(near)

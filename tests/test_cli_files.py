@@ -472,7 +472,7 @@ def test_options_of_tables_are_refused_for_a_matrix(tmp_path):
     assert done.stderr.startswith("Error: --value-column is for tables, got 'stars' for ")
     done = run("describe", tmp_path / "m.npy", "--no-header")
     assert done.exit_code == 2
-    assert done.stderr.startswith("Error: header is for text files, got False for ")
+    assert done.stderr.startswith("Error: --header and --no-header are for text files, not for ")
 
 
 def test_ctrl_c_while_reading_leaves_nothing(tmp_path):

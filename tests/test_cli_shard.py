@@ -236,7 +236,7 @@ def test_options_of_tables_are_refused_for_shards(low_rank, tmp_path):
     for command in (("describe",), ("complete", "-o", tmp_path / "a.npz")):
         done = run(*command, tmp_path / "shards", "--row-column", "user", "--duplicates", "mean", "--no-header")
         assert done.exit_code == 2
-        given = "--duplicates, --header, --row-column"
+        given = "--duplicates, --no-header, --row-column"
         assert done.stderr.startswith(f"Error: {given}: 'rcurc-gpu shard' was told how to read the table; "), done.stderr
 
 

@@ -227,7 +227,7 @@ class Moment:
 
 
 def test_many_deaths_in_one_solve(client, plain, tmp_path):
-    """More often than Dask tries a task: every third call kills its worker, four times."""
+    """Every third call kills its worker, four times."""
     p, expected = plain
     log, deaths = CallLog(tmp_path / "calls"), CallLog(tmp_path / "deaths")
 
@@ -366,7 +366,7 @@ def test_a_solve_goes_on_with_another_scheduler(client, plain, kill_during, tmp_
 
 
 def test_a_slow_worker_does_not_get_a_third_of_the_work(client, plain, tmp_path):
-    """While one of three workers is at its first shard, the others do nearly all the rest."""
+    """While one of three workers is at its first shard, the others do nearly all the rest: it waits for that."""
     p, expected = plain
     log = CallLog(tmp_path / "calls")
     slow = min(pids(client).values())

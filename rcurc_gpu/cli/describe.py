@@ -60,7 +60,7 @@ def observations(file: Path, progress: bool, how: dict[str, Any]) -> LabelledSam
         return read_observations(file, progress=progress, **how)
     given = sorted(name for name, value in how.items() if value not in (None, "error"))
     if given:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        options = ", ".join("--no-header" if how[name] is False else f"--{name.replace('_', '-')}" for name in given)
         raise BadInput(f"{options}: 'rcurc-gpu shard' was told how to read the table; {str(file)!r} has its observations")
     return LabelledShards.open(file)
 

@@ -53,6 +53,7 @@ def one_line_errors(options: dict[str, str] | None = None) -> Iterator[None]:
     except (ValueError, TypeError) as error:
         message = _line(error).replace("duplicates='mean' or 'median'", "--duplicates mean (or median)")
         message = re.sub(r"(?<![\w'])(row|column|value)_column\b(?!')", r"--\1-column", message)
+        message = re.sub(r"^header is (for text files), got \w+", r"--header and --no-header are \1, not", message)
         word = re.match(r"\w+", message)
         if word is not None and options and word[0] in options:
             message = options[word[0]] + message[word.end() :]

@@ -99,7 +99,7 @@ def ratings(
 
     \b
     Exit status: 0 if held-out ratings are predicted better than by the
-    offsets of users and items alone, 1 if not, or if no user and no item of
+    offsets of users and items alone, beyond chance, 1 if not, or if no user and no item of
     PAIRS.csv is known (files are written), 2 if an option or a file is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
@@ -202,8 +202,8 @@ def _words(report: dict[str, Any]) -> str:
             f"Held out:   ratings that were kept aside are off by {report['held_out_error']:.3g} on average; "
             f"{report['offsets_error']:.3g} with the offsets of users and items alone"
         )
-        better = "better" if report["helps"] else "no better, beyond chance,"
-        lines.append(f"Verdict:    {better} than the offsets of users and items alone")
+        better = "better than the offsets of users and items alone"
+        lines.append(f"Verdict:    {better if report['helps'] else f'no {better}, beyond what chance gives'}")
     lines.append(
         f"Suspicious: {report['suspicious']:,} ratings are at least {report['level']:g} times as far off as is usual"
     )

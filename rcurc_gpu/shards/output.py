@@ -71,8 +71,8 @@ class Output:
         path = self.folder / _SOLVE
         if path.exists():
             try:
-                found = json.loads(path.read_bytes())
-            except ValueError as error:
+                found = dict(json.loads(path.read_bytes()))
+            except (ValueError, TypeError) as error:
                 raise ValueError(f"{str(path)!r} is damaged ({error}); choose another output") from error
             differ = sorted(k for k in found | identity if found.get(k) != identity.get(k))
             if differ:

@@ -199,7 +199,7 @@ def _looked_again(shard: Shard, here: _Place, found: Extension, usual: Usual) ->
     whole = mark_unusual(marked, usual, rank, side.schedule)
     chosen = doubtful(marked, usual, rank, side.schedule) if usual.again or usual.subsets else np.arange(0)
     if side.agreeing is not None:
-        chosen = np.union1d(chosen, contestable(whole, side.agreeing, side.holdout))
+        chosen = np.union1d(chosen, contestable(whole, side.agreeing, side.holdout, usual.share))
     if chosen.size == 0:
         return replace(found, diagnostics=whole)
     # only the observations of these are needed
