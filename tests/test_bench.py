@@ -13,6 +13,7 @@ sys.path.append(str(Path(__file__).parents[1]))  # where bench is, if pytest was
 from bench import report
 from bench.backends import BASELINE
 from bench.peers.methods import METHODS, Method
+from bench.peers.partial_svd import Shrinkage
 from bench.peers.problems import Problem, matrices
 from bench.peers.run import Entry, compare
 from bench.peers.tables import table
@@ -110,6 +111,20 @@ def test_a_problem_survives_the_way_to_another_process(tmp_path):
             there, here = getattr(back, name), getattr(problem, name)
             assert (there is None) == (here is None)
             assert here is None or (there == here).all()
+
+
+def test_partial_svds_give_what_full_ones_give(monkeypatch):
+    """Also when the rank rises, and of 0."""
+    rng = np.random.default_rng(0)
+    shrink, full = Shrinkage(), np.linalg.svd
+    calls = []
+    monkeypatch.setattr(np.linalg, "svd", lambda *args, **more: calls.append(1) or full(*args, **more))
+    for rank, threshold in ((0, 1.0), (3, 0.5), (3, 0.1), (9, 0.5), (150, 0.5), (5, 0.5)):
+        X = rng.standard_normal((300, rank)) @ rng.standard_normal((rank, 280)) + 1e-3 * rng.standard_normal((300, 280))
+        X = X if rank else 0 * X
+        U, s, Vt = full(X, full_matrices=False)
+        np.testing.assert_allclose(shrink(X, threshold), (U * np.maximum(s - threshold, 0)) @ Vt, atol=1e-9)
+    assert len(calls) == 3  # the first, that of 150, and the one after it
 
 
 def test_the_table_of_peers_compares_with_the_first_and_shows_what_was_stopped():

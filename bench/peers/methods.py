@@ -15,10 +15,12 @@ import numpy as np
 
 import rcurc_gpu as rg
 
+from .partial_svd import exchange_qolmat, exchange_tensorly
 from .problems import CHOSEN, RATE, VIDEO_CHOSEN, VIDEO_RATE, Problem
 
 Work = Callable[[], Any]
 OURS = "rcurc-gpu"
+PARTIAL_SVD = "RCURC_PEERS_PARTIAL_SVD"  # the environment says "1" to the processes of `run`
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,11 @@ class Method:
 def threads() -> int:
     """How many threads a method may use; `run` sets the variable for every library."""
     return int(os.environ.get("OMP_NUM_THREADS", "1"))
+
+
+def partial_svd() -> bool:
+    """Whether to exchange full SVDs for partial ones."""
+    return os.environ.get(PARTIAL_SVD) == "1"
 
 
 # ---------------------------------------------------------------- ours
@@ -86,6 +93,8 @@ def _pursuit_weight(problem: Problem) -> float:
 def _tensorly(problem: Problem) -> Work:
     from tensorly.decomposition import robust_pca
 
+    if partial_svd():
+        exchange_tensorly()
     # Its objective has the nuclear norm once for each of the two modes, so the weight of the sparse part doubles. The
     # default of 100 iterations ends long before its own tolerance does.
     options: dict[str, Any] = {"reg_E": 2 * _pursuit_weight(problem), "n_iter_max": 1000, "verbose": 0}
@@ -102,6 +111,8 @@ def _pyrpca(problem: Problem) -> Work:
 def _qolmat_pcp(problem: Problem) -> Work:
     from qolmat.imputations.rpca.rpca_pcp import RpcaPcp
 
+    if partial_svd():
+        exchange_qolmat()
     seen = problem.with_nan()
     model = RpcaPcp(lam=_pursuit_weight(problem), verbose=False)
     return lambda: model.decompose(seen, ~np.isnan(seen))[0]

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import rcurc_gpu as rg
 
-from .methods import OURS, Method
+from .methods import OURS, PARTIAL_SVD, Method
 from .problems import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,6 +68,7 @@ def compare(
     limit: float,
     repeats: int = 1,
     threads: int = 1,
+    partial_svd: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Entry]:
     """Run every method that takes this kind of problem and is installed.
@@ -83,6 +84,8 @@ def compare(
         Runs of each method, of which the median counts; one for those that take longer than five seconds.
     threads : int
         For each run.
+    partial_svd : bool
+        Exchange full SVDs in some packages for partial ones; see `partial_svd.py`.
     tell : callable
         Is given a line for every run, and for every package that is not installed.
 
@@ -106,7 +109,7 @@ def compare(
                 done = runs[method.name]
                 if notes[method.name] or (k > 0 and done[0]["seconds"] > LONG):
                     continue
-                outcome = _run(data, method.name, limit, threads, Path(place) / "result.json")
+                outcome = _run(data, method.name, limit, threads, partial_svd, Path(place) / "result.json")
                 if isinstance(outcome, str):
                     notes[method.name] = outcome
                     tell(f"{method.name}: {outcome}")
@@ -116,11 +119,12 @@ def compare(
     return [_entry(problem, m.name, versions[m.name] or "", runs[m.name], notes[m.name]) for m in able]
 
 
-def _run(data: Path, name: str, limit: float, threads: int, result: Path) -> dict[str, float] | str:
+def _run(data: Path, name: str, limit: float, threads: int, partial_svd: bool, result: Path) -> dict[str, float] | str:
     """What the worker measured, or why there is nothing."""
     result.unlink(missing_ok=True)
     limit *= threads
     environment = os.environ | {f"{library}_NUM_THREADS": str(threads) for library in LIBRARIES}
+    environment[PARTIAL_SVD] = str(int(partial_svd))
     command = [sys.executable, "-m", "bench.peers.worker", str(data), name, str(limit), str(result)]
     ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode == 0:
