@@ -23,7 +23,7 @@ from .judge import ENOUGH_HELD, Evidence, examine, judge_core
 from .progress import Progress
 from .rank import WORTH, RankCurve, choose_rank
 from .regress import Schedule
-from .repair import check_core
+from .repair import check_core, without_contested
 from .samples import CoreView, CrossSamples
 from .settings import Settings
 from .stages import GAMMA, WIDER, solve_in_stages
@@ -237,7 +237,9 @@ class CoreSolve:
         s = self.settings
         data, kernels = self._data_at(core.rank), self.kernels.at(core.rank)
         mend = mend and s.outliers
-        checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend, s.outliers)
+        checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
+        if s.outliers:
+            checked = without_contested(checked, data, s.holdout, s.seed, s.chunk_bytes, kernels)
         evidence = examine(data, checked.core, schedule, s.seed)
         cut_short = s.max_iter is not None or self.show.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)

@@ -87,27 +87,8 @@ def check_core(
     chunk_bytes: int | None,
     kernels: Kernels,
     mend: bool = True,
-    outliers: bool = True,
 ) -> CheckedCore:
-    """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few.
-
-    With `outliers`, also look whether these agree with each other.
-    """
-    checked = _checked(samples, data, core, schedule, holdout, seed, chunk_bytes, kernels, mend)
-    return _without_contested(checked, data, holdout, seed, chunk_bytes, kernels) if outliers else checked
-
-
-def _checked(
-    samples: CrossSamples | CoreView,
-    data: CoreData,
-    core: Core,
-    schedule: Schedule,
-    holdout: float,
-    seed: int,
-    chunk_bytes: int | None,
-    kernels: Kernels,
-    mend: bool,
-) -> CheckedCore:
+    """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
     telling = _telling_grid(data, schedule, kernels, chunk_bytes)
     rows, cols, typical = _count(data, core, schedule)
     rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
@@ -134,7 +115,7 @@ def _checked(
     return CheckedCore(core, rows, cols, schedule)
 
 
-def _without_contested(
+def without_contested(
     checked: CheckedCore, data: CoreData, holdout: float, seed: int, chunk_bytes: int | None, kernels: Kernels
 ) -> CheckedCore:
     """Mark rows and columns whose solution has a rival; how often there is one, some of them tell."""
