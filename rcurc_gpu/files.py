@@ -61,7 +61,7 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno is not None:  # one that only has a text would lose it
             error.filename = os.fspath(path)
         raise
 
