@@ -61,7 +61,9 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.filename is None and error.errno is not None:  # one that only has a text would lose it
+        if error.errno is None:  # of NumPy, which says how many bytes were not written
+            error.args = (f"{error}: {os.fspath(path)!r}",)
+        elif error.filename is None:
             error.filename = os.fspath(path)
         raise
 

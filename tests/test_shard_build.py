@@ -263,7 +263,7 @@ try:
     else:
         p.samples.save(where)
 except OSError as error:
-    print(error.filename)
+    print(error)
 """
 
 
@@ -273,7 +273,7 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, what):
     """Of a full disk the system does not say where it is; here files may not be large."""
     command = [sys.executable, "-c", FULL, what, str(tmp_path / "s")]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300)
-    assert done.stdout.startswith(str(tmp_path / "s")), done.stderr
+    assert str(tmp_path / "s") in done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
