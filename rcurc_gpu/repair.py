@@ -32,7 +32,7 @@ from .regress import Schedule
 from .regress_all import regress_all
 from .rival import agreeing_share, contestable, contested, rivals
 from .samples import CoreView, CrossSamples
-from .usual import thin
+from .usual import beatable, thin
 
 _SOME = 32  # rows, and columns, in which rivals are counted
 _ZEROS = 0.2  # share of entries about 0 from which they are told from the others
@@ -92,7 +92,9 @@ def check_core(
     telling = _telling_grid(data, schedule, kernels, chunk_bytes)
     rows, cols, typical = _count(data, core, schedule)
     rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
-    bad_rows, bad_cols = (np.flatnonzero((d.status != OK) | thin(d, typical, 2.5)) for d in (rows, cols))
+    bad_rows, bad_cols = (
+        np.flatnonzero((d.status != OK) | (thin(d, typical, 2.5) & beatable(d, core.rank, schedule))) for d in (rows, cols)
+    )
     n_bad, n_all = len(bad_rows) + len(bad_cols), len(rows.status) + len(cols.status)
     if not mend or n_bad == 0 or n_bad > 0.3 * n_all:
         return CheckedCore(core, rows, cols, schedule)

@@ -101,7 +101,7 @@ def with_gates(usual: Usual, doubts: np.ndarray) -> Usual:
 def doubtful(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule) -> np.ndarray:
     """Units whose solution may be a wrong one: fewer inliers than chance leaves them at the usual share, or inliers that
     spread wider than the noise."""
-    unusual = thin(d, usual.share, 2.5) | _wide(d, usual, rank, schedule, 4)
+    unusual = (thin(d, usual.share, 2.5) & beatable(d, rank, schedule)) | _wide(d, usual, rank, schedule, 4)
     return np.flatnonzero((d.status == TOO_FEW_INLIERS) | ((d.status == OK) & unusual))
 
 
@@ -109,6 +109,18 @@ def thin(d: UnitDiagnostics, typical: float, deviations: float) -> np.ndarray:
     """Whether a unit has fewer inliers than the usual share leaves by chance."""
     typical = min(typical, 0.95)  # without outliers the share has hardly any chance in it
     return d.n_inliers < typical * d.n_obs - deviations * np.sqrt(typical * (1 - typical) * d.n_obs)
+
+
+def beatable(d: UnitDiagnostics, rank: int, schedule: Schedule) -> np.ndarray:
+    """Whether a better solution than that of a unit is possible: without noise, two have at most `rank` inliers in common.
+
+    With noise one that is near may have some more.
+    """
+    return (2 * d.n_inliers < d.n_obs + 2 * rank) | _has_noise(schedule)
+
+
+def _has_noise(schedule: Schedule) -> bool:
+    return schedule.floor > 1e-4 * schedule.zeta0
 
 
 def _wide(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule, deviations: float) -> np.ndarray:
@@ -133,7 +145,7 @@ def mark_unusual(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule
     rejected = d.n_obs - d.n_inliers
     doubt = thin(d, usual.share, 5.0) & (d.n_telling < np.maximum(3 * rank, 0.25 * d.n_obs))
     doubt = doubt | (thin(d, usual.share, 2.5) & (d.n_telling < 0.8 * rejected))
-    if schedule.floor > 1e-4 * schedule.zeta0:
+    if _has_noise(schedule):
         unusual = thin(d, usual.share, 4.5) | (thin(d, usual.share, 2.5) & _wide(d, usual, rank, schedule, 5))
         doubt = doubt | (unusual & (d.n_inliers < 10 * rank))
     return replace(d, status=np.where((d.status == OK) & doubt, TOO_FEW_INLIERS, d.status).astype(np.int8))
