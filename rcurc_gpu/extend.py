@@ -188,7 +188,7 @@ def _without_contested(task: Task, units: np.ndarray, extension: Extension, typi
         return extension
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))
     rest = (task.basis, task.usable, task.schedule, task.kernels, task.chunk_bytes, task.agreeing)
-    counts = rivals(task.block, units[chosen], a, *rest)
+    counts = rivals(task.block, units[chosen], task.unit_names[units[chosen]], a, *rest)
     return replace(extension, diagnostics=contested(extension.diagnostics, chosen, *counts, task.agreeing))
 
 

@@ -12,11 +12,21 @@ from .fused import Kernels
 from .look import Look, names_on
 
 
-def regress_all(block: Block, basis: Array, look: Look, kernels: Kernels, chunk_bytes: int | None) -> tuple[Array, Array]:
-    """One look at all units of a block, on an orthonormal basis, with nothing held out; see `look.regress`."""
+def regress_all(
+    block: Block,
+    basis: Array,
+    look: Look,
+    kernels: Kernels,
+    chunk_bytes: int | None,
+    unit_names: np.ndarray | None = None,
+) -> tuple[Array, Array]:
+    """One look at all units of a block, on an orthonormal basis, with nothing held out; see `look.regress`.
+
+    `unit_names`, by default 0, 1, ..., fix what is random.
+    """
     xp = array_namespace(basis)
     r, units = basis.shape[1], np.arange(block.n_units)
-    names = names_on(basis, units, np.arange(block.length), False, 0, 0.0)
+    names = names_on(basis, units if unit_names is None else unit_names, np.arange(block.length), False, 0, 0.0)
     white = xp.eye(r, dtype=basis.dtype, device=device_of(basis))
     plan = kernels.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
     parts = []

@@ -131,7 +131,7 @@ def without_contested(
     def count(side: int, units: np.ndarray, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         block, factor, basis, usable, _ = sides[side]
         a = take_rows(factor, asarray_on(units, factor))
-        return rivals(block, units, a, basis, usable, checked.schedule, kernels, chunk_bytes, share)
+        return rivals(block, units, units, a, basis, usable, checked.schedule, kernels, chunk_bytes, share)
 
     some = [np.flatnonzero(side[4].status == OK) for side in sides]
     some = [np.sort(rng.choice(units, _SOME, replace=False)) if len(units) > _SOME else units for units in some]

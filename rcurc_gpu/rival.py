@@ -34,6 +34,7 @@ _AT_ONCE = 1_000_000  # observations
 def rivals(
     block: Block,
     units: np.ndarray,
+    names: np.ndarray,
     coefficients: Array,
     basis: Array,
     usable: Array,
@@ -51,6 +52,8 @@ def rivals(
     block : Block
     units : int64 array (u,)
         Their numbers in the block, ascending.
+    names : int64 array (u,)
+        Their numbers in the matrix, which fix the random subsets.
     coefficients : float array (u, r)
         Their solutions, where the block is or where the basis is.
     basis, usable : float arrays (length, r) and (length,)
@@ -73,12 +76,13 @@ def rivals(
         a = bring(coefficients[start:stop, :], basis)
         winner[start:stop], rejected = _split(here, a, basis, usable, schedule.floor)
         if share is None:
-            rival[start:stop] = _most_in_agreement(rejected, basis, schedule, kernels, chunk_bytes, _MIXED, _SUBSETS)
+            rest = (names[start:stop], basis, schedule, kernels, chunk_bytes, _MIXED, _SUBSETS)
+            rival[start:stop] = _most_in_agreement(rejected, *rest)
             continue
         near = np.flatnonzero(_too_near(winner[start:stop], rejected.counts, share))
         if near.size:
-            few = rejected.take_units(near)
-            rival[start + near] = _most_in_agreement(few, basis, schedule, kernels, chunk_bytes, _PURE, _MOST_SUBSETS)
+            rest = (names[start + near], basis, schedule, kernels, chunk_bytes, _PURE, _MOST_SUBSETS)
+            rival[start + near] = _most_in_agreement(rejected.take_units(near), *rest)
     rival[rival < basis.shape[1] + 2] = 0
     return winner, rival
 
@@ -109,6 +113,7 @@ def _ends(block: Block, chosen: Array) -> Array:
 
 def _most_in_agreement(
     block: Block,
+    names: np.ndarray,
     basis: Array,
     schedule: Schedule,
     kernels: Kernels,
@@ -121,7 +126,7 @@ def _most_in_agreement(
     number = int(min(5 / share ** basis.shape[1], most_subsets)) + 1
     first = Look(schedule, 0.0)
     found = [
-        to_numpy(regress_all(block, basis, look, kernels, chunk_bytes)[1])[:, 1]
+        to_numpy(regress_all(block, basis, look, kernels, chunk_bytes, names)[1])[:, 1]
         for look in (first, again(first, 0.7, "subsets", number))
     ]
     return np.maximum(*found).astype(np.int64)

@@ -47,7 +47,9 @@ def test_the_votes_are_counted(xp):
     there = xp.array(basis)
     rest = (there, xp.array(usable), SCHEDULE, choose("auto", there), None)
     for first in (0, 1):
-        winner, rival = rivals(on(xp, block), np.arange(len(VOTES)), xp.array(solutions[first]), *rest)
+        winner, rival = rivals(
+            on(xp, block), np.arange(len(VOTES)), np.arange(len(VOTES)), xp.array(solutions[first]), *rest
+        )
         wins = [counts[first] for counts in VOTES]
         loses = [counts[1 - first] for counts in VOTES]
         np.testing.assert_array_equal(winner, wins)
@@ -59,7 +61,7 @@ def test_some_units_and_unusable_positions():
     usable = np.ones(len(basis))
     usable[::4] = 0
     some = np.asarray([0, 2, 3])
-    winner, rival = rivals(block, some, solutions[0][some], basis, usable, SCHEDULE, choose("xp", basis), None)
+    winner, rival = rivals(block, some, some, solutions[0][some], basis, usable, SCHEDULE, choose("xp", basis), None)
     for k, unit in enumerate(some):
         mine = slice(block.indptr[unit], block.indptr[unit + 1])
         places, value = block.index[mine], block.value[mine]
@@ -76,7 +78,9 @@ def test_noise_is_no_rival():
     value = basis @ solutions.T + 0.1 * rng.standard_normal((400, 50))
     block = Block(np.arange(51) * 400, np.tile(np.arange(400, dtype=np.int32), 50), value.T.ravel(), 400)
     schedule = Schedule(5.0, 0.2, 0.6)  # two standard deviations
-    winner, rival = rivals(block, np.arange(50), solutions, basis, np.ones(400), schedule, choose("xp", basis), None)
+    winner, rival = rivals(
+        block, np.arange(50), np.arange(50), solutions, basis, np.ones(400), schedule, choose("xp", basis), None
+    )
     assert agreeing_share(winner, rival) < 0.01
 
 
