@@ -124,6 +124,23 @@ def elsewhere(request: pytest.FixtureRequest) -> Place:
     return request.param
 
 
+@pytest.fixture
+def interrupted_reading(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Ctrl-C when the fifth shard of a directory is read; the files that were asked for."""
+    from rcurc_gpu.shards.source import OnDisk
+
+    load, read = OnDisk.load, []
+
+    def stopping(self: Any) -> Any:
+        read.append(self.path)
+        if len(read) == 5:
+            raise KeyboardInterrupt
+        return load(self)
+
+    monkeypatch.setattr(OnDisk, "load", stopping)
+    return read
+
+
 @pytest.fixture(autouse=DEVICE == "emulator")
 def fresh_emulator() -> None:
     """Each test on the emulator starts with its threads in their order, and counts from zero."""

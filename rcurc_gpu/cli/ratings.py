@@ -99,9 +99,9 @@ def ratings(
 
     \b
     Exit status: 0 if held-out ratings are predicted better than by the
-    offsets of users and items alone, beyond chance, 1 if not, or if no user and no item of
-    PAIRS.csv is known (files are written), 2 if an option or a file is wrong,
-    130 if stopped by Ctrl-C.
+    offsets of users and items alone, beyond chance, 1 if not, or if no user
+    and no item of PAIRS.csv is known (files are written), 2 if an option or a
+    file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     options = RatingsOptions(**values)
     columns = Columns(row_column, column_column, value_column, True, header)
