@@ -25,7 +25,7 @@ import click
 import numpy as np
 
 from bench.extension import CASES, N_CORES, make_task, timed
-from rcurc_gpu.extend import Task, _look
+from rcurc_gpu.extend.tasks import Task, _look
 
 Times = dict[tuple[str, int], tuple[float, float]]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from rcurc_gpu.block import pieces
-from rcurc_gpu.fused import XP, Kernels, choose
-from rcurc_gpu.hashing import stream_key
-from rcurc_gpu.look import HOLDOUT_STREAM, N_NUMBERS
+from rcurc_gpu.backends.blocks import pieces
+from rcurc_gpu.backends.kernels import XP, Kernels, choose
+from rcurc_gpu.backends.plain.passes import HOLDOUT_STREAM, N_NUMBERS
+from rcurc_gpu.backends.random import stream_key
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-O3", "-march=native", "-fopenmp", "-ffast-math", "-shared", "-fPIC")
@@ -39,8 +39,8 @@ def number() -> Kernels:
     """The library's kernel with a rank that the compiler does not know."""
 
     def regress(*task):
-        from rcurc_gpu.fused.cpu_look_kernel import regress as kernel
-        from rcurc_gpu.fused.threads import run
+        from rcurc_gpu.backends.numba.pass_kernel import regress as kernel
+        from rcurc_gpu.backends.numba.threads import run
 
         args, out, edges = _arguments(*task)
 

@@ -21,9 +21,9 @@ import click
 import numpy as np
 
 import rcurc_gpu as rg
-from rcurc_gpu.extend import Task, extend
-from rcurc_gpu.fused import choose
-from rcurc_gpu.regress import Schedule
+from rcurc_gpu.backends.kernels import choose
+from rcurc_gpu.backends.plain.regression import Schedule
+from rcurc_gpu.extend.tasks import Task, extend
 
 # rank, share observed, rows of the basis, columns: about the same number of observations
 CASES = ((5, 0.25, 900, 8_000), (5, 0.05, 1000, 40_000), (20, 0.25, 900, 8_000))

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import rcurc_gpu as rg
-from rcurc_gpu.block import Block
+from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.shards import ShardedSamples
 from rcurc_gpu.shards.folder import FolderWriter
 

@@ -23,7 +23,7 @@ import numpy as np
 
 import rcurc_gpu as rg
 from bench.speed import fresh, timed
-from rcurc_gpu import solve
+from rcurc_gpu.solve import driver as solve
 
 RANK, CHOSEN, RATE = 5, 200, 0.25
 COUNTS = (1e5, 3e5, 1e6, 3e6, 1e7)
@@ -88,7 +88,7 @@ def large(runs: list[Run]) -> list[Run]:
 
 def draw(runs: list[Run], path: Path) -> None:
     """Seconds against observations."""
-    from rcurc_gpu import plot
+    from rcurc_gpu.plot import panels as plot
 
     fig = plot.new_figure(6, 4, dpi=150)
     ax = fig.subplots()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rcurc_gpu import plot
+from rcurc_gpu.plot import panels as plot
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

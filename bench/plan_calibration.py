@@ -21,7 +21,7 @@ from typing import Any
 import click
 
 import rcurc_gpu as rg
-from rcurc_gpu.plan import observations_needed
+from rcurc_gpu.samples.planning import observations_needed
 
 RANKS = (1, 2, 5, 10, 20)
 OUTLIERS = (0.0, 0.1, 0.2, 0.3, 0.4)

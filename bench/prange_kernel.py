@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from numba import njit, prange
 
-from rcurc_gpu.fused import cpu_look_kernel
+from rcurc_gpu.backends.numba import pass_kernel as cpu_look_kernel
 
 _piece = cpu_look_kernel.regress
 

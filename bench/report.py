@@ -116,7 +116,7 @@ def draw(timings: Sequence[Timing]) -> Figure:
     """Seconds against size, a panel for each rank and a line for each backend."""
     from matplotlib.ticker import LogLocator
 
-    from rcurc_gpu import plot
+    from rcurc_gpu.plot import panels as plot
 
     found = lines(timings)
     ranks, backends = _distinct(rank for rank, _ in found), _distinct(t.backend for t in timings if t.task == "solve")

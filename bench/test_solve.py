@@ -15,10 +15,10 @@ import pytest
 
 import rcurc_gpu as rg
 from bench.backends import BASELINE, backends
-from rcurc_gpu.core import CoreOptions, solve_core
-from rcurc_gpu.core_data import prepare
-from rcurc_gpu.fused import XP
-from rcurc_gpu.grid import make_grid
+from rcurc_gpu.backends.kernels import XP
+from rcurc_gpu.backends.plain.grid import make_grid
+from rcurc_gpu.core.iteration import CoreOptions, solve_core
+from rcurc_gpu.core.problem import prepare
 
 QUICK = ((600, 5), (850, 5), (1200, 5), (1200, 20))
 FULL = ((1000, 5), (1700, 5), (3000, 5), (3000, 20))

@@ -3,27 +3,27 @@
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
-from .cur import CURMatrix, LowRankMatrix
-from .diagnostics import UnitDiagnostics
+from .api import icurc, rcurc
+from .backends.operators import hard_threshold, truncated_svd, union_sum
+from .core.history import IterationState
 from .errors import ConvergenceWarning
-from .history import IterationState
-from .ircur import ircur
-from .operators import hard_threshold, truncated_svd, union_sum
-from .pca import robust_pca
-from .plan import SamplePlan, plan_samples
-from .rank import RankCurve
-from .ratings import Ratings, complete_ratings
-from .reference import ReferenceState, rcurc_reference
-from .result import Result, Transformed
-from .samples import CrossSamples
-from .sampling import ccs_sample
+from .extend.diagnostics import UnitDiagnostics
+from .judge.rank import RankCurve
+from .models.ratings import Ratings, complete_ratings
+from .result.matrix import CURMatrix, LowRankMatrix
+from .result.result import Result, Transformed
+from .samples.cross import CrossSamples
+from .samples.drawing import ccs_sample
+from .samples.planning import SamplePlan, plan_samples
 from .shards import ShardedSamples, open_result
-from .solver import icurc, rcurc
-from .synthetic import SyntheticProblem, synthetic
-from .synthetic_ratings import SyntheticRatings, synthetic_ratings
+from .solve.ircur import ircur
+from .solve.pca import robust_pca
+from .testing.ratings import SyntheticRatings, synthetic_ratings
+from .testing.reference import ReferenceState, rcurc_reference
+from .testing.synthetic import SyntheticProblem, synthetic
 
 if TYPE_CHECKING:
-    from .estimator import RobustCURCompletion as RobustCURCompletion
+    from .models.estimator import RobustCURCompletion as RobustCURCompletion
     from .shards import shard_file as shard_file
     from .shards import shard_triplets as shard_triplets
 
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
     """What is imported when it is asked for: what reads files, and the estimator, which needs scikit-learn and is therefore
     not in ``__all__``."""
     if name == "RobustCURCompletion":
-        from .estimator import RobustCURCompletion
+        from .models.estimator import RobustCURCompletion
 
         return RobustCURCompletion
     if name in ("shard_file", "shard_triplets"):

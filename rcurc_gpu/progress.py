@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from .history import IterationState
+from .core.history import IterationState
 
 log = logging.getLogger("rcurc_gpu")
 

@@ -28,7 +28,7 @@ def local_cluster(n_workers=2, method="forkserver", **options):
     options = {"threads_per_worker": 1, "dashboard_address": ":0"} | options
     with dask.config.set({"distributed.worker.multiprocessing-method": method}):
         if method == "forkserver":
-            get_mp_context().set_forkserver_preload(["distributed", "rcurc_gpu.shards.cluster"])
+            get_mp_context().set_forkserver_preload(["distributed", "rcurc_gpu.solve.cluster"])
         with LocalCluster(n_workers=n_workers, **options) as cluster, Client(cluster) as client:
             yield client
 

@@ -14,11 +14,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Numba looks at the age of a kernel's file alone, not at what it takes from others: a place for each state of the sources.
 _PACKAGE = Path(__file__).parents[1] / "rcurc_gpu"
-_SOURCES = [
-    *sorted(_PACKAGE.glob("fused/cpu*.py")),
-    _PACKAGE / "fused/vectors.py",
-    *(_PACKAGE / f"{name}.py" for name in ("hashing", "look", "regress")),
-]
+_SOURCES = sorted(path for part in ("numba", "plain", "") for path in (_PACKAGE / "backends" / part).glob("*.py"))
 _STATE = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"rcurc-numba-{_STATE}"))
 
@@ -60,13 +56,13 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from rcurc_gpu.backend import array_namespace, device_of, to_numpy
+from rcurc_gpu.backends.arrays import array_namespace, device_of, to_numpy
 
 SKIP_CUPY = "the tests of CuPy need a process of their own: RCURC_TEST_DEVICE=emulator (or cuda) python -m pytest"
 if _why_not():
     SKIP_CUPY += f"; besides, {_why_not()}"
 
-# The emulator's own tests; tests/test_cupy.py says in their stead why nothing runs.
+# The emulator's own tests; tests/solve/test_cupy.py says in their stead why nothing runs.
 collect_ignore = [] if DEVICE == "emulator" else ["hostgpu/tests"]
 
 # On the emulator an operation takes a thousand times as long as in NumPy.

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from rcurc_gpu import CrossSamples, CURMatrix, LowRankMatrix, ccs_sample, rcurc, synthetic, truncated_svd
+from rcurc_gpu import CrossSamples, CURMatrix, LowRankMatrix, ccs_sample, rcurc, truncated_svd
+from rcurc_gpu.testing import synthetic
 
 NAN, INF = np.nan, np.inf
 ELSEWHERE = array_api_strict.Device("device1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
-from rcurc_gpu.backend import default_chunk_bytes
+from rcurc_gpu.backends.arrays import default_chunk_bytes
 
 
 @pytest.mark.parametrize("method", ["fast", "paper"])

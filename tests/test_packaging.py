@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from rcurc_gpu.fused import sources
-from rcurc_gpu.look import LEAST_HELD
+from rcurc_gpu.backends.cuda import sources
+from rcurc_gpu.backends.plain.passes import LEAST_HELD
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path.name for path in (ROOT / "kernels").iterdir() if path.suffix in (".cu", ".cuh"))
-READ = "from rcurc_gpu.fused.sources import KERNELS, folder, source; print(sum(len(source(n)) for n in KERNELS), folder())"
+READ = (
+    "from rcurc_gpu.backends.cuda.sources import KERNELS, folder, source; "
+    "print(sum(len(source(n)) for n in KERNELS), folder())"
+)
 
 
 def test_every_source_is_read_with_its_headers():

@@ -79,13 +79,13 @@ _COMPILE = """
 import logging, sys
 import numpy as np
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-from rcurc_gpu.fused.cpu_core_kernels import change
+from rcurc_gpu.backends.numba.core_kernels import change
 from rcurc_gpu.progress import Progress
 with Progress(True) as show:
     show.stage("first")
     for dtype in (np.float64, np.float32):
-        from rcurc_gpu.fused import cpu
-        from rcurc_gpu.block import Block
+        from rcurc_gpu.backends.numba import calls as cpu
+        from rcurc_gpu.backends.blocks import Block
         block = Block(np.array([0, 2]), np.array([0, 1], dtype=np.int32), np.ones(2, dtype=dtype), 2)
         cpu.held_out(block, np.arange(1), np.arange(2), 0, 0.5)
 """

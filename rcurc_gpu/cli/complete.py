@@ -12,11 +12,11 @@ from typing import Any
 
 import click
 
+from ..api import rcurc
 from ..errors import ConvergenceWarning
 from ..io import Completion, read_pairs, save_result, write_outliers, write_predictions
 from ..io.pairs import OUTLIER_HEADER, PREDICTION_HEADER, Pairs
 from ..shards import LabelledShards
-from ..solver import rcurc
 from . import complete_report as words
 from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_json, say_nothing
 from .describe import describe_samples, observations

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..diagnostics import UnitDiagnostics
+from ..extend.diagnostics import UnitDiagnostics
 from ..io import Completion, Predictions
 from ..io.pairs import Pairs
 

@@ -14,13 +14,13 @@ from typing import Any
 import click
 import numpy as np
 
-from .. import plot
-from ..backend import namespace_for_device
+from ..api import rcurc
+from ..backends.arrays import namespace_for_device
 from ..errors import ConvergenceWarning
-from ..result import Result
-from ..samples import CrossSamples
-from ..solver import rcurc
-from ..synthetic import SyntheticProblem, synthetic
+from ..plot import panels as plot
+from ..result.result import Result
+from ..samples.cross import CrossSamples
+from ..testing.synthetic import SyntheticProblem, synthetic
 from . import demo_report
 from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, complaints, make_directory, print_json, say_nothing
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..backend import to_numpy
-from ..result import Result
-from ..samples import CrossSamples
-from ..synthetic import SyntheticProblem
+from ..backends.arrays import to_numpy
+from ..result.result import Result
+from ..samples.cross import CrossSamples
+from ..testing.synthetic import SyntheticProblem
 
 
 def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:

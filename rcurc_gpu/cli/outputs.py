@@ -12,7 +12,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ..backend import namespace_for_device
+from ..backends.arrays import namespace_for_device
 from ..files import npz_header
 from ..io.pairs import delimiter_of
 from .common import STOPPED

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from ..experiments import convergence, patterns, phase
+from ..paper import convergence, patterns, phase
 from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, DeviceName, Finite
 from .paper_report import convergence_words, pattern_words, phase_words
 from .paper_run import Experiment, run

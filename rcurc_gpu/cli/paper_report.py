@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..experiments.convergence import LINEAR
-from ..experiments.phase import METHODS
-from ..experiments.records import Record
+from ..paper.convergence import LINEAR
+from ..paper.phase import METHODS
+from ..paper.records import Record
 
 
 def pattern_words(record: Record, summary: Record) -> str:

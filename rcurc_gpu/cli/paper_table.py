@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from .._version import __version__
-from ..experiments import table1 as experiment
-from ..experiments.table1 import Outcome, Settings
 from ..files import jsonable
+from ..paper import table1 as experiment
+from ..paper.table1 import Outcome, Settings
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
 from .common import (
     CONFIRMED,

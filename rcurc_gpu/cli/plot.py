@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .. import plot_result
 from ..files import write_whole
 from ..io import Completion, load_result
+from ..plot import result as plot_result
 from .common import CONFIRMED, print_json
 from .outputs import IN_FILE, PICTURE_MARK, BadInput, check_output, is_picture, one_line_errors, stoppable
 

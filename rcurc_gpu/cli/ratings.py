@@ -14,7 +14,7 @@ from ..io import Labels, Outliers, read_pairs, write_outliers
 from ..io.pairs import OUTLIER_HEADER, Pairs, numbers_as_text, write_table
 from ..io.read import kind_of, read_table
 from ..io.text import Columns, Table
-from ..ratings import Ratings, complete_ratings
+from ..models.ratings import Ratings, complete_ratings
 from .common import CONFIRMED, NOT_CONFIRMED, Finite, print_json, say_nothing
 from .outputs import (
     IN_FILE,

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import operators
+from ..api import rcurc
+from ..backends import operators
+from ..backends.operators import truncated_svd
+from ..backends.random import uniform_at
 from ..errors import ConvergenceWarning
-from ..hashing import uniform_at
-from ..operators import truncated_svd
-from ..solver import rcurc
-from ..synthetic import synthetic
+from ..testing.synthetic import synthetic
 from .selftest import Check, Place, Trial, largest_difference
 
 _DTYPES = ("float32", "float64")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from ..fused.sources import KERNELS, options, source
+from ..backends.cuda.sources import KERNELS, options, source
 from .kernel_checks import QUICK_RANKS, RANKS
 from .probes import Cupy
 from .selftest import Check, Place, Trial
@@ -47,7 +47,7 @@ def _trial(compile_one: Compile, name: str, dtype: str, size: int, place: Place,
 
 
 def _compile_here(name: str, dtype: str, size: int) -> None:
-    from ..fused.launch import kernel
+    from ..backends.cuda.launch import kernel
 
     try:
         for function in KERNELS[name][1]:

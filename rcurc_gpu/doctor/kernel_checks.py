@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import to_numpy
-from ..block import Block
-from ..fused import XP, Kernels
-from ..grid import Grid
-from ..look import N_NUMBERS, Look, Names
-from ..regress import Schedule
+from ..backends.arrays import to_numpy
+from ..backends.blocks import Block
+from ..backends.kernels import XP, Kernels
+from ..backends.plain.grid import Grid
+from ..backends.plain.passes import N_NUMBERS, Look, Names
+from ..backends.plain.regression import Schedule
 from .selftest import Check, Place, Trial, largest_difference
 
 RANKS = (1, 5, 16, 32)

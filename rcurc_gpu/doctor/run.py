@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..fused import XP, Kernels, choose
+from ..backends.kernels import XP, Kernels, choose
 from . import report
 from .checks import operator_checks, plain_checks, solve_checks
 from .compiling import device_compile_checks, nvrtc_compile_checks
@@ -67,7 +67,8 @@ def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Chec
 def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
     """The CUDA kernels themselves, whatever the solver chooses to use."""
     try:
-        from ..fused import cuda, elementwise
+        from ..backends.cuda import calls as cuda
+        from ..backends.cuda import elementwise
     except Exception as error:
         return [Check("cuda", "load the kernels", partial(_cannot_load, error), 0)]
     kernels = Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, XP.plan)

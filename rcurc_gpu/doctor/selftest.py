@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import to_numpy
+from ..backends.arrays import to_numpy
 from .probes import one_line
 
 _PATIENCE = 30.0  # seconds after which a kernel is thought to hang

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..backend import to_numpy
-from ..block import Block
-from ..cells import Cells, chosen_first
-from ..cur import CURMatrix
-from ..diagnostics import DIAGNOSTIC_NAMES, OK, UnitDiagnostics
-from ..history import IterationState, as_table, from_table
-from ..ingest import index_vector
-from ..rank import RankCurve
-from ..result import Result
+from ..backends.arrays import to_numpy
+from ..backends.blocks import Block
+from ..core.history import IterationState, as_table, from_table
+from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, UnitDiagnostics
+from ..judge.rank import RankCurve
+from ..result.matrix import CURMatrix
+from ..result.result import Result
+from ..samples.building import index_vector
+from ..samples.cells import Cells, chosen_first
 from .labels import Labels
 
 _VERSION = 1

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from .. import files
-from ..samples import CrossSamples
+from ..samples.cross import CrossSamples
 
 LONGEST = 500  # characters; a longer label is the rest of a file after a quote that nobody closed
 

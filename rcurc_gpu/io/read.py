@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..samples import CrossSamples
+from ..samples.cross import CrossSamples
 from .arrow import parquet_names, read_parquet, read_text_fast
 from .labels import LabelledSamples, Labels
 from .matrices import MaskedMatrix, read_matrix

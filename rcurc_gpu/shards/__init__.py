@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .output import open_result
+from ..solve.output import open_result
 from .samples import ShardedSamples
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..block import Block, join_blocks
+from ..backends.blocks import Block, join_blocks
 from ..files import naming
 from .spool import read_all
 

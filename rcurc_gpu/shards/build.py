@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backend import is_array
+from ..backends.arrays import is_array
 from ..errors import check_shape
-from ..ingest import check_finite, float_values, host_array, index_vector, refuse_masked
 from ..io.read import bar
+from ..samples.building import check_finite, float_values, host_array, index_vector, refuse_masked
 from .from_spool import MEMORY_BYTES, BuildOptions, Cross, build, workspace
 from .samples import SHARD_BYTES, ShardedSamples
 from .spool import Spool

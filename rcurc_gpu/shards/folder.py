@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..block import Block, join_blocks
+from ..backends.blocks import Block, join_blocks
 from ..files import UNREADABLE, write_whole
 from .on_disk import ShardFacts, checksum, read_shard, write_shard
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from ..cross import choose_cross_of
 from ..errors import check_choice, check_count
-from ..ingest import resolve_duplicates
 from ..io.read import bar
+from ..samples.building import resolve_duplicates
+from ..samples.choosing import choose_cross_of
 from .buckets import Buckets, Resolve, plan
 from .folder import SIDES, FolderWriter, new_folder
 from .spool import Spool, SpoolPairs

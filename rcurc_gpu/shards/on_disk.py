@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.lib import format as npy
 
-from ..block import Block
+from ..backends.blocks import Block
 from ..files import UNREADABLE, write_whole
 
 # 8-byte numbers first, so that all arrays are aligned in the file

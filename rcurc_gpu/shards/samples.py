@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..block import Block, join_blocks, pieces
-from ..describe import describe
+from ..backends.blocks import Block, join_blocks, pieces
 from ..errors import check_count, check_shape
-from ..ingest import index_vector
-from ..intersection import Intersection, freeze, join_intersection
-from ..samples import CrossSamples
+from ..samples.building import index_vector
+from ..samples.cross import CrossSamples
+from ..samples.describe import describe
+from ..samples.intersection import Intersection, freeze, join_intersection
 from .folder import SIDES, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
 from .on_disk import block_checksum, checksum
 from .source import InMemory, Made, OnDisk, Shard

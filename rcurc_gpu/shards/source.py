@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..backend import is_array, to_numpy
-from ..block import Block
-from ..result import new_block
+from ..backends.arrays import is_array, to_numpy
+from ..backends.blocks import Block
+from ..result.result import new_block
 from .on_disk import ShardFacts, read_shard, read_units
 
 

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ..cross import ArrayPairs, Pairs, at_once_for, collected
 from ..files import naming
+from ..samples.choosing import ArrayPairs, Pairs, at_once_for, collected
 
 _PARTS = ("i", "j", "value")
 

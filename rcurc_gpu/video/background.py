@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..cur import CURMatrix
-from ..regress import Schedule
-from ..result import complete, new_block
+from ..backends.plain.regression import Schedule
+from ..result.matrix import CURMatrix
+from ..result.result import complete, new_block
 
 _BYTES_AT_ONCE = 1 << 25
 _MOST_AT_ONCE = 64  # frames

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ..block import others
-from ..cur import CURMatrix
-from ..diagnostics import OK
+from ..api import rcurc
+from ..backends.blocks import others
 from ..errors import ConvergenceWarning
+from ..extend.diagnostics import OK
 from ..progress import Progress
-from ..result import Result, complete, new_block, typical_share
-from ..samples import CrossSamples
-from ..solver import rcurc
+from ..result.matrix import CURMatrix
+from ..result.result import Result, complete, new_block, typical_share
+from ..samples.cross import CrossSamples
 from .background import Background
 from .sample import choose, sample_video
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ..block import Block
+from ..backends.blocks import Block
+from ..backends.random import seed_to_int
 from ..errors import check_number
-from ..hashing import seed_to_int
-from ..ingest import check_finite, check_observed
 from ..progress import Progress
-from ..samples import CrossSamples
+from ..samples.building import check_finite, check_observed
+from ..samples.cross import CrossSamples
 from .read import open_video
 
 

@@ -1,0 +1,229 @@
+"""Ragged observations: a list of units, each with the entries of it that were seen.
+
+A unit is what the extension regresses: a column of the row block R, or a row of the column block C. Both blocks are
+the same thing here, so everything that reads observations is written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from array_api_compat import is_numpy_array
+
+from .arrays import Array, array_namespace, asarray_on, bring, device_of, gather, to_numpy
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Observed entries of `n_units` vectors of the same `length`.
+
+    Attributes
+    ----------
+    indptr : int64 array (n_units + 1,)
+        Unit u has the entries ``indptr[u]:indptr[u + 1]``.
+    index : int32 array (n_obs,)
+        Where in the unit an entry stands, ascending within the unit.
+    value : float array (n_obs,)
+    length : int
+    """
+
+    indptr: Array
+    index: Array
+    value: Array
+    length: int
+
+    @property
+    def n_units(self) -> int:
+        """How many vectors."""
+        return int(self.indptr.shape[0]) - 1
+
+    @property
+    def n_obs(self) -> int:
+        """How many entries were seen."""
+        return int(self.value.shape[0])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the three arrays."""
+        xp = array_namespace(self.value)
+        return self.n_obs * (4 + xp.finfo(self.value.dtype).bits // 8) + 8 * (self.n_units + 1)
+
+    @cached_property
+    def host_indptr(self) -> np.ndarray:
+        """`indptr` on the host, where chunks are planned."""
+        return to_numpy(self.indptr)
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        """Observations of each unit, on the host (n_units,)."""
+        return np.diff(self.host_indptr)
+
+    def unit_of_entry(self) -> Array:
+        """The unit of every entry, int64 (n_obs,)."""
+        xp = array_namespace(self.value)
+        units = xp.arange(self.n_units, dtype=xp.int64, device=device_of(self.value))
+        return xp.repeat(units, self.indptr[1:] - self.indptr[:-1])
+
+    def take_units(self, units: np.ndarray) -> Block:
+        """The block of some units only, in the order given."""
+        xp = array_namespace(self.value)
+        if len(units) and units[-1] - units[0] == len(units) - 1 and bool(np.all(np.diff(units) == 1)):  # no copy
+            low, high = int(self.host_indptr[units[0]]), int(self.host_indptr[units[-1] + 1])
+            indptr = self.indptr[int(units[0]) : int(units[-1]) + 2] - low
+            return Block(indptr, self.index[low:high], self.value[low:high], self.length)
+        counts = self.counts[units]
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        shift = asarray_on(self.host_indptr[:-1][units] - indptr[:-1], self.value)
+        total = xp.arange(int(indptr[-1]), dtype=xp.int64, device=device_of(self.value))
+        position = total + xp.repeat(shift, asarray_on(counts, self.value))
+        return Block(asarray_on(indptr, self.value), gather(self.index, position), gather(self.value, position), self.length)
+
+    def copy(self) -> Block:
+        """A block that shares nothing with this one, on the host."""
+        return Block(np.array(self.indptr), np.array(self.index), np.array(self.value), self.length)
+
+    def scaled(self, factor: float) -> Block:
+        """The same entries times `factor`."""
+        half = 2.0 ** round(math.log2(abs(factor)) / 2) if factor else 1.0  # the whole may be too large for float32
+        return Block(self.indptr, self.index, (self.value * half) * (factor / half), self.length)
+
+    def to(self, like: Array) -> Block:
+        """The same block where `like` is."""
+        return Block(bring(self.indptr, like), bring(self.index, like), bring(self.value, like), self.length)
+
+    def transpose(self) -> Block:
+        """The same entries with units and positions exchanged."""
+        xp = array_namespace(self.value)
+        if is_numpy_array(self.value):  # scipy's counting sort is linear and ten times faster
+            from scipy.sparse import csr_array
+
+            # 64-bit indices where scipy would not choose them otherwise are harmless
+            flipped = csr_array((self.value, self.index, self.indptr), shape=(self.n_units, self.length)).tocsc()
+            return Block(flipped.indptr.astype(np.int64), flipped.indices.astype(np.int32), flipped.data, self.n_units)
+        order = xp.argsort(self.index, stable=True)
+        index = gather(self.index, order)
+        edges = xp.arange(self.length + 1, dtype=self.index.dtype, device=device_of(self.value))
+        indptr = xp.astype(xp.searchsorted(index, edges), xp.int64)
+        unit = xp.astype(gather(self.unit_of_entry(), order), self.index.dtype)
+        return Block(indptr, unit, gather(self.value, order), self.n_units)
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Some units of a block as a padded rectangle.
+
+    Attributes
+    ----------
+    units : int64 array (u,)
+    index : integer array (u, m)
+        Positions; padding repeats a valid one.
+    value : float array (u, m)
+        0 in the padding.
+    seen : bool array (u, m)
+        False in the padding.
+    """
+
+    units: Array
+    index: Array
+    value: Array
+    seen: Array
+
+
+@dataclass(frozen=True)
+class ChunkPlan:
+    """Units in the order of their counts, cut so that a chunk's padded rectangle stays below a number of bytes.
+
+    Units of about the same count stand together, so little is padding even when counts differ a thousandfold.
+    """
+
+    order: np.ndarray
+    edges: np.ndarray
+
+    @classmethod
+    def of(cls, counts: np.ndarray, units: np.ndarray, bytes_per_entry: int, chunk_bytes: int) -> ChunkPlan:
+        """Plan `units` (their numbers) of a block with these `counts`."""
+        order = units[np.argsort(counts[units], kind="stable")]
+        width = np.maximum(counts[order], 1)
+        edges = [0]
+        while edges[-1] < len(order):
+            start = edges[-1]
+            # Widths ascend, so a chunk is as wide as its last unit, and no longer than its first would allow.
+            most = max(chunk_bytes // (int(width[start]) * bytes_per_entry), 1)
+            ahead = width[start : start + most]
+            sizes = np.arange(1, len(ahead) + 1) * ahead * bytes_per_entry
+            fits = int(np.searchsorted(sizes, chunk_bytes, side="right"))
+            edges.append(start + max(fits, 1))
+        return cls(order, np.asarray(edges))
+
+    def __len__(self) -> int:
+        return len(self.edges) - 1
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        for start, stop in zip(self.edges[:-1], self.edges[1:], strict=True):
+            yield self.order[start:stop]
+
+    @cached_property
+    def in_order(self) -> bool:
+        """Whether the chunks have the units in ascending order."""
+        return bool(np.all(np.diff(self.order) > 0))
+
+    def restore(self) -> np.ndarray:
+        """Where each planned unit, in ascending order, stands in the concatenated chunks."""
+        return np.arange(len(self.order)) if self.in_order else np.argsort(self.order, kind="stable")
+
+    def join(self, parts: list[Array]) -> Array:
+        """One array from arrays with a row for each unit of a chunk; its rows are in the ascending order of the units."""
+        xp = array_namespace(parts[0])
+        whole = parts[0] if len(parts) == 1 else xp.concat(parts)
+        return whole if self.in_order else xp.take(whole, asarray_on(self.restore(), whole), axis=0)
+
+
+def others(chosen: np.ndarray, total: int) -> np.ndarray:
+    """The numbers below `total` that are not `chosen`, ascending."""
+    left = np.ones(total, dtype=bool)
+    left[chosen] = False
+    return np.flatnonzero(left)
+
+
+def pieces(counts: np.ndarray, size: int) -> np.ndarray:
+    """Where to cut units of these `counts` so that a piece has about `size` observations (n_pieces + 1,)."""
+    n = int(counts.sum()) // max(size, 1)
+    if n <= 1:
+        return np.arange(0, len(counts) + 1, max(len(counts), 1))
+    total = np.cumsum(counts)
+    cuts = np.searchsorted(total, np.arange(1, n) * (total[-1] / n)) + 1
+    edges = np.concatenate([[0], cuts, [len(counts)]]).astype(np.int64)
+    return edges[np.diff(edges, prepend=-1) > 0]
+
+
+def join_blocks(blocks: list[Block]) -> Block:
+    """One block of the units of several, on the host."""
+    shifts = np.cumsum([0, *(block.n_obs for block in blocks[:-1])])
+    indptr = [np.zeros(1, np.int64), *(block.indptr[1:] + shift for block, shift in zip(blocks, shifts, strict=True))]
+    index, value = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("index", "value"))
+    return Block(np.concatenate(indptr), index, value, blocks[0].length)
+
+
+def load_chunk(block: Block, units: np.ndarray) -> Chunk:
+    """Gather the observations of `units` into a padded rectangle."""
+    xp = array_namespace(block.value)
+    device = device_of(block.value)
+    counts = block.counts[units]
+    width = max(int(counts.max(initial=0)), 1)
+    starts = asarray_on(block.host_indptr[:-1][units], block.value)
+    lane = xp.arange(width, dtype=xp.int64, device=device)
+    seen = lane[None, :] < asarray_on(counts, block.value)[:, None]
+    last = xp.asarray(max(block.n_obs - 1, 0), dtype=xp.int64, device=device)
+    position = xp.minimum(starts[:, None] + lane[None, :], last)
+    if block.n_obs == 0:
+        shape = (len(units), width)
+        index = xp.zeros(shape, dtype=block.index.dtype, device=device)
+        value = xp.zeros(shape, dtype=block.value.dtype, device=device)
+    else:
+        index = gather(block.index, position)
+        value = gather(block.value, position) * xp.astype(seen, block.value.dtype)
+    return Chunk(asarray_on(units, block.value), index, value, seen)

@@ -1,0 +1,1 @@
+"""The kernels on CUDA devices, through CuPy; their sources are in ``kernels/``."""

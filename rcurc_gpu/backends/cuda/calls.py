@@ -1,0 +1,126 @@
+"""The fused kernels on CuPy: the signatures of `look.regress` and `follow.advance`, one launch for each call."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cupy  # type: ignore[import-not-found]
+import numpy as np
+
+from ..arrays import Array
+from ..blocks import Block
+from ..plain.passes import HOLDOUT_STREAM, PART, PART_STREAM, SUBSET_STREAM, Look, Names
+from ..random import stream_key
+from .grid import CudaDenseGrid, CudaGrid, make_grid
+from .launch import dense, kernel, launch, pointer
+
+__all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "regress"]
+
+_BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
+_STAGE_BYTES = 24 << 10  # shared memory of a block for observations; the rest of its 48 KiB is for matrices
+_MOST_STAGED = 64  # tiles of 32 entries, as in regress.cu
+_FEW_UNITS = 512  # with fewer, each gets a block of its own
+_ADVANCE_WARPS = 4  # of a block, as in paper.cu
+_ADVANCE_BLOCKS = 512  # each of their warps has a row of partial sums for each iteration
+
+
+def regress(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, names: Names, look: Look
+) -> tuple[Array, Array]:
+    """`look.regress` in one launch; `units` may be on the host or on the device."""
+    dtype, rank = basis.dtype, basis.shape[1]
+    real = dtype.type
+    with basis.device:
+        u = len(units)
+        coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, 8), dtype)
+        if u == 0:
+            return coefficients, table
+        warps, per_block, tiles = _shape(u, block, rank, dtype.itemsize)
+        stream = PART_STREAM + look.number if look.begin == "part" else SUBSET_STREAM
+        start = None if look.begin != "given" else dense(look.start, dtype)
+        arguments = (
+            cupy.asarray(units, dtype=cupy.int64),
+            np.int64(u),
+            np.int32(per_block),
+            *_entries(block),
+            *(dense(x, dtype) for x in (basis, usable, white)),
+            *_held(names),
+            np.int32(_BEGIN[look.begin]),
+            *(real(x) for x in (look.schedule.zeta0, look.schedule.floor, look.schedule.gamma, look.telling)),
+            np.int32(look.number),
+            np.int32(look.max_steps),
+            pointer(start),
+            np.uint64(stream_key(names.seed, stream)),
+            np.uint64(_below(PART)),
+            np.int32(tiles),
+            coefficients,
+            table,
+        )
+        staged = warps * tiles * 32 * (2 * dtype.itemsize + 4)
+        launch(kernel("regress.cu", "regress", dtype.name, rank), -(-u // per_block), 32 * warps, arguments, staged)
+    return coefficients, table
+
+
+def _shape(u: int, block: Block, rank: int, itemsize: int) -> tuple[int, int, int]:
+    """Warps of a block, units of a block, and tiles of 32 entries that a warp stages."""
+    warps = 4 if rank <= 16 else 2  # as in regress.cu
+    usual = 1.5 * block.n_obs / max(block.n_units, 1)
+    room = _STAGE_BYTES // (warps * 32 * (2 * itemsize + 4))
+    return warps, warps if u > _FEW_UNITS else 1, max(1, min(math.ceil(usual / 32), room, _MOST_STAGED))
+
+
+def _entries(block: Block) -> tuple[Array, ...]:
+    return dense(block.indptr, np.int64), dense(block.index, np.int32), dense(block.value)
+
+
+def _held(names: Names) -> tuple[Any, ...]:
+    """Names and what is held out, as the kernels want them."""
+    key = stream_key(names.seed, HOLDOUT_STREAM)
+    places = (dense(names.unit, np.int64), dense(names.index, np.int64))
+    return *places, np.int32(names.transposed), np.uint64(key), np.uint64(_below(names.share))
+
+
+def _below(share: float) -> int:
+    """53 random bits are below this number just when their uniform number is below `share`."""
+    return math.ceil(share * 2**53)
+
+
+def advance(
+    block: Block,
+    units: np.ndarray,
+    usable: Array,
+    names: Names,
+    bases: Array,
+    turns: Array,
+    zetas: Array,
+    step_size: float,
+    a: Array,
+) -> tuple[Array, Array]:
+    """`follow.advance` in one launch; `units` may be on the host or on the device."""
+    dtype, (_, length, rank) = bases.dtype, bases.shape
+    u, steps = len(units), turns.shape[0]
+    with bases.device:
+        out, sums = cupy.empty((u, rank), dtype), cupy.empty((steps, 2), dtype)
+        blocks = max(1, min(-(-u // _ADVANCE_WARPS), _ADVANCE_BLOCKS))
+        _, _, tiles = _shape(u, block, 1, dtype.itemsize)
+        arguments = (
+            cupy.asarray(units, dtype=cupy.int64),
+            np.int64(u),
+            *_entries(block),
+            dense(usable, dtype),
+            *_held(names),
+            np.int64(length),
+            *(dense(x, dtype) for x in (bases, turns, zetas)),
+            np.int32(steps),
+            dtype.type(step_size),
+            dense(a, dtype),
+            np.int32(tiles),
+            out,
+            cupy.empty((blocks * _ADVANCE_WARPS, max(steps, 1), 2), np.float64),
+            cupy.zeros(1, np.uint32),  # a fill, not a launch
+            sums,
+        )
+        staged = _ADVANCE_WARPS * tiles * 32 * (2 * dtype.itemsize + 4)
+        launch(kernel("paper.cu", "advance", dtype.name, rank), blocks, 32 * _ADVANCE_WARPS, arguments, staged)
+    return out, sums

@@ -1,0 +1,64 @@
+"""The text of the CUDA sources, and how they are compiled; needs neither CuPy nor a device."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from ..plain.passes import LEAST_HELD, PART
+from ..plain.regression import HALVINGS, RIDGE, TIGHT
+
+MOST_RANK = 32  # a lane of a warp for each unknown
+MOST_WIDTH = 40  # columns of the core's factors at that rank
+
+# Each file, the macro that its size is given with (None: it has none), and its kernels.
+KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "regress.cu": ("RANK", ("regress",)),
+    "paper.cu": ("RANK", ("advance",)),
+    "core.cu": (
+        "WIDTH",
+        ("threshold", "inlying", "count_columns", "multiply", "floor_threshold", "change", "record", "scale"),
+    ),
+    "elementwise.cu": (None, ("threshold_each", "union_each")),
+}
+
+_INCLUDE = re.compile(r'^#include "([\w.]+)"$', re.MULTILINE)
+
+
+def folder() -> Any:
+    """Where the sources are: the package `rcurc_gpu.kernels`, or `kernels` beside this package in a bare checkout."""
+    if find_spec("rcurc_gpu.kernels") is not None:
+        return files("rcurc_gpu.kernels")
+    return Path(__file__).parents[3] / "kernels"
+
+
+@cache
+def source(name: str) -> str:
+    """The text of a file of `kernels`, with its headers in place of the includes.
+
+    One text needs no directory of headers at run time, be the package a directory or a zip file, and CuPy's cache of
+    compiled kernels sees every change of a header.
+    """
+    seen: set[str] = set()
+
+    def expand(name: str) -> str:
+        if name in seen:
+            return ""
+        seen.add(name)
+        text = folder().joinpath(name).read_text(encoding="utf-8")
+        return _INCLUDE.sub(lambda match: expand(match[1]), text.replace("#pragma once\n", ""))
+
+    return expand(name)
+
+
+def options(name: str, dtype: str, size: int) -> tuple[str, ...]:
+    """Compiler options for a file, a dtype by its name, and a rank or width (0 where there is none)."""
+    macro = KERNELS[name][0]
+    real = {"float32": "float", "float64": "double"}[dtype]
+    constants = {"PART": PART, "HALVINGS": HALVINGS, "TIGHT": TIGHT, "RIDGE": RIDGE, "LEAST_HELD": LEAST_HELD}
+    given = [f"-DGIVEN_{name}={value}" for name, value in constants.items()]
+    return ("--std=c++17", f"-DREAL={real}", *given, *([] if macro is None else [f"-D{macro}={size}"]))

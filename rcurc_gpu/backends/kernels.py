@@ -1,0 +1,111 @@
+"""Which code does the work: plain array-API code, kernels compiled for the CPU (Numba), or CUDA kernels (CuPy)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from array_api_compat import is_cupy_array, is_numpy_array
+
+from .arrays import Array, array_namespace
+from .blocks import Block, ChunkPlan, pieces
+from .plain.grid import Grid, make_grid
+from .plain.normal_sums import normal_sums
+from .plain.passes import held_out, regress
+from .plain.recursion import advance
+
+__all__ = ["XP", "Kernels", "choose"]
+
+log = logging.getLogger("rcurc_gpu")
+
+_LONG = 40  # over the rank: how many times as long as elsewhere chunks may be on the CPU; about 0.1 s of work
+_PADDED_COPIES = 2  # D and its weighted copy are what takes the memory of the plain code
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Functions with the same signatures, whatever they are made of.
+
+    Attributes
+    ----------
+    name : str
+        "xp", "numba" or "cuda".
+    regress, advance, make_grid : callables
+        `look.regress`, `follow.advance` and `grid.make_grid`, or what takes their place.
+    plan : callable
+        Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
+    most_rank : int, optional
+        The largest rank they serve; plain code serves larger ones.
+    held_out, normal : callables
+        `look.held_out` and `normal_sums.normal_sums`, or what takes their place.
+    """
+
+    name: str
+    regress: Callable[..., tuple[Array, Array]]
+    advance: Callable[..., tuple[Array, Array]]
+    make_grid: Callable[..., Grid]
+    plan: Callable[[Block, np.ndarray, int, int], ChunkPlan]
+    most_rank: int | None = None
+    held_out: Callable[..., Array] = held_out
+    normal: Callable[..., Array] = normal_sums
+
+    def at(self, rank: int) -> Kernels:
+        """What serves `rank`."""
+        return self if self.most_rank is None or rank <= self.most_rank else XP
+
+
+def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
+    """Units of about the same count together, as a padded rectangle."""
+    return ChunkPlan.of(block.counts, units, (_PADDED_COPIES * rank + 10) * 8, chunk_bytes)
+
+
+XP = Kernels("xp", regress, advance, make_grid, _padded_plan)
+
+
+def _contiguous_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
+    """Units in their order; nothing is padded, so chunks only bound what happens between two reports of progress."""
+    counts = block.counts[units]
+    per_entry = block.value.dtype.itemsize + block.index.dtype.itemsize
+    return ChunkPlan(units, pieces(counts, chunk_bytes // per_entry))
+
+
+def _long_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
+    """As `_contiguous_plan`, but on the CPU a chunk takes no memory, and where ranks are small it is done in no time."""
+    return _contiguous_plan(block, units, rank, chunk_bytes * max(_LONG // max(rank, 1), 1))
+
+
+def choose(kernels: str, like: Array) -> Kernels:
+    """The kernels for arrays like `like`; `kernels` is "auto", "xp" or "fused"."""
+    if kernels == "xp":
+        return XP
+    if is_numpy_array(like):
+        return _numba(required=kernels == "fused")
+    if is_cupy_array(like):
+        from .cuda import calls as cuda
+        from .cuda import sources
+
+        return Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, _contiguous_plan, sources.MOST_RANK)
+    if kernels == "fused":
+        name = array_namespace(like).__name__.removeprefix("array_api_compat.")
+        raise ValueError(f"kernels='fused' was asked for, but there are none for arrays of {name}; use kernels='xp'")
+    return XP
+
+
+@cache  # which also makes the log line come once
+def _numba(required: bool) -> Kernels:
+    try:
+        from .numba import calls as cpu
+        from .numba import grid as cpu_grid
+    except ImportError as error:
+        if required:
+            raise RuntimeError(
+                f"kernels='fused' was asked for, but Numba cannot be imported ({error}); install the extra 'fast' "
+                "(pip install 'rcurc-gpu[fast]'), or use kernels='xp'"
+            ) from error
+        log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
+        return XP
+    grid = cpu_grid.CompiledGrid.of
+    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.normal_sums)

@@ -1,0 +1,1 @@
+"""The kernels compiled for the CPU by Numba (the extra ``fast``)."""

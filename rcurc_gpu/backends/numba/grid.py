@@ -1,0 +1,123 @@
+"""The intersection for kernels compiled for the CPU: observations by rows, no padding, no dense array."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Array
+from ..blocks import Block, pieces
+from ..plain.grid import Entries, Grid
+from . import core_kernels as cpu_core_kernels
+from .threads import run
+
+_FULL = 0.25  # share of the intersection above which zeros are cheaper than indices
+_MOST_PIECES = 32  # each has a sum of its own over the columns
+_PIECE = 1 << 16  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
+
+
+@dataclass(eq=False)
+class CompiledGrid(Grid):
+    """Entries of the fit in rows.
+
+    Attributes
+    ----------
+    indptr, index : integer arrays
+    value, weights : float arrays (n_entries,)
+    edges : int64 array
+        Rows where pieces of work begin.
+    """
+
+    shape: tuple[int, int]
+    indptr: np.ndarray
+    index: np.ndarray
+    value: np.ndarray
+    weights: np.ndarray
+    edges: np.ndarray
+    _inliers: np.ndarray | None = None  # memory for G: fresh memory for every iteration costs more than filling it
+
+    @classmethod
+    def of(cls, block: Block, weight: Array, chunk_bytes: int | None) -> CompiledGrid:
+        """Lay out `block`; `chunk_bytes` is not needed."""
+        fit = np.flatnonzero(weight > 0)
+        counted = np.concatenate([[0], np.cumsum(weight > 0)])
+        indptr = counted[block.indptr].astype(np.int64)
+        return cls(
+            (block.n_units, block.length),
+            indptr,
+            block.index[fit],
+            block.value[fit],
+            weight[fit],
+            pieces(np.diff(indptr), max(_PIECE, len(fit) // _MOST_PIECES)),
+        )
+
+    def threshold(
+        self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
+    ) -> tuple[list[Array], list[Array], Array, Array, Array]:
+        left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
+        outliers = np.zeros_like(self.value) if S is None else S[0]
+        if self._inliers is None:
+            self._inliers = np.empty_like(self.value)
+        G, Z = self._inliers, np.empty((self.shape[0], QT.shape[0]), dtype=left.dtype)
+        sums = np.zeros((len(self.edges) - 1, 2))
+        used = int(np.flatnonzero(np.any(left, axis=0)).max(initial=-1)) + 1
+        there = (self.indptr, self.index, self.value, self.weights)
+
+        def work(p: int) -> None:
+            rows = (self.edges[p], self.edges[p + 1])
+            cpu_core_kernels.threshold(*there, *rows, left, QT, used, left.dtype.type(zeta), outliers, G, Z, sums[p])
+
+        run(work, len(sums))
+        square, count = sums.sum(axis=0).astype(left.dtype)
+        return [G], [outliers], Z, square, count
+
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
+        XT = np.ascontiguousarray(X.T)
+        Z = np.empty((self.shape[0], XT.shape[0]), dtype=X.dtype)
+        edges = self.edges
+        run(lambda p: cpu_core_kernels.mul(self.indptr, self.index, edges[p], edges[p + 1], G[0], XT, Z), len(edges) - 1)
+        return Z if base is None else base + Z
+
+    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
+        P = np.ascontiguousarray(P)
+        edges = self.edges
+        out = np.zeros((len(edges) - 1, P.shape[1], self.shape[1]), dtype=P.dtype)
+        kernel = (
+            cpu_core_kernels.rmul_full if len(self.value) > _FULL * self.shape[0] * self.shape[1] else cpu_core_kernels.rmul
+        )
+        run(lambda p: kernel(self.indptr, self.index, edges[p], edges[p + 1], G[0], P, out[p]), len(edges) - 1)
+        total = out.sum(axis=0).T
+        return total if base is None else base + total
+
+    def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
+        kept, edges = np.empty_like(self.value), self.edges
+        by_row = np.zeros(self.shape[0], dtype=np.int64)
+        by_col = np.zeros((len(edges) - 1, self.shape[1]), dtype=np.int64)
+        there = (self.indptr, self.index, self.value)
+        left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
+
+        def work(p: int) -> None:
+            rows = (edges[p], edges[p + 1])
+            cpu_core_kernels.inlying(*there, *rows, left, QT, left.dtype.type(zeta), kept, by_row, by_col[p])
+
+        run(work, len(by_col))
+        return [kept], by_row, by_col.sum(axis=0)
+
+    def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
+        QT, old_QT = np.ascontiguousarray(Q.T), np.ascontiguousarray(old_Q.T)
+        found = cpu_core_kernels.change(np.ascontiguousarray(left), QT, np.ascontiguousarray(old_left), old_QT, old_s)
+        return np.asarray(found, dtype=left.dtype)
+
+    def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
+        s = np.concatenate([s[:rank], np.zeros_like(s[rank:])])
+        return P * s, s
+
+    def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
+        if floor == 0:
+            return np.asarray(zeta, dtype=left.dtype)
+        sizes = np.empty_like(sample[2])
+        cpu_core_kernels.residual_sizes(*sample, np.ascontiguousarray(left), np.ascontiguousarray(Q), sizes)
+        middle = (len(sizes) - 1) // 2
+        sizes.partition(middle)
+        return np.maximum(np.asarray(zeta, dtype=left.dtype), left.dtype.type(floor) * sizes[middle])

@@ -1,0 +1,176 @@
+"""The three operators of the paper: hard threshold, union sum, truncated SVD.
+
+Plain array-API code: the reference that compiled kernels have to agree with. On CuPy arrays each of the first two is one
+kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+from array_api_compat import is_cupy_array
+
+from ..errors import check_count
+from .arrays import Array, array_namespace, asarray_on, qr
+
+
+def hard_threshold(M: Array, zeta: Array | float) -> Array:
+    """T_zeta: entries of absolute value below `zeta` become 0, the others stay.
+
+    Parameters
+    ----------
+    M : float array
+    zeta : float or array that broadcasts against `M`
+
+    Returns
+    -------
+    array like `M`
+    """
+    if is_cupy_array(M):
+        from .cuda import elementwise
+
+        out = elementwise.hard_threshold(M, zeta)
+        if out is not None:
+            return out
+    xp = array_namespace(M)
+    return xp.where(xp.abs(M) < zeta, xp.zeros_like(M), M)
+
+
+def union_sum(
+    R_inter: Array,
+    C_inter: Array,
+    seen_R: Array,
+    seen_C: Array,
+    step_rows: float,
+    step_cols: float,
+    X: Array | None = None,
+) -> Array:
+    """Join the two updates of the intersection ([R]_{:,J} and [C]_{I,:} of the paper).
+
+    Parameters
+    ----------
+    R_inter, C_inter : float arrays (|I|, |J|)
+        The intersection as updated in R and in C.
+    seen_R, seen_C : bool arrays (|I|, |J|)
+        Omega_R and Omega_C there.
+    step_rows, step_cols : float
+        eta_R and eta_C: an entry that both see is the mean of the two, weighted by 1 / eta.
+    X : float array (|I|, |J|), optional
+        What stays where neither sees the entry: the current iterate. Without it such entries become 0, as the paper
+        prints; then the truth is not a fixed point and the iteration fails.
+
+    Returns
+    -------
+    float array (|I|, |J|)
+    """
+    xp = array_namespace(R_inter, C_inter, seen_R, seen_C)
+    if is_cupy_array(R_inter):
+        from .cuda import elementwise
+
+        out = elementwise.union_sum(R_inter, C_inter, seen_R, seen_C, step_rows, step_cols, X)
+        if out is not None:
+            return out
+    both = (step_cols * R_inter + step_rows * C_inter) / (step_rows + step_cols)
+    neither = xp.zeros_like(R_inter) if X is None else X
+    one = xp.where(seen_R, R_inter, xp.where(seen_C, C_inter, neither))
+    return xp.where(seen_R & seen_C, both, one)
+
+
+def truncated_svd(
+    M: Array, rank: int, *, start: Array | None = None, steps: int = 100, tol: float = 1e-10, seed: int = 0
+) -> tuple[Array, Array, Array]:
+    """D_r: the leading singular triplets of a matrix, by block subspace iteration.
+
+    A few columns more than `rank` are iterated, so only tall thin matrices are orthogonalised; the full SVD is never
+    taken.
+
+    Parameters
+    ----------
+    M : float array (m, n)
+    rank : int
+    start : float array (n, k), optional
+        Where to start, k >= rank: the right singular vectors of a matrix close to `M`.
+    steps : int
+        Iterations at the most.
+    tol : float
+        Stop when a step turns the leading left singular vectors by less than this (sine of the angle).
+    seed : int
+        For the random start.
+
+    Returns
+    -------
+    W : (m, rank), s : (rank,), V : (n, rank)
+        ``(W * s) @ V.T`` approximates `M`.
+    """
+    if M.ndim != 2:
+        raise ValueError(f"M must be two-dimensional, got shape {tuple(M.shape)}")
+    rank = check_count("rank", rank, 1, min(M.shape))
+    if start is None:
+        start = random_start(M.shape[1], sketch_width(rank, M.shape), M, seed)
+    P, s, Q = subspace_svd(lambda X: M @ X, lambda X: M.T @ X, start, rank, steps, tol)
+    return P[:, :rank], s[:rank], Q[:, :rank]
+
+
+def subspace_svd(
+    mul: Callable[[Array], Array],
+    rmul: Callable[[Array], Array],
+    start: Array,
+    rank: int,
+    steps: int,
+    tol: float = 0.0,
+    product: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """The truncated SVD of a matrix known by its products ``M @ X`` and ``M.T @ X``; k triplets for a start (n, k).
+
+    `product` is ``M @ start``, if it is known already. With ``tol = 0`` exactly `steps` steps are taken and nothing is
+    read back from the device.
+    """
+    xp = array_namespace(start)
+    Q, before = start, None
+    for _ in range(steps):
+        P = qr(mul(Q) if product is None else product)[0]
+        product = None
+        Q, T = qr(rmul(P))
+        if tol > 0:
+            # rotate to singular vectors, so that the leading ones can be compared
+            u, s, vt = xp.linalg.svd(T.T, full_matrices=False)
+            P, Q = P @ u, Q @ vt.T
+            lead = P[:, :rank]
+            turned = None if before is None else lead - before @ (before.T @ lead)
+            before = lead
+            if turned is not None and float(xp.max(xp.abs(turned))) <= tol:
+                return P, s, Q
+    if tol > 0:
+        return P, s, Q
+    u, s, vt = xp.linalg.svd(T.T, full_matrices=False)
+    return P @ u, s, Q @ vt.T
+
+
+def sketch_width(rank: int, shape: tuple[int, int]) -> int:
+    """Columns to iterate for `rank` singular vectors: some more, which is what makes the leading ones converge fast."""
+    return min(rank + max(3, math.ceil(rank / 4)), *shape)
+
+
+def random_start(n: int, k: int, like: Array, seed: int) -> Array:
+    """A Gaussian (n, k) matrix, drawn on the host so that every device starts alike."""
+    xp = array_namespace(like)
+    return asarray_on(np.random.default_rng(seed).standard_normal((n, k)), like, xp.asarray(like).dtype)
+
+
+def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
+    """W, s, V of ``left @ right.T``, without forming it."""
+    xp = array_namespace(left)
+    P, S = qr(left)
+    Q, T = qr(right)
+    u, s, vt = xp.linalg.svd(S @ T.T, full_matrices=False)
+    return P @ u, s, Q @ vt.T
+
+
+def invert(s: Array) -> Array:
+    """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
+    xp = array_namespace(s)
+    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))
+    real = s > least
+    return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))

@@ -1,0 +1,216 @@
+"""One look at some units: robust regressions of their observations on a basis, and how well they came out.
+
+`regress` here is the reference, in plain array-API code on a padded rectangle. The compiled ones in `fused` have the same
+signature and agree with it to rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows
+from ..blocks import Block, Chunk, load_chunk
+from ..random import uniform_at
+from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
+
+HOLDOUT_STREAM = 11
+PART_STREAM = 21  # one for each random restart; at most 7 of them
+SUBSET_STREAM = 28
+PART = 0.6  # share of the entries that a restart begins with, and that its first threshold lets in
+LEAST_HELD = 8  # units with fewer entries than this, times the rank, have none to spare for the judgement
+N_NUMBERS = 8  # columns of the table of a look
+
+
+@dataclass(frozen=True, eq=False)
+class Names:
+    """Where entries stand in the whole matrix, which decides what is held out.
+
+    Attributes
+    ----------
+    unit : int64 array (n_units,)
+    index : int64 array (length,)
+        Numbers of the units and of the positions in them.
+    transposed : bool
+        Whether units are columns of the matrix.
+    seed : int
+    share : float
+        Share of the entries that is held out.
+    """
+
+    unit: Array
+    index: Array
+    transposed: bool
+    seed: int
+    share: float
+
+
+@dataclass(frozen=True, eq=False)
+class Look:
+    """How to regress.
+
+    Attributes
+    ----------
+    schedule : Schedule
+    telling : float
+        Entries larger than this tell something; smaller ones fit a solution of 0.
+    begin : {"zero", "given", "part", "subsets"}
+        Where to begin: at 0; at `start`; with least squares on a random part of the entries; with the best of many random
+        subsets of as many entries as unknowns.
+    number : int
+        Which random part, or how many subsets.
+    start : float array (u, r), optional
+        For "given", one row for each unit looked at.
+    max_steps : int
+        0 takes the beginning as it is.
+    """
+
+    schedule: Schedule
+    telling: float
+    begin: str = "zero"
+    number: int = 0
+    start: Array | None = None
+    max_steps: int = MAX_STEPS
+
+
+def is_held_out(i: Array, j: Array, seed: int, share: float) -> Array:
+    """Whether the entry (i, j) of Y, by its place in the matrix, is held out of the fit."""
+    return uniform_at(i, j, seed, HOLDOUT_STREAM) < share
+
+
+def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, share: float) -> Array:
+    """`is_held_out` of all entries of a block whose units are rows (n_obs,)."""
+    return is_held_out(gather(unit_names, block.unit_of_entry()), gather(index_names, block.index), seed, share)
+
+
+def regress(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, names: Names, look: Look
+) -> tuple[Array, Array]:
+    """Regress some units of a block.
+
+    Parameters
+    ----------
+    block : Block
+    units : int64 array (u,)
+        Numbers of the units, on the host.
+    basis : float array (length, r)
+    usable : float array (length,)
+        0 for rows of the basis that are not to be used, else 1.
+    white : float array (r, r)
+        Makes ``basis @ white.T`` orthonormal.
+    names : Names
+    look : Look
+
+    Returns
+    -------
+    coefficients : float array (u, r)
+    table : float array (u, 8)
+        For each unit: entries in the fit, inliers, their spread, 1 if ill-conditioned, standard error, inliers that tell
+        something, entries held out, those of them that agree.
+    """
+    chunk = load_chunk(block, units)
+    D = take_rows(basis, chunk.index)
+    held = held_in(chunk, names, basis.shape[1])
+    xp = array_namespace(basis)
+    fit = xp.astype(chunk.seen & ~held, basis.dtype) * gather(usable, chunk.index)
+    unit_names = gather(names.unit, chunk.units)
+    start, zeta0 = _begin(D, chunk, fit, unit_names, names.seed, look)
+    a = robust_regression(D, chunk.value, fit, look.schedule, start, zeta0) if look.max_steps else start
+    assert a is not None
+    return a, _measure(D, chunk.value, fit, held, a, white, look)
+
+
+def held_in(chunk: Chunk, names: Names, rank: int) -> Array:
+    """Entries of a chunk that are held out (bool). Units with little to spare give none."""
+    xp = array_namespace(chunk.value)
+    if names.share == 0:
+        return xp.zeros_like(chunk.seen)
+    unit = gather(names.unit, chunk.units)[:, None]
+    place = gather(names.index, chunk.index)
+    pair = (place, unit) if names.transposed else (unit, place)
+    rich = xp.sum(xp.astype(chunk.seen, xp.int64), axis=1) >= LEAST_HELD * rank
+    return is_held_out(*pair, names.seed, names.share) & chunk.seen & rich[:, None]
+
+
+def _begin(
+    D: Array, chunk: Chunk, fit: Array, unit_names: Array, seed: int, look: Look
+) -> tuple[Array | None, Array | None]:
+    """First coefficients (None: 0) and first thresholds (None: the schedule's)."""
+    xp = array_namespace(D)
+    y = chunk.value
+    floor = xp.full((D.shape[0],), look.schedule.floor, dtype=D.dtype, device=device_of(D))
+    if look.begin == "given":
+        return look.start, None
+    if look.begin == "part":
+        lane = xp.arange(fit.shape[1], dtype=xp.int64, device=device_of(D))
+        lot = uniform_at(unit_names[:, None], lane[None, :], seed, PART_STREAM + look.number)
+        start = solve_normal(D, y, fit * xp.astype(lot < PART, D.dtype))
+        return start, xp.maximum(middle_residual(y - fitted(D, start), fit, PART), floor)
+    if look.begin == "subsets":
+        return _best_subset(D, chunk, fit, unit_names, seed, look), 10 * floor
+    return None, None
+
+
+def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_names: Array, seed: int, look: Look) -> Array:
+    """Solve many random subsets of as many entries as unknowns; the one that most entries agree with."""
+    xp = array_namespace(D)
+    (u, m, r), y = D.shape, chunk.value
+    counts = xp.sum(xp.astype(chunk.seen, xp.float64), axis=1)
+    first = xp.arange(u, dtype=xp.int64, device=device_of(D))[:, None] * m
+    flat_D, flat_y, flat_fit = xp.reshape(D, (-1, r)), xp.reshape(y, (-1,)), xp.reshape(fit, (-1,))
+    best = xp.zeros((u, r), dtype=D.dtype, device=device_of(D))
+    most = xp.zeros((u,), dtype=D.dtype, device=device_of(D))
+    for k in range(look.number):
+        draw = xp.arange(k * r, (k + 1) * r, dtype=xp.int64, device=device_of(D))
+        lot = uniform_at(unit_names[:, None], draw[None, :], seed, SUBSET_STREAM)
+        place = first + xp.astype(xp.floor(lot * counts[:, None]), xp.int64)  # may come twice: one subset lost
+        a = solve_normal(take_rows(flat_D, place), gather(flat_y, place), gather(flat_fit, place))
+        agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * look.schedule.floor, D.dtype) * fit, axis=1)
+        better = agree > most
+        most = xp.where(better, agree, most)
+        best = xp.where(better[:, None], a, best)
+    return best
+
+
+def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array, look: Look) -> Array:
+    """The table of `regress`."""
+    xp = array_namespace(D)
+    r = D.shape[2]
+    residual = y - fitted(D, a)
+    inside = xp.abs(residual) < look.schedule.floor
+    keep = xp.astype(inside, D.dtype) * fit
+    n_in = xp.sum(keep, axis=1)
+    kept = residual * keep
+    spread = xp.sqrt(xp.sum(kept * kept, axis=1) / xp.maximum(n_in - r, xp.ones_like(n_in)))
+    # In coordinates in which the whole basis is orthonormal, the inverse tells the error that noise makes in the unit.
+    # Traces, unlike eigenvalues, come cheaply from a Cholesky factor in a compiled kernel.
+    G = white @ gram(D, keep) @ white.T
+    nothing = xp.sum(xp.abs(G), axis=(1, 2)) == 0  # entries at rows of the basis that are 0 say nothing
+    G, size = with_ridge(G)
+    eye = xp.eye(r, dtype=D.dtype, device=device_of(D))
+    inverse = xp.linalg.solve(G, xp.broadcast_to(eye, G.shape))
+    trace = xp.sum(inverse * eye, axis=(1, 2))
+    # rounding may make it negative, or infinite, where it cannot be told
+    ill = nothing | ~((trace > 0) & (size * trace < r / float(xp.finfo(D.dtype).eps) ** 0.5))
+    columns = [
+        xp.sum(fit, axis=1),
+        n_in,
+        spread,
+        xp.astype(ill, D.dtype),
+        spread * xp.sqrt(xp.abs(trace)),
+        xp.sum(xp.astype(xp.abs(y) > look.telling, D.dtype) * keep, axis=1),
+        xp.sum(xp.astype(held, D.dtype), axis=1),
+        xp.sum(xp.astype(held & inside, D.dtype), axis=1),
+    ]
+    return xp.stack(columns, axis=1)
+
+
+def again(look: Look, gamma: float, begin: str = "zero", number: int = 0) -> Look:
+    """Another look, with another beginning and decay."""
+    return replace(look, schedule=replace(look.schedule, gamma=gamma), begin=begin, number=number, start=None)
+
+
+def names_on(like: Array, unit: np.ndarray, index: np.ndarray, transposed: bool, seed: int, share: float) -> Names:
+    """`Names` on the device of `like`."""
+    return Names(asarray_on(unit, like), asarray_on(index, like), transposed, seed, share)

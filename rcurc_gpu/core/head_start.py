@@ -1,0 +1,112 @@
+"""A quarter of the intersection first.
+
+Where rows and columns of the core have many more observations than it needs, half of the rows and columns are solved for
+alone, at a quarter of the cost; the others follow as robust regressions, like any column outside of the core. From there a
+few iterations on everything are enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, gather
+from ..backends.blocks import Block
+from ..backends.kernels import Kernels
+from ..backends.operators import invert, product_svd
+from ..backends.plain.passes import Look
+from ..backends.plain.regression import Schedule
+from ..extend.regress_all import regress_all
+from ..solve.checkpoint import Checkpoint
+from .history import IterationState
+from .iteration import Core, CoreOptions, solve_core
+from .problem import CoreData, draw_sample
+
+_ZEROS = 0.05
+_RICH = 64  # observations of a row (column), times the rank, from which half of them is plenty
+
+
+def is_rich(data: CoreData, rank: int) -> bool:
+    """Whether a quarter of the intersection is enough to begin with."""
+    if data.count < _RICH * rank * max(data.grid.shape):
+        return False
+    xp = array_namespace(data.block.value)
+    zeros = int(xp.count_nonzero(data.block.value == 0))
+    return zeros <= _ZEROS * data.block.n_obs  # where most is 0, half of the rows may miss what is not
+
+
+def solve_with_head_start(
+    data: CoreData,
+    rank: int,
+    options: CoreOptions,
+    schedule: Callable[[float], Schedule],
+    seed: int,
+    clock: Callable[[], float],
+    callback: Callable[[IterationState], Any] | None,
+    kernels: Kernels,
+    chunk_bytes: int | None,
+    checkpoint: Checkpoint | None = None,
+) -> Core | None:
+    """`core.solve_core`, beginning with a quarter; None if that did not settle.
+
+    Parameters
+    ----------
+    schedule : callable
+        Thresholds of a regression from the standard deviation of the noise.
+    kernels : Kernels
+        What does the work.
+    """
+    xp = array_namespace(data.weight)
+    rng = np.random.default_rng([seed, 3])
+    halves = [np.sort(rng.choice(size, (size + 1) // 2, replace=False)) for size in data.grid.shape]
+    fitted = _select(data.block, data.weight, xp.nonzero(data.weight > 0)[0])
+    in_cols = _restrict(*fitted, halves[1])  # all rows, half of the columns
+    by_col = fitted[0].take_units(halves[0]).transpose()  # all columns, half of the rows
+    weight = Block(in_cols[0].indptr, in_cols[0].index, in_cols[1], in_cols[0].length).take_units(halves[0])
+    block = in_cols[0].take_units(halves[0])
+    if block.n_obs == 0:
+        return None
+    quarter = replace(
+        data,
+        block=block,
+        weight=weight.value,
+        grid=kernels.make_grid(block, weight.value, chunk_bytes),
+        total=float(xp.sum(block.value**2)),
+        count=block.n_obs,
+        sample=draw_sample(block, rng),
+    )
+    memory = None if checkpoint is None else checkpoint.step("quarter of the core")
+    head = solve_core(quarter, rank, options, seed, clock, callback, memory=memory)
+    if not head.stopped:
+        return None
+    look = Look(schedule(head.sigma), 0.0)
+    left, _ = regress_all(in_cols[0], head.V, look, kernels, chunk_bytes)
+    right, _ = regress_all(by_col, head.W, look, kernels, chunk_bytes)
+    start = product_svd(left * invert(head.s), right)
+    before = head.history[-1].iteration
+    # from a little above the noise, which the threshold soon meets
+    rest = replace(options, zeta0=2 * head.threshold, max_iter=max(options.max_iter - before, 1))
+    memory = None if checkpoint is None else checkpoint.step("core")
+    core = solve_core(data, rank, rest, seed, clock, callback, start, memory)
+    later = [replace(state, iteration=state.iteration + before) for state in core.history]
+    return replace(core, history=head.history + later)
+
+
+def _select(block: Block, weight: Array, places: Array) -> tuple[Block, Array]:
+    """The entries at some ascending places, and their weights."""
+    xp = array_namespace(weight)
+    indptr = xp.astype(xp.searchsorted(places, block.indptr), xp.int64)
+    return Block(indptr, gather(block.index, places), gather(block.value, places), block.length), gather(weight, places)
+
+
+def _restrict(block: Block, weight: Array, chosen: np.ndarray) -> tuple[Block, Array]:
+    """The entries at some positions of the units, which are then numbered from 0."""
+    xp = array_namespace(weight)
+    number = np.full(block.length, -1, dtype=np.int32)
+    number[chosen] = np.arange(len(chosen))
+    index = gather(asarray_on(number, weight), block.index)
+    part, kept = _select(Block(block.indptr, index, block.value, len(chosen)), weight, xp.nonzero(index >= 0)[0])
+    return part, kept

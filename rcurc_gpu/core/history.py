@@ -1,0 +1,67 @@
+"""What is known of an iteration while it runs, and kept afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..result.matrix import CURMatrix
+
+_NUMBERS = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")  # numbers of an iteration, in files
+
+
+@dataclass(frozen=True)
+class IterationState:
+    """What a callback sees of an iteration, and what `Result.history` keeps.
+
+    Attributes
+    ----------
+    iteration : int
+    error : float
+        e_k of the paper.
+    threshold : float
+        zeta_k.
+    outlier_share : float
+        Share of the observations beyond the threshold.
+    change : float
+        ``||U_k - U_{k-1}||_F / ||U_k||_F``.
+    seconds : float
+        Since the start of the solve; interpolated between the few iterations after which the clock is read.
+    make : callable or None
+        What `cur` calls; None in `Result.history`, which would otherwise keep every iterate.
+    """
+
+    iteration: int
+    error: float
+    threshold: float
+    outlier_share: float
+    change: float
+    seconds: float
+    make: Callable[[], CURMatrix] | None = field(default=None, repr=False, compare=False)
+
+    def cur(self) -> CURMatrix:
+        """The whole matrix X_k, made now; for callbacks of ``method="paper"``.
+
+        Raises
+        ------
+        RuntimeError
+            Where there is no X_k: in `Result.history`; with ``method="fast"``, which iterates the intersection alone; and
+            with more than 4096 columns outside of J or rows outside of I, most of which follow at the end.
+        """
+        if self.make is None:
+            few = "at most 4096 columns outside of J and rows outside of I"
+            raise RuntimeError(f"no whole matrix here: only a callback of method='paper' sees one, with {few}")
+        return self.make()
+
+
+def as_table(history: list[IterationState]) -> np.ndarray:
+    """The numbers of some iterations, for a file (n, 6)."""
+    rows = [[getattr(state, name) for name in _NUMBERS] for state in history]
+    return np.asarray(rows, dtype=np.float64).reshape(-1, len(_NUMBERS))
+
+
+def from_table(table: np.ndarray) -> list[IterationState]:
+    """What `as_table` was made of."""
+    return [IterationState(int(row[0]), *row[1:].tolist()) for row in table]

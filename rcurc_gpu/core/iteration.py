@@ -1,0 +1,344 @@
+"""The core: robust rank-r completion of the intersection I x J.
+
+U_k = W diag(s) V^T evolves on the intersection alone: threshold the residual, step, truncate. The rest of R and C is not
+needed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, device_of, qr, quantile_abs, to_numpy
+from ..backends.operators import random_start, sketch_width, subspace_svd
+from ..backends.plain.grid import Grid, residuals
+from ..solve.checkpoint import Step
+from .history import IterationState, as_table, from_table
+from .problem import CoreData, dof_share
+
+log = logging.getLogger("rcurc_gpu")
+
+CHECK_EVERY = 5  # iterations between two looks at the device
+_WHILE = 20  # iterations after which a converging core has come nearer to rest
+BEYOND = 1e6  # e_k, a ratio of squares, from which an iteration is given up
+_ROUNDING = 1e-6  # residuals, relative to the entries, that are not noise
+Factors = tuple[Array, Array, Array]  # W, s, V
+MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+
+
+@dataclass(frozen=True)
+class CoreOptions:
+    """How the core iterates; the symbols are the paper's.
+
+    Attributes
+    ----------
+    zeta0, gamma : float
+        Threshold and its decay; a `gamma` of 1 is for a threshold that nothing exceeds.
+    step_rows, step_cols : float
+        eta_R and eta_C.
+    tol : float
+        Target of e_k; the change of U that counts as none is its square root.
+    max_iter : int
+    floor : float
+        The threshold never falls below this many median residuals; 0 lets it decay to nothing, as in the paper.
+    svd_tol : float
+        Accuracy of each truncated SVD; 0 takes one warm-started step.
+    rests : bool
+        Whether small steps that do not become smaller count as rest.
+    """
+
+    zeta0: float
+    gamma: float
+    step_rows: float
+    step_cols: float
+    tol: float
+    max_iter: int
+    floor: float = 2.5
+    svd_tol: float = 0.0
+    rests: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Core:
+    """A solved core.
+
+    Attributes
+    ----------
+    W : (|I|, r), s : (r,), V : (|J|, r)
+    stopped : bool
+        Whether the stopping rule fired.
+    history : list of IterationState
+    sigma : float
+        Standard deviation of the inlying residuals, estimated robustly.
+    threshold : float
+        The last zeta.
+    """
+
+    W: Array
+    s: Array
+    V: Array
+    stopped: bool
+    history: list[IterationState]
+    sigma: float
+    threshold: float
+
+    @property
+    def rank(self) -> int:
+        """Number of singular values."""
+        return int(self.s.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class CoreStep:
+    """The iterate U_k, and what was measured with it; numbers are still on the device.
+
+    Attributes
+    ----------
+    k : int
+    factors, previous : (W, s, V) of U_k and U_{k-1}
+    numbers : float array
+        Of this iteration and those before it in its group of five: ``||P_Omega(S_k + U_k - Y)||^2``, the numerator of e_k;
+        the number of outliers in S_k; zeta_k; the relative change from U_{k-1}; the next threshold; singular values.
+    threshold : 0-d array
+        zeta_k.
+    whole : Factors
+        (W, s, V) with the columns beyond the rank, from which the iteration can be taken up again.
+    """
+
+    k: int
+    factors: Factors
+    previous: Factors
+    numbers: Array
+    threshold: Array
+    whole: Factors
+
+
+@dataclass(frozen=True, eq=False)
+class Resume:
+    """An iteration to go on from: its number, its whole factors and the threshold after it."""
+
+    k: int
+    whole: Factors
+    zeta: float
+
+
+def iterate_core(
+    data: CoreData,
+    rank: int,
+    options: CoreOptions,
+    seed: int,
+    start: Factors | None = None,
+    resume: Resume | None = None,
+) -> Iterator[CoreStep]:
+    """Iterate the intersection from U_0 = 0, or from `start`, without reading anything back from the device; or go on from
+    the end of a group of five iterations.
+
+    The iterate is ``left @ Q.T`` with a few columns more than the rank, which are 0 in `left`: `Q` is where the next
+    truncated SVD starts.
+    """
+    grid, like = data.grid, data.sample[2]
+    xp = array_namespace(like)
+    m, n = grid.shape
+    # Warm-started, one column more than the rank keeps up as well as several; an SVD to full accuracy wants several.
+    width = sketch_width(rank, (m, n)) if options.svd_tol > 0 else min(rank + 1, m, n)
+    Q = qr(random_start(n, width, like, seed))[0]
+    left = xp.zeros((m, width), dtype=like.dtype, device=device_of(like))
+    s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))
+    numbers = None
+    factors = (left[:, :rank], s[:rank], Q[:, :rank])
+    if start is not None:
+        factors, (W, leading, V) = start, start
+        left = xp.concat([W * leading, left[:, rank:]], axis=1)
+        s = xp.concat([leading, s[rank:]])
+        if width > rank:
+            extra = Q[:, rank:] - V @ (V.T @ Q[:, rank:])
+            Q = xp.concat([V, qr(extra)[0]], axis=1)
+        else:
+            Q = V
+    zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0, options.floor)
+    if resume is not None:
+        P, s, Q = resume.whole
+        left, s = grid.scale(P, s, rank)
+        factors = (P[:, :rank], s[:rank], Q[:, :rank])
+        zeta = xp.asarray(resume.zeta, dtype=like.dtype, device=device_of(like))
+    G, S, Z, _, n_out = grid.threshold(left, Q, zeta, None)
+    for k in range(1 if resume is None else resume.k + 1, options.max_iter + 1):
+        old_left, old_Q, old_s, previous = left, Q, s, factors
+        P, s, Q = subspace_svd(
+            partial(_mul, grid, left, Q, G),
+            partial(_rmul, grid, left, Q, G),
+            Q,
+            rank,
+            # The first matrices are far from low rank and from each other; later one step keeps up with the iteration.
+            steps=200 if options.svd_tol > 0 else (3 if start is None and k < 4 else 1),
+            tol=options.svd_tol,
+            product=Z,
+        )
+        left, s = grid.scale(P, s, rank)
+        factors = (P[:, :rank], s[:rank], Q[:, :rank])
+        change = grid.change(left, Q, old_left, old_Q, old_s)
+        next_zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0 * options.gamma**k, options.floor)
+        G, S, Z, square, next_out = grid.threshold(left, Q, next_zeta, S)
+        before = None if k % CHECK_EVERY == 1 else numbers
+        numbers = grid.record(before, [square, n_out, zeta, change, next_zeta], s)
+        yield CoreStep(k, factors, previous, numbers, zeta, (P, s, Q))
+        zeta, n_out = next_zeta, next_out
+
+
+def _mul(grid: Grid, left: Array, Q: Array, G: list[Array], X: Array) -> Array:
+    return grid.mul(G, X, left @ (Q.T @ X))
+
+
+def _rmul(grid: Grid, left: Array, Q: Array, G: list[Array], P: Array) -> Array:
+    return grid.rmul(G, P, Q @ (left.T @ P))
+
+
+def solve_core(
+    data: CoreData,
+    rank: int,
+    options: CoreOptions,
+    seed: int,
+    clock: Callable[[], float],
+    callback: Callable[[IterationState], Any] | None = None,
+    start: Factors | None = None,
+    memory: Step | None = None,
+) -> Core:
+    """Iterate the core from 0, or from `start`, until it stands still.
+
+    A handful of numbers is read back from the device every few iterations (every one, with a callback). A callback
+    that returns True ends the iteration. `memory` keeps how far it got, and goes on from there.
+    """
+    history: list[IterationState] = []
+    pending: list[CoreStep] = []
+    stopped, ended, resume = False, False, None
+    if memory is not None and memory.saved is not None:
+        if "sigma" in memory.saved:
+            return _recalled(memory.saved, data.weight)
+        history, resume = _half_way(memory.saved, data.weight)
+    for step in iterate_core(data, rank, options, seed, start, resume):
+        pending.append(step)
+        if step.k % CHECK_EVERY and step.k != options.max_iter and callback is None:
+            continue
+        states, s, zeta = read_back(pending, data, history[-1].seconds if history else 0.0, clock())
+        history += states
+        pending.clear()
+        note(history[-1])
+        ended = callback is not None and callback(history[-1]) is True
+        # not more often for one who watches: progress bars must not change the result
+        looked = step.k % CHECK_EVERY == 0 or step.k == options.max_iter
+        stopped = looked and _stands_still(history, s, zeta, data, options)
+        if stopped or ended or diverged(history):
+            break
+        if memory is not None and step.k % CHECK_EVERY == 0 and step.k < options.max_iter:
+            memory.save(_kept(step.whole, history, zeta))
+    W, S, V = step.factors
+    sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
+    if memory is not None and not ended:  # what a callback ended is not done
+        memory.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
+    return Core(W, S, V, stopped, history, sigma, zeta)
+
+
+def diverged(history: list[IterationState]) -> bool:
+    """Whether the last residuals are far beyond the data, or no numbers any more."""
+    return bool(history) and not history[-1].error <= BEYOND
+
+
+def _kept(factors: Factors, history: list[IterationState], zeta: float) -> dict[str, Array]:
+    """An iteration as arrays, for `Resume` and `Core`."""
+    return dict(zip("WsV", factors, strict=True)) | {"history": as_table(history), "zeta": np.asarray(zeta)}
+
+
+def _half_way(saved: dict[str, np.ndarray], like: Array) -> tuple[list[IterationState], Resume]:
+    W, s, V = (asarray_on(saved[name], like) for name in "WsV")
+    history = from_table(saved["history"])
+    return history, Resume(history[-1].iteration, (W, s, V), float(saved["zeta"]))
+
+
+def _recalled(saved: dict[str, np.ndarray], like: Array) -> Core:
+    W, s, V = (asarray_on(saved[name], like) for name in "WsV")
+    return Core(W, s, V, bool(saved["stopped"]), from_table(saved["history"]), float(saved["sigma"]), float(saved["zeta"]))
+
+
+def note(state: IterationState) -> None:
+    """An iteration as a line of the log, one of a few."""
+    if state.iteration % CHECK_EVERY == 0:
+        log.debug(
+            "iteration %d: e = %.1e, threshold %.2e, %.1f %% outliers, change %.1e",
+            state.iteration,
+            state.error,
+            state.threshold,
+            100 * state.outlier_share,
+            state.change,
+        )
+
+
+def read_back(
+    steps: list[CoreStep], data: CoreData, before: float, now: float
+) -> tuple[list[IterationState], np.ndarray, float]:
+    """Numbers of some iterations as history, the last singular values and the next threshold.
+
+    The clock was `before` the first and is `now`.
+    """
+    rows, s = numbers_of(steps)
+    total = data.total if data.total > 0 else 1.0
+    seconds = np.linspace(before, now, len(steps) + 1)[1:].tolist()
+    states = [
+        IterationState(step.k, square / total, zeta, n_out / data.count, change, at)
+        for step, (square, n_out, zeta, change, _), at in zip(steps, rows.tolist(), seconds, strict=True)
+    ]
+    return states, s, float(rows[-1, 4])
+
+
+def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
+    """The five numbers of some steps that end a group (K, 5), and the last singular values, in one transfer."""
+    width = int(steps[-1].numbers.shape[0]) // ((steps[-1].k - 1) % CHECK_EVERY + 1)
+    table = to_numpy(steps[-1].numbers).astype(np.float64).reshape(-1, width)[-len(steps) :]
+    return table[:, :5], table[-1, 5:]
+
+
+def _stands_still(history: list[IterationState], s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
+    """Whether U has stopped moving: to the square root of tol, or, once the noise holds the threshold up, to a thousandth of
+    it; to a fiftieth if it comes no nearer to rest, because entries at the edge of the threshold change sides for ever."""
+    state = history[-1]
+    floored = _at_floor(zeta, state.iteration, options)
+    m, n = data.grid.shape
+    typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
+    noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
+    settled = floored or options.gamma == 1 or state.error <= options.tol
+    enough = 2e-2 if options.rests and noise > _ROUNDING and _restless(history, options) else 1e-3
+    return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled  # False of NaN
+
+
+def _restless(history: list[IterationState], options: CoreOptions) -> bool:
+    """Whether the steps have hardly become smaller for a while, and the threshold was at its floor all the time."""
+    if len(history) <= _WHILE:
+        return False
+    earlier = history[-1 - _WHILE]
+    return _at_floor(earlier.threshold, earlier.iteration - 1, options) and history[-1].change > 0.8 * earlier.change
+
+
+def _at_floor(zeta: float, k: int, options: CoreOptions) -> bool:
+    """Whether a threshold is held up by the residuals; one that is not is zeta0 gamma^k but for float32's rounding."""
+    return zeta > (1 + 1e-5) * options.zeta0 * options.gamma**k
+
+
+def robust_sigma(sample: Array, zeta: Array | float, dof_share: float = 0.0) -> float:
+    """Robust standard deviation of the residuals below the threshold.
+
+    Parameters
+    ----------
+    sample : float array (n,)
+    zeta : float or 0-d array
+    dof_share : float
+        Unknowns of the fit over its entries: residuals of a fit are smaller than the noise by the root of the rest.
+    """
+    xp = array_namespace(sample)
+    inlying = sample[xp.abs(sample) < zeta]
+    if inlying.shape[0] == 0:
+        return float("inf")
+    return MAD_TO_SIGMA * float(quantile_abs(inlying)) / max(1 - dof_share, 0.25) ** 0.5

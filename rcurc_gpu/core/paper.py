@@ -1,0 +1,239 @@
+"""The paper's own iteration on the whole cross, in one pass over the observations.
+
+The core's iterates need nothing but the intersection, and once they are known each column outside of it follows by itself
+(`follow.advance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
+from ..backends.plain.grid import residuals
+from ..extend.tasks import Task
+from ..result.matrix import CURMatrix
+from .history import IterationState
+from .iteration import (
+    BEYOND,
+    CHECK_EVERY,
+    Core,
+    CoreOptions,
+    CoreStep,
+    Factors,
+    iterate_core,
+    note,
+    numbers_of,
+    robust_sigma,
+)
+from .problem import CoreData, dof_share
+
+_PILOT = 4096  # units that run along with the core, to see when e_k is small enough
+_TRAIL_BYTES = 64 << 20  # bases handed over at once
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """One block of the cross in the paper's recursion.
+
+    Attributes
+    ----------
+    task : Task
+    units : integer array
+        The units to extend, ascending: those outside of J (of I).
+    step_size : float
+        eta_R or eta_C.
+    factor : int
+        Which of (W, s, V) is the basis: 0 for columns, 2 for rows.
+    """
+
+    task: Task
+    units: np.ndarray
+    step_size: float
+    factor: int
+
+
+class _Runner:
+    """A chunk of units on its way through the iterations."""
+
+    def __init__(self, side: Side, units: np.ndarray) -> None:
+        self.side, self.units = side, units
+        self.part: Any = side.task.resident(units)
+        basis = side.task.basis
+        self.a: Array = array_namespace(basis).zeros(
+            (len(units), basis.shape[1]), dtype=basis.dtype, device=device_of(basis)
+        )
+
+    def size(self) -> np.ndarray:
+        """Squared norm and number of the observations (2,)."""
+        basis = self.side.task.basis
+        xp = array_namespace(basis)
+        nothing = xp.zeros((3, *basis.shape), dtype=basis.dtype, device=device_of(basis))
+        # Nothing is an outlier, then everything: the first sums are the norm, the second ones count.
+        zetas = asarray_on(np.asarray([np.inf, 0.0]), basis, basis.dtype)
+        sums = to_numpy(self._advance(nothing, xp.zeros_like(nothing[:2, : basis.shape[1], :]), zetas)[1])
+        return np.asarray([sums[0, 0], sums[1, 1]], dtype=np.float64)
+
+    def advance(self, steps: list[CoreStep]) -> np.ndarray:
+        """From the iterate before `steps` to the last of them; squared residuals of e_k and numbers of outliers (K, 2)."""
+        xp = array_namespace(self.a)
+        factor = self.side.factor
+        bytes_of_one = 8 * steps[0].factors[factor].shape[0] * self.a.shape[1]
+        sums = []
+        for part in _groups(iter(steps), max(_TRAIL_BYTES // bytes_of_one, 1)):
+            bases = xp.stack([part[0].previous[factor], *(step.factors[factor] for step in part)])
+            turns = xp.stack([step.previous[factor].T @ step.factors[factor] for step in part])
+            self.a, found = self._advance(bases, turns, xp.stack([step.threshold for step in part]))
+            sums.append(to_numpy(found).astype(np.float64))
+        return np.concatenate(sums)
+
+    def _advance(self, bases: Array, turns: Array, zetas: Array) -> tuple[Array, Array]:
+        (block, units, names), task = self.part, self.side.task
+        return task.kernels.advance(block, units, task.usable, names, bases, turns, zetas, self.side.step_size, self.a)
+
+
+def solve_paper(
+    data: CoreData,
+    sides: tuple[Side, Side],
+    rank: int,
+    options: CoreOptions,
+    seed: int,
+    clock: Callable[[], float],
+    assemble: Callable[[Factors, tuple[Array, Array]], CURMatrix],
+    callback: Callable[[IterationState], Any] | None = None,
+    report: Callable[[int], None] | None = None,
+) -> tuple[Core, tuple[Array, Array]]:
+    """Run Algorithm 1; the core, and the coefficients of the units of both sides.
+
+    `assemble` makes a matrix of these two, for a callback that asks for the iterate.
+
+    Notes
+    -----
+    A random pilot of the units runs along with the core and tells when e_k <= tol. If it is all of them, that is exact.
+    Otherwise all of them then follow to the same iteration and e_k is summed over everything; on the pilot the rule is
+    asked to hold with a tenth to spare, so that the last iterate meets it.
+    """
+    rng = np.random.default_rng([seed, 2])
+    pilots = [np.sort(rng.choice(side.units, min(len(side.units), _PILOT), replace=False)) for side in sides]
+    runners = [[_Runner(side, units) for units in side.task.plan(pilot)] for side, pilot in zip(sides, pilots, strict=True)]
+    scale = [len(side.units) / max(len(pilot), 1) for side, pilot in zip(sides, pilots, strict=True)]
+    whole = max(scale) <= 1
+    target = options.tol if whole else 0.9 * options.tol
+    core_size = np.asarray([data.total, data.count])
+    size = core_size + _scaled_sum([[runner.size() for runner in group] for group in runners], scale, (2,))
+    trail: list[CoreStep] = []
+    core_sums = np.zeros((0, 2))
+    history: list[IterationState] = []
+    for steps in _groups(iterate_core(data, rank, options, seed), CHECK_EVERY if callback is None else 1):
+        numbers, _ = numbers_of(steps)
+        before = [[runner.a for runner in group] for group in runners]
+        sums = numbers[:, :2] + _advance_all(runners, scale, steps)
+        errors = sums[:, 0] / size[0]
+        ends = np.flatnonzero((errors <= target) | ~(errors <= BEYOND))
+        if ends.size and ends[0] + 1 < len(steps):  # back to the iterate that meets the rule
+            steps = steps[: ends[0] + 1]
+            for group, starts in zip(runners, before, strict=True):
+                for runner, a in zip(group, starts, strict=True):
+                    runner.a = a
+            _advance_all(runners, scale, steps)
+        seconds = np.linspace(history[-1].seconds if history else 0.0, clock(), len(steps) + 1)[1:].tolist()
+        for step, (error, share), (_, _, zeta, change, _), at in zip(steps, sums / size, numbers, seconds, strict=False):
+            history.append(IterationState(step.k, float(error), float(zeta), float(share), float(change), at))
+            note(history[-1])
+        if not whole:
+            trail += steps
+            core_sums = np.concatenate([core_sums, numbers[: len(steps), :2]])
+        if callback is not None:
+            make = partial(_matrix, assemble, steps[-1].factors, sides, _places(runners)) if whole else None
+            if callback(replace(history[-1], make=make)) is True:
+                break
+        if ends.size:
+            break
+    if not whole:
+        history = _follow(sides, runners, trail, history, core_size, core_sums, report)
+    W, s, V = steps[-1].factors
+    sample = residuals(W * s, V, data.sample)
+    core = Core(
+        W,
+        s,
+        V,
+        history[-1].error <= options.tol,
+        history,
+        robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank)),
+        history[-1].threshold,
+    )
+    return core, _coefficients(sides, _places(runners))
+
+
+def _groups(steps: Iterable[CoreStep], size: int) -> Iterator[list[CoreStep]]:
+    """The steps in lists of `size`."""
+    steps = iter(steps)
+    while group := list(islice(steps, size)):
+        yield group
+
+
+def _advance_all(runners: list[list[_Runner]], scale: list[float], steps: list[CoreStep]) -> np.ndarray:
+    return _scaled_sum([[runner.advance(steps) for runner in group] for group in runners], scale, (len(steps), 2))
+
+
+def _scaled_sum(parts: list[list[np.ndarray]], scale: list[float], shape: tuple[int, ...]) -> np.ndarray:
+    zero = np.zeros(shape)
+    return sum((f * sum(group, zero) for group, f in zip(parts, scale, strict=True)), zero)
+
+
+def _follow(
+    sides: tuple[Side, Side],
+    runners: list[list[_Runner]],
+    trail: list[CoreStep],
+    history: list[IterationState],
+    core_size: np.ndarray,
+    sums: np.ndarray,
+    report: Callable[[int], None] | None,
+) -> list[IterationState]:
+    """Bring all units to the last iterate, chunk by chunk, and sum e_k over them (the pilot, now done, goes again)."""
+    size = core_size
+    for group, side in zip(runners, sides, strict=True):
+        group.clear()
+        for units in side.task.plan(side.units):
+            runner = _Runner(side, units)
+            size = size + runner.size()
+            sums = sums + runner.advance(trail)
+            runner.part = None  # free all but the result
+            group.append(runner)
+            if report is not None:
+                report(len(units))
+    return [
+        replace(state, error=e / size[0], outlier_share=n / size[1]) for state, (e, n) in zip(history, sums, strict=True)
+    ]
+
+
+def _places(runners: list[list[_Runner]]) -> list[list[tuple[np.ndarray, Array]]]:
+    """Units and coefficients of both sides as they are now; runners take new arrays when they go on."""
+    return [[(runner.units, runner.a) for runner in group] for group in runners]
+
+
+def _coefficients(sides: tuple[Side, Side], places: list[list[tuple[np.ndarray, Array]]]) -> tuple[Array, Array]:
+    return _gather(sides[0], places[0]), _gather(sides[1], places[1])
+
+
+def _gather(side: Side, places: list[tuple[np.ndarray, Array]]) -> Array:
+    if not places:
+        return bring(side.task.basis[:0, :], side.task.block.value)
+    like = places[0][1]
+    xp = array_namespace(like)
+    order = np.argsort(np.concatenate([units for units, _ in places]), kind="stable")
+    return bring(xp.take(xp.concat([a for _, a in places]), asarray_on(order, like), axis=0), side.task.block.value)
+
+
+def _matrix(
+    assemble: Callable[[Factors, tuple[Array, Array]], CURMatrix],
+    factors: Factors,
+    sides: tuple[Side, Side],
+    places: list[list[tuple[np.ndarray, Array]]],
+) -> CURMatrix:
+    return assemble(factors, _coefficients(sides, places))

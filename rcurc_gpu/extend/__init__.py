@@ -1,0 +1,1 @@
+"""Columns and rows outside of the core: each is a robust regression on the core's basis."""

@@ -1,0 +1,167 @@
+"""How well each column and row could be determined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..backends.arrays import to_numpy
+from ..backends.blocks import others
+
+OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2, 3, 4
+STATUS_WORDS = {
+    OK: "determined",
+    TOO_FEW_OBSERVATIONS: "fewer observations than rank + 2",
+    TOO_FEW_INLIERS: "too few observations agree with the rest",
+    ILL_CONDITIONED: "the observed entries do not determine it (ill-conditioned)",
+    CONTESTED: "about as many observations agree on something else",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class UnitDiagnostics:
+    """How well each column (row) could be determined; host arrays, one entry per unit.
+
+    Attributes
+    ----------
+    status : int8 (n,)
+        0 determined, 1 too few observations, 2 too few inliers, 3 ill-conditioned, 4 contested: about as many
+        observations agree on something else.
+    n_obs, n_inliers : int64 (n,)
+        Observations in the fit, and those within the threshold of the solution.
+    spread : float64 (n,)
+        Standard deviation of the inlying residuals.
+    standard_error : float64 (n,)
+        Expected error of the unit's part in the cross from noise alone, in the norm.
+    n_telling : int64 (n,)
+        Inliers that are not about 0; such an entry fits a solution of 0 whatever is true.
+    """
+
+    status: np.ndarray
+    n_obs: np.ndarray
+    n_inliers: np.ndarray
+    spread: np.ndarray
+    standard_error: np.ndarray
+    n_telling: np.ndarray
+
+    @property
+    def undetermined(self) -> np.ndarray:
+        """Numbers of the units that could not be determined."""
+        return np.flatnonzero(to_numpy(self.status) != OK)
+
+    def take(self, units: np.ndarray) -> UnitDiagnostics:
+        """Those of some units."""
+        return UnitDiagnostics(*(getattr(self, name)[units] for name in DIAGNOSTIC_NAMES))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of them by name."""
+        return {name: getattr(self, name) for name in DIAGNOSTIC_NAMES}
+
+    def scaled(self, factor: float) -> UnitDiagnostics:
+        """The diagnostics of ``factor * Y``."""
+        return replace(self, spread=self.spread * factor, standard_error=self.standard_error * factor)
+
+    def reasons(self) -> dict[str, int]:
+        """How many units for each reason."""
+        counts = np.bincount(to_numpy(self.status), minlength=len(STATUS_WORDS))
+        return {word: int(counts[k]) for k, word in STATUS_WORDS.items() if k != OK and counts[k]}
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Units in a few numbers, which add up.
+
+    Attributes
+    ----------
+    by_status : tuple of 5 ints
+        How many units there are of each status.
+    first : int
+        Number of the first one that could not be determined; -1 if there is none.
+    n_obs, n_inliers : int
+        Of all units.
+    square : float
+        Sum of the squared standard errors of those that are determined.
+    n_held, n_agreeing : int
+        Entries held out, and those of them that agree.
+    """
+
+    by_status: tuple[int, ...]
+    first: int
+    n_obs: int
+    n_inliers: int
+    square: float
+    n_held: int = 0
+    n_agreeing: int = 0
+
+    @classmethod
+    def of(cls, d: UnitDiagnostics, n_held: int = 0, n_agreeing: int = 0, start: int = 0) -> Summary:
+        """Of units that are numbered from `start`."""
+        counts = np.bincount(d.status, minlength=len(STATUS_WORDS))
+        lost = d.undetermined
+        return cls(
+            tuple(counts.tolist()),
+            start + int(lost[0]) if len(lost) else -1,
+            int(d.n_obs.sum()),
+            int(d.n_inliers.sum()),
+            float(np.sum(d.standard_error[d.status == OK] ** 2)),
+            n_held,
+            n_agreeing,
+        )
+
+    def __add__(self, other: Summary) -> Summary:
+        """Of these units and, after them, the `other` ones."""
+        return Summary(
+            tuple(a + b for a, b in zip(self.by_status, other.by_status, strict=True)),
+            self.first if self.first >= 0 else other.first,
+            self.n_obs + other.n_obs,
+            self.n_inliers + other.n_inliers,
+            self.square + other.square,
+            self.n_held + other.n_held,
+            self.n_agreeing + other.n_agreeing,
+        )
+
+    @property
+    def n_units(self) -> int:
+        """How many units."""
+        return sum(self.by_status)
+
+    @property
+    def n_undetermined(self) -> int:
+        """How many could not be determined."""
+        return self.n_units - self.by_status[OK]
+
+    @property
+    def mean_square(self) -> float:
+        """Mean squared standard error of those that are determined; 0 of none."""
+        return self.square / self.by_status[OK] if self.by_status[OK] else 0.0
+
+    def reasons(self) -> dict[str, int]:
+        """How many units for each reason."""
+        return {word: self.by_status[k] for k, word in STATUS_WORDS.items() if k != OK and self.by_status[k]}
+
+
+DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling")
+
+
+def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
+    """Diagnostics of `core` at the numbers `chosen` and of `rest` at the others, ascending."""
+    rest_of_them = others(chosen, total)
+
+    def join(name: str) -> np.ndarray:
+        out = np.empty(total, dtype=getattr(core, name).dtype)
+        out[chosen] = getattr(core, name)
+        out[rest_of_them] = getattr(rest, name)
+        return out
+
+    return UnitDiagnostics(*(join(name) for name in DIAGNOSTIC_NAMES))
+
+
+def diagnose(table: np.ndarray, rank: int) -> UnitDiagnostics:
+    """Diagnostics from the table of a look (see `look.regress`), before units are compared with each other."""
+    n_obs, n_in, spread, ill, error, telling = table[:, :6].T
+    status = np.where(n_obs < rank + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
+    status[(status == OK) & (n_in >= rank + 2) & (ill > 0)] = ILL_CONDITIONED
+    return UnitDiagnostics(
+        status, n_obs.astype(np.int64), n_in.astype(np.int64), spread.copy(), error.copy(), telling.astype(np.int64)
+    )

@@ -1,0 +1,98 @@
+"""Chosen rows (columns) from all columns (rows): normal equations, which add up over parts of the data.
+
+A chosen row has observations in every column, so wherever the columns are, each part of them gives its share of the row's
+Gram matrix and right-hand side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, bring, default_chunk_bytes, device_of, take_rows, to_numpy
+from ..backends.blocks import Block
+from ..backends.kernels import XP, Kernels
+from ..backends.plain.passes import Names, names_on
+from ..backends.plain.regression import with_ridge
+from ..backends.streaming import through
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """Normal equations of k units for the change of their coefficients, on the host; they add up.
+
+    Attributes
+    ----------
+    sums : float array (k, r * r + r + 2)
+        For each unit: Gram matrix and right-hand side of its inliers, observations in the fit, inliers.
+    basis : float array (r, r)
+        Gram matrix of the whole basis.
+    """
+
+    sums: np.ndarray
+    basis: np.ndarray
+
+    def __add__(self, other: Normal) -> Normal:
+        return Normal(self.sums + other.sums, self.basis + other.basis)
+
+
+def normal_equations(
+    flipped: Block,
+    basis: Array,
+    usable: Array,
+    start: Array,
+    unit_names: np.ndarray,
+    index_names: np.ndarray,
+    transposed: bool,
+    seed: int,
+    holdout: float,
+    floor: float,
+    kernels: Kernels,
+    chunk_bytes: int | None,
+) -> Normal:
+    """Normal equations of all units of a block, by their entries within the threshold of the coefficients they have.
+
+    Parameters
+    ----------
+    flipped : Block
+        Chosen rows (columns), with the columns (rows) of a part of the data as positions; anywhere.
+    basis : float array (length, r)
+        Where to compute.
+    usable : float array (length,)
+        0 for positions that are not to be used, else 1.
+    start : float array (n_units, r)
+        The coefficients they have, where `basis` is.
+    """
+    kernels = kernels if kernels.name == "numba" else XP
+    names = names_on(basis, unit_names, index_names, transposed, seed, holdout)
+    xp = array_namespace(basis)
+    r, units = basis.shape[1], np.arange(flipped.n_units)
+    plan = kernels.plan(flipped, units, r, chunk_bytes or default_chunk_bytes(basis))
+
+    def work(block: Block, local: np.ndarray, chosen: np.ndarray, there: Array | None) -> tuple[Array, Array]:
+        here = names if there is None else Names(there, names.index, transposed, seed, holdout)
+        a = take_rows(start, xp.asarray(chosen, device=device_of(start)))
+        return kernels.normal(block, local, basis, usable, here, a, floor), a[:, :1]
+
+    found = [sums for _, (sums, _) in through(flipped, list(plan), unit_names, basis, work)]
+    sums = plan.join(found) if found else xp.zeros((0, r * r + r + 2), dtype=basis.dtype, device=device_of(basis))
+    whole = basis.T @ (basis * usable[:, None])
+    return Normal(*(to_numpy(x).astype(np.float64, copy=False) for x in (sums, whole)))
+
+
+def solve_normal_equations(normal: Normal, start: Array) -> tuple[Array, np.ndarray]:
+    """New coefficients (k, r), where and of the dtype that `start` is, and whether they are determined (k,), on the host."""
+    k, r = start.shape
+    G = np.reshape(normal.sums[:, : r * r], (k, r, r))
+    b, n_in = normal.sums[:, r * r : r * r + r], normal.sums[:, -1]
+    a = to_numpy(start).astype(np.float64) + np.linalg.solve(with_ridge(G)[0], b[:, :, None])[:, :, 0]
+    # as in `look._measure`: in coordinates in which the whole basis is orthonormal
+    values, vectors = np.linalg.eigh(normal.basis)
+    least = np.finfo(normal.basis.dtype).eps * np.abs(values).max() + np.finfo(normal.basis.dtype).smallest_normal
+    white = (vectors / np.sqrt(np.maximum(values, least))).T
+    inner, size = with_ridge(white @ G @ white.T)
+    trace = np.trace(np.linalg.inv(inner), axis1=1, axis2=2)
+    eps = float(array_namespace(start).finfo(start.dtype).eps)
+    good = (n_in >= r + 2) & (size * trace < r / eps**0.5) & np.isfinite(a).all(axis=1)
+    return bring(a.astype(str(start.dtype).rpartition(".")[2]), start), good

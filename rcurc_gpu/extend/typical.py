@@ -1,0 +1,151 @@
+"""What is usual among units, and which of them are not: those are looked at again, or not believed.
+
+The numbers that are usual come from counts, which add up: parts of the units, wherever they are, give the same as all of
+them at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..backends.plain.regression import Schedule
+from .diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
+
+FLOOR_SIGMAS = 4.0  # threshold of a regression, in standard deviations of the noise
+_BINS = 4096  # of shares from 0 to 1, and of spreads from 0 to _WIDEST times the threshold
+_WIDEST = 4.0
+_MANY = 0.3  # share of the units which, if doubtful, say that the basis is wrong and not they
+_FEW = 16
+
+
+@dataclass(frozen=True)
+class Usual:
+    """What is usual among the units of a block.
+
+    Attributes
+    ----------
+    share : float
+        Share of inliers among the observations in the fit.
+    spread : float
+        Of the inlying residuals.
+    again : bool
+        Whether doubtful units are few enough to look at them again.
+    subsets : bool
+        Whether those with too few inliers are few enough to try random subsets of their entries.
+    """
+
+    share: float
+    spread: float
+    again: bool = False
+    subsets: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Counts from which medians are taken; they add up.
+
+    Attributes
+    ----------
+    shares, spreads : int64 arrays (4097,)
+        Units by their share of inliers, and by the spread of these.
+    """
+
+    shares: np.ndarray
+    spreads: np.ndarray
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.shares + other.shares, self.spreads + other.spreads)
+
+
+def tally(d: UnitDiagnostics, floor: float) -> Tally:
+    """Count units; `floor` is the threshold of their regressions."""
+    enough = d.status != TOO_FEW_OBSERVATIONS
+    share = d.n_inliers[enough] / d.n_obs[enough]
+    spread = np.minimum(d.spread / (_WIDEST * floor), 1.0) if floor > 0 else np.zeros(len(d.spread))
+    return Tally(_counted(share), _counted(np.where(np.isfinite(spread), spread, 1.0)))
+
+
+def _counted(x: np.ndarray) -> np.ndarray:
+    return np.bincount(np.rint(x * _BINS).astype(np.int64), minlength=_BINS + 1)
+
+
+def usual_of(counts: Tally, floor: float) -> Usual:
+    """The medians."""
+    share, spread = _median(counts.shares), _median(counts.spreads)
+    return Usual(1.0 if share is None else share, 0.0 if spread is None else spread * _WIDEST * floor)
+
+
+def _median(counts: np.ndarray) -> float | None:
+    """Of numbers from 0 to 1; None of none."""
+    total = np.cumsum(counts)
+    return float(np.searchsorted(total, 0.5 * total[-1])) / _BINS if total[-1] else None
+
+
+def in_doubt(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule) -> np.ndarray:
+    """How many units are doubtful, have too few inliers, and are there at all (3,); these numbers add up."""
+    marked = mark(d, usual, rank)
+    failed = np.count_nonzero(marked.status == TOO_FEW_INLIERS)
+    return np.asarray([len(doubtful(marked, usual, rank, schedule)), failed, len(d.status)])
+
+
+def with_gates(usual: Usual, doubts: np.ndarray) -> Usual:
+    """`usual`, with what the counts of `in_doubt` allow: when many fail, looking again is in vain."""
+    n_doubtful, n_failed, n_units = map(int, doubts)
+    most = max(_MANY * n_units, _FEW)
+    again = n_doubtful <= most
+    return replace(usual, again=again, subsets=again or n_failed <= most)
+
+
+def doubtful(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule) -> np.ndarray:
+    """Units whose solution may be a wrong one: fewer inliers than chance leaves them at the usual share, or inliers that
+    spread wider than the noise."""
+    unusual = (thin(d, usual.share, 2.5) & beatable(d, rank, schedule)) | _wide(d, usual, rank, schedule, 4)
+    return np.flatnonzero((d.status == TOO_FEW_INLIERS) | ((d.status == OK) & unusual))
+
+
+def thin(d: UnitDiagnostics, typical: float, deviations: float) -> np.ndarray:
+    """Whether a unit has fewer inliers than the usual share leaves by chance."""
+    typical = min(typical, 0.95)  # without outliers the share has hardly any chance in it
+    return d.n_inliers < typical * d.n_obs - deviations * np.sqrt(typical * (1 - typical) * d.n_obs)
+
+
+def beatable(d: UnitDiagnostics, rank: int, schedule: Schedule) -> np.ndarray:
+    """Whether a better solution than that of a unit is possible: without noise, two have at most `rank` inliers in common.
+
+    With noise one that is near may have some more.
+    """
+    return (2 * d.n_inliers < d.n_obs + 2 * rank) | _has_noise(schedule)
+
+
+def _has_noise(schedule: Schedule) -> bool:
+    return schedule.floor > 1e-4 * schedule.zeta0
+
+
+def _wide(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule, deviations: float) -> np.ndarray:
+    """Whether a unit's inliers spread wider than the noise, or the usual unit, does by chance."""
+    dof = np.maximum(d.n_inliers - rank, 1)
+    return d.spread > max(schedule.floor / FLOOR_SIGMAS, usual.spread) * (1 + deviations / np.sqrt(2 * dof))
+
+
+def mark(d: UnitDiagnostics, usual: Usual, rank: int) -> UnitDiagnostics:
+    """Mark units whose inliers are too few: fewer than rank + 2, or half of the usual share."""
+    least = np.maximum(rank + 2, 0.5 * usual.share * d.n_obs)
+    few = (d.status != TOO_FEW_OBSERVATIONS) & (d.n_inliers < least)
+    return replace(d, status=np.where(few, TOO_FEW_INLIERS, d.status).astype(np.int8))
+
+
+def mark_unusual(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule) -> UnitDiagnostics:
+    """After all looks: a unit with unusually few inliers is believed only if they prove something.
+
+    With noise they have to outnumber the unknowns by far. Without noise a few exact agreements cannot be chance, unless
+    they are zeros.
+    """
+    rejected = d.n_obs - d.n_inliers
+    doubt = thin(d, usual.share, 5.0) & (d.n_telling < np.maximum(3 * rank, 0.25 * d.n_obs))
+    doubt = doubt | (thin(d, usual.share, 2.5) & (d.n_telling < 0.8 * rejected))
+    if _has_noise(schedule):
+        unusual = thin(d, usual.share, 4.5) | (thin(d, usual.share, 2.5) & _wide(d, usual, rank, schedule, 5))
+        doubt = doubt | (unusual & (d.n_inliers < 10 * rank))
+    return replace(d, status=np.where((d.status == OK) & doubt, TOO_FEW_INLIERS, d.status).astype(np.int8))

@@ -1,0 +1,1 @@
+"""Whether a result can be trusted: evidence, expected error, verdict and its words."""

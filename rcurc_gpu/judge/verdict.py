@@ -1,0 +1,306 @@
+"""Whether a result can be trusted, and if not, why.
+
+The paper's e_k falls with the threshold whatever X_k is, so it proves nothing. What proves something: entries held out
+of the fit, structure left in the residuals, rows and columns whose observations do not agree, and the error expected
+from noise.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, quantile_abs, take_rows, to_numpy
+from ..backends.operators import random_start, subspace_svd
+from ..backends.plain.grid import residuals
+from ..backends.plain.regression import Schedule
+from ..core.iteration import Core, diverged
+from ..core.problem import CoreData
+from ..core.recheck import CheckedCore
+from ..extend.diagnostics import Summary
+from ..samples.describe import CORE_PER_RANK
+
+_STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
+_LEAST_HELD = 50  # fewer held-out entries prove nothing
+ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
+_MANY_HELD = 300  # from which a component in a single row can be told from outliers there
+_ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured about a core.
+
+    Attributes
+    ----------
+    unexplained : float
+        Lower quartile of the held-out residuals over that of the observations: 0 is perfect, 1 explains nothing.
+    held_share, fit_share : float
+        Share of held-out and of fitted entries that agree with the solution.
+    supported : int
+        Number of singular components that the held-out entries confirm.
+    missing : float
+        Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
+    telling_share : float
+        Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
+    n_held : int
+        Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
+    """
+
+    unexplained: float
+    held_share: float
+    fit_share: float
+    supported: int
+    missing: float
+    telling_share: float
+    n_held: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`ok`, or a `cause` (one word) and a `message` (one sentence)."""
+
+    ok: bool
+    cause: str
+    message: str
+
+
+def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Evidence:
+    """Measure a core against what it was not fitted to, or, without held-out entries, against itself.
+
+    Only entries count that tell something: in a matrix of many zeros, those that are 0, and are said to be, fit anything.
+    """
+    # with noise as large as the entries, the threshold would leave none
+    size = min(schedule.floor, 0.5 * float(quantile_abs(data.sample[2])))
+    fit_y, fit_residual = _telling(core, data.sample, size)
+    y, residual = _telling(core, data.held, size)
+    held_out = int(y.shape[0]) >= _LEAST_HELD
+    if not held_out:
+        y, residual = fit_y, fit_residual
+    return Evidence(
+        unexplained=float(quantile_abs(residual, 0.25)) / float(quantile_abs(y, 0.25)) if y.shape[0] else 1.0,
+        held_share=_share_below(residual, schedule.floor),
+        fit_share=_share_below(fit_residual, schedule.floor),
+        supported=_supported(core, data) if held_out else int(np.sum(_spread_out(core))),
+        missing=_missing(data, core, schedule, seed),
+        telling_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
+        n_held=int(y.shape[0]) if held_out else 0,
+    )
+
+
+def _telling(core: Core, entries: tuple[Array, Array, Array], size: float) -> tuple[Array, Array]:
+    """Values and residuals of the entries that are, or are said to be, larger than `size`."""
+    y = entries[2]
+    xp = array_namespace(y)
+    residual = residuals(core.W * core.s, core.V, entries)
+    telling = (xp.abs(y) > size) | (xp.abs(y - residual) > size)
+    return xp.where(xp.abs(y) > size, y, xp.full_like(y, size))[telling], residual[telling]
+
+
+# What is wrong with a core, and what to try.
+_CORE_TEXTS = {
+    "": "",
+    "diverged": (
+        "The iteration diverged after {n_iter} iterations: its steps are too long for these data; choose smaller step_rows "
+        "and step_cols."
+    ),
+    "too few observations": (
+        "No rank-{rank} matrix is confirmed by the held-out entries: the intersection has {per_row:.0f} observations per "
+        "row (median), and about {needed} are needed for this rank; observe more, choose more rows and columns, or ask for "
+        "a smaller rank."
+    ),
+    "rank too large": (
+        "Rank {rank} is too large: the held-out entries confirm only {e.supported} components; ask for rank {e.supported} "
+        "or rank='auto'."
+    ),
+    "unexplained": (
+        "No rank-{rank} matrix explains the held-out entries (residuals are {e.unexplained:.0%} of the entries): either too "
+        "many of the observations are outliers (about half is the most that can be told apart), or the data are noise, or "
+        "the rank is far too small; try another rank or rank='auto', and look at the data."
+    ),
+    "rank too small": (
+        "Rank {rank} is too small: structure beyond it is left in the residuals; ask for a larger rank or rank='auto'."
+    ),
+    "overfit": (
+        "The solution is fitted to chance ({e.held_share:.0%} of the held-out entries agree with it, but {e.fit_share:.0%} "
+        "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold decayed too fast "
+        "(gamma={gamma:g}; nearer to 1 is slower and safer)."
+    ),
+    "too many outliers": (
+        "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution: with so many taken "
+        "for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of zeros "
+        "out."
+    ),
+    "not settled": (
+        "The iteration had not settled after {n_iter} iterations: raise max_iter, or let the threshold decay more slowly "
+        "(gamma={gamma:g} now)."
+    ),
+    "undetermined": "Some rows or columns of the intersection could not be determined.",
+}
+
+
+def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma: float, cut_short: bool) -> Verdict:
+    """The verdict on the core alone; `structure`, relative to X, may be left in the residuals; `cut_short` if the user
+    limited the iterations."""
+    core = checked.core
+    cause = "not settled" if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
+    text = _CORE_TEXTS[cause].format(
+        rank=core.rank,
+        per_row=float(np.median(checked.rows.n_obs)),
+        needed=CORE_PER_RANK * core.rank,
+        n_iter=len(core.history),
+        gamma=gamma,
+        e=evidence,
+    )
+    return Verdict(not cause, cause, text)
+
+
+def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> str:
+    """What is wrong with a core, worst first."""
+    rank = checked.core.rank
+    lost = checked.n_undetermined > 0.3 * (len(checked.rows.status) + len(checked.cols.status))
+    overfit = e.held_share < e.fit_share - _slack(e.n_held)
+    unexplained = e.unexplained > 0.8 or e.supported == 0
+    if diverged(checked.core.history):
+        return "diverged"
+    scarce = float(np.median(checked.rows.n_obs)) < 0.9 * CORE_PER_RANK * rank
+    if scarce and (overfit or lost or unexplained):
+        return "too few observations"
+    if e.supported < rank and not unexplained:
+        return "rank too large"
+    if unexplained or lost:
+        return "unexplained"
+    if e.missing > structure:
+        return "rank too small"
+    if overfit:
+        return "overfit"
+    # Where most entries are zeros, which fit anything, more of the others have to agree.
+    if e.held_share < (0.45 if e.telling_share > 0.5 else 0.6):
+        return "too many outliers"
+    if not checked.core.stopped:
+        return "not settled"
+    return "undetermined" if checked.n_undetermined else ""
+
+
+def _slack(n_held: int) -> float:
+    """By how much the share of agreeing entries may differ between held-out and fitted ones."""
+    return max(0.05, 4 * (0.25 / max(n_held, 1)) ** 0.5)
+
+
+def judge_result(
+    core_verdict: Verdict,
+    columns: Summary,
+    rows: Summary,
+    outside: tuple[Summary, Summary],
+    expected_error: float,
+    accuracy: float,
+) -> Verdict:
+    """The verdict on everything; `outside` are the columns and the rows outside of the core."""
+    if not core_verdict.ok and core_verdict.cause != "undetermined":
+        return core_verdict
+    problems = _held_out_problems(outside)
+    if expected_error > accuracy:
+        text = (
+            "The iteration settled, but noise, or outliers too many or too small to tell from it, limits the accuracy to "
+            f"about {expected_error:.1%} (accuracy={accuracy:g} was asked for): observe more, or pass a larger accuracy if "
+            "that is good enough."
+        )
+        problems.append(("noise", text))
+    if columns.n_undetermined or rows.n_undetermined:
+        rest = "" if problems else ", the rest is confirmed"
+        problems.append(("undetermined", _undetermined_text(rows, columns, rest)))
+    if problems:
+        return Verdict(False, problems[0][0], " ".join(text for _, text in problems))
+    return Verdict(True, "", f"Converged; the error expected from what is left in the residuals is {expected_error:.1e}.")
+
+
+def _held_out_problems(outside: tuple[Summary, Summary]) -> list[tuple[str, str]]:
+    """Whether the held-out entries outside of the core agree as well as the fitted ones."""
+    problems = []
+    for name, units in zip(("columns", "rows"), outside, strict=True):
+        if units.n_held < _LEAST_HELD:
+            continue
+        held_share = units.n_agreeing / units.n_held
+        fit_share = units.n_inliers / max(units.n_obs, 1)
+        if held_share < fit_share - _slack(units.n_held):
+            text = (
+                f"The {name} outside of the core are fitted to chance ({held_share:.0%} of their held-out entries agree, "
+                f"{fit_share:.0%} of the fitted ones): too few observations per {name[:-1]} "
+                f"({units.n_obs / units.n_units:.0f} on average)."
+            )
+            problems.append(("too few observations", text))
+    return problems
+
+
+def _undetermined_text(rows: Summary, columns: Summary, rest: str) -> str:
+    parts = []
+    for name, units in (("columns", columns), ("rows", rows)):
+        if units.n_undetermined:
+            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in units.reasons().items())
+            parts.append(f"{units.n_undetermined:,} of {units.n_units:,} {name} (the first is {units.first}; {reasons})")
+    return (
+        f"Not everything could be determined: {' and '.join(parts)}. They are NaN in the result (doubtful numbers with "
+        f"undetermined='keep'){rest}; observe more of them, or leave them out."
+    )
+
+
+def _share_below(residual: Array, floor: float) -> float:
+    """Share of the residuals within the threshold; 1 of none."""
+    xp = array_namespace(residual)
+    n = int(residual.shape[0])
+    return int(xp.count_nonzero(xp.abs(residual) < floor)) / n if n else 1.0
+
+
+def _supported(core: Core, data: CoreData) -> int:
+    """Components whose part in the held-out entries is really there.
+
+    For each component: its product with the truth on held-out entries (clipped against outliers), over its square on
+    fitted ones. That is 1 for a true component. It is about 0 for one that fits noise, and for one that fits the
+    outliers of a single row, which is large only where the fit looked.
+    """
+    held = residuals(core.W * core.s, core.V, data.held)
+    xp = array_namespace(held)
+    part = _parts(core, data.held)
+    # the sample has none of the entries that are 0, the held-out ones are as they come
+    nonzero = xp.mean(xp.astype(data.held[2] != 0, part.dtype))
+    fitted = _parts(core, data.sample) * xp.sqrt(nonzero)
+    bound = xp.abs(part) + 3 * core.sigma
+    clipped = xp.minimum(xp.maximum(held[:, None] + xp.zeros_like(part), -bound), bound)
+    found = xp.mean(part * (part + clipped), axis=0)
+    claimed = xp.mean(fitted * fitted, axis=0)
+    s = to_numpy(core.s)
+    real = s > float(xp.finfo(core.s.dtype).eps) ** 0.5 * s[0]  # the rest is what rounding leaves of nothing
+    # one that lives where nothing was observed is claimed by nobody
+    seen = to_numpy(claimed) > 0.25 * s**2 / (core.W.shape[0] * core.V.shape[0])
+    # of one row a few entries are held out at best, if all are few
+    spread = _spread_out(core) if int(held.shape[0]) < _MANY_HELD else np.ones(core.rank, dtype=bool)
+    return int(np.sum(real & seen & spread & (to_numpy(found) > 0.5 * to_numpy(claimed))))
+
+
+def _spread_out(core: Core) -> np.ndarray:
+    """Which components are not mostly in one row or column, where outliers could have made them (r,)."""
+    xp = array_namespace(core.s)
+    alone = xp.maximum(xp.max(core.W * core.W, axis=0), xp.max(core.V * core.V, axis=0))
+    return to_numpy(alone) <= _ALONE
+
+
+def _parts(core: Core, entries: tuple[Array, Array, Array]) -> Array:
+    """What each singular component contributes to some entries (n, r)."""
+    i, j, _ = entries
+    return take_rows(core.W * core.s, i) * take_rows(core.V, j)
+
+
+def _missing(data: CoreData, core: Core, schedule: Schedule, seed: int) -> float:
+    """Size of the leading singular value of the inlying residuals, if it stands out from that of noise."""
+    left = core.W * core.s
+    xp = array_namespace(left)
+    grid = data.grid
+    kept, _, _ = grid.inlying(left, core.V, schedule.floor)
+    m, n = grid.shape
+    start = random_start(n, min(4, m, n), left, seed)
+    _, s, _ = subspace_svd(lambda X: grid.mul(kept, X), lambda X: grid.rmul(kept, X), start, 1, steps=6)
+    square = sum(float(xp.sum(panel * panel)) for panel in kept)
+    noise_edge = square**0.5 * (m**-0.5 + n**-0.5)  # of independent noise with this norm
+    top, norm = float(s[0]), float(xp.linalg.vector_norm(core.s))
+    return top / data.rate / norm if top > _STRUCTURE * noise_edge and norm > 0 else 0.0

@@ -1,0 +1,375 @@
+"""Robust CUR completion as an estimator in scikit-learn's conventions."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+
+from ..api import rcurc
+from ..backends.arrays import asarray_on, to_numpy
+from ..backends.operators import product_svd
+from ..errors import ConvergenceWarning, check_choice, check_count
+from ..options import check_rank
+from ..result.result import Result
+from ..samples.building import refuse_masked
+from ..samples.choosing import choose_cross
+from ..samples.cross import CrossSamples
+from ..solve.pca import cross_size
+
+try:
+    from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_is_fitted, validate_data
+except ImportError as error:
+    raise ImportError(
+        f"RobustCURCompletion needs scikit-learn 1.6 or newer ({error}); install the extra 'sklearn' "
+        "(pip install 'rcurc-gpu[sklearn]')"
+    ) from error
+
+_PLENTY = 1000  # rows (columns) from which on more of them cost more than they bring
+_CONCENTRATED = 2.0  # how much denser than the whole a cross has to be to be worth choosing
+
+
+class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Completes a matrix that is of low rank, but for missing entries, outliers and noise.
+
+    An imputer: ``fit_transform(X)`` fills the NaN of `X`, and `transform` those of new rows, by what the columns have in
+    common in all rows. Entries that are wrong do no harm; ``replace="outliers"`` replaces them, too.
+
+    The columns should be of about the same size (put `sklearn.preprocessing.RobustScaler` before, it leaves NaN alone). A
+    row needs rank + 2 observations at least, and more where there are outliers: data of one or two columns cannot be
+    completed. On matrices as small as 200 x 20, give the rank if you know it: "auto" now and then finds none, and says so.
+
+    Parameters
+    ----------
+    rank : int or "auto"
+        Rank of the matrix; "auto" chooses it by the error on held-out entries.
+    n_rows, n_cols : int, optional
+        How many rows and columns the core is made of, drawn at random. By default all of them up to about a thousand, more
+        if little was observed; and where observations concentrate on some rows and columns, these. Of the others, only
+        what was observed in these rows and columns counts in the fit.
+    replace : {"missing", "outliers", "all"}
+        What `transform` replaces: missing entries; also observations that disagree by more than the noise; or everything,
+        which also takes out the noise.
+    undetermined : {"nan", "median"}
+        What to put into missing entries of rows and columns that could not be determined: NaN, or the median of what `fit`
+        saw in the column (NaN if it saw nothing). A ConvergenceWarning says how many there are.
+    method : {"fast", "paper"}
+        As in `rcurc`.
+    accuracy : float
+        `converged_` is only true if the relative error expected from the noise is below this.
+    random_state : int, RandomState instance or None
+        Fixes the result.
+    device, kernels, progress :
+        As in `rcurc`. What is given and returned is on the host.
+
+    Attributes
+    ----------
+    result_ : Result
+        All that is known of the fit, as `rcurc` gives it.
+    components_ : array (rank, n_features)
+        Orthonormal rows, largest singular value first: what the rows of the completed matrix are made of. NaN where a column
+        is undetermined.
+    singular_values_ : array (rank,)
+        Of the completed matrix, without what is undetermined.
+    rank_ : int
+    converged_ : bool
+        Whether the fit is confirmed by held-out entries; if not, `fit` warns, and ``result_.message`` says why.
+    outliers_ : scipy.sparse.csr_array (n_samples, n_features)
+        Observation minus completed value, where that exceeds the noise. After a fit on `CrossSamples` those of the cross.
+    medians_ : array (n_features,)
+        Of the observations, with ``undetermined="median"``.
+    n_features_in_ : int
+    feature_names_in_ : array (n_features,)
+        If `X` had names of columns that are strings.
+
+    See Also
+    --------
+    rcurc : what does the work.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rcurc_gpu import RobustCURCompletion
+    >>> truth = np.outer(np.arange(1.0, 41.0), np.arange(1.0, 11.0))
+    >>> X = truth.copy()
+    >>> X[3, 4] = np.nan
+    >>> X[0, 0] = 1e6
+    >>> completed = RobustCURCompletion(rank=1, replace="outliers").fit_transform(X)
+    >>> bool(np.allclose(completed, truth))
+    True
+    """
+
+    def __init__(
+        self,
+        rank: int | str = "auto",
+        *,
+        n_rows: int | None = None,
+        n_cols: int | None = None,
+        replace: str = "missing",
+        undetermined: str = "nan",
+        method: str = "fast",
+        accuracy: float = 1e-2,
+        random_state: Any = 0,
+        device: str = "auto",
+        kernels: str = "auto",
+        progress: bool = False,
+    ) -> None:
+        self.rank = rank
+        self.n_rows = n_rows
+        self.n_cols = n_cols
+        self.replace = replace
+        self.undetermined = undetermined
+        self.method = method
+        self.accuracy = accuracy
+        self.random_state = random_state
+        self.device = device
+        self.kernels = kernels
+        self.progress = progress
+
+    def fit(self, X: Any, y: Any = None) -> RobustCURCompletion:
+        """Find the low-rank matrix behind what was observed.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix (n_samples, n_features), or CrossSamples
+            NaN means not observed; of a sparse matrix the stored entries are the observations, also a stored 0.
+        y :
+            Not used.
+
+        Returns
+        -------
+        self
+
+        Warns
+        -----
+        ConvergenceWarning
+            If the result is not confirmed; ``result_.message`` says why.
+        """
+        check_choice("replace", self.replace, ("missing", "outliers", "all"))
+        check_choice("undetermined", self.undetermined, ("nan", "median"))
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if isinstance(X, CrossSamples):
+            samples = X
+            self.n_features_in_ = samples.shape[1]
+            if hasattr(self, "feature_names_in_"):  # of an earlier fit
+                del self.feature_names_in_
+        else:
+            X = self._validated(X, ensure_min_samples=2, ensure_min_features=2)
+            samples = self._samples(X, np.random.default_rng([seed, 6]))
+        self.result_ = rcurc(
+            samples,
+            self.rank,
+            method=self.method,
+            accuracy=self.accuracy,
+            seed=seed,
+            device=self.device,
+            kernels=self.kernels,
+            progress=self.progress,
+        )
+        self.rank_, self.converged_ = self.result_.rank, self.result_.converged
+        self.components_, self.singular_values_ = _components(self.result_)
+        self.outliers_ = _outliers(self.result_, X)
+        if self.undetermined == "median":
+            self.medians_ = _medians(X, self.n_features_in_)
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Complete rows, those of the fit or new ones, from what was observed of each.
+
+        Parameters
+        ----------
+        X : array, data frame or sparse matrix (n, n_features)
+            As in `fit`.
+
+        Returns
+        -------
+        array (n, n_features)
+            Dense, also for a sparse matrix; `replace` says what is taken from the model and what from `X`.
+
+        Warns
+        -----
+        ConvergenceWarning
+            If missing entries are in rows or columns that could not be determined.
+        """
+        check_is_fitted(self, "result_")
+        replace = check_choice("replace", self.replace, ("missing", "outliers", "all"))
+        if isinstance(X, CrossSamples):
+            raise TypeError(
+                "X must be a matrix, got CrossSamples; after fit(samples), predict gives single entries and result_.cur the "
+                "completed matrix"
+            )
+        X = self._validated(X, reset=False)
+        Y = _with_nan(X) if scipy.sparse.issparse(X) else X
+        model = self.result_.cur
+        done = self.result_.transform_rows(asarray_on(Y, model.right), cols=np.arange(self.n_features_in_))
+        fitted = to_numpy(done.matrix.to_dense()).astype(Y.dtype, copy=False)
+        wanted = np.isnan(Y) if replace != "all" else np.ones(Y.shape, dtype=bool)
+        if replace == "outliers":
+            wanted |= np.abs(Y - fitted) >= self.result_.threshold  # False where either is NaN
+        out = np.where(wanted, fitted, Y)
+        return self._without_undetermined(out, done.diagnostics.undetermined)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Entries of the completed matrix that was fitted.
+
+        Parameters
+        ----------
+        X : int array (k, 2)
+            Numbers of rows and columns, one pair for each entry: as for a recommender, samples are pairs, not rows of the
+            matrix. For rows of the matrix there is `transform`.
+
+        Returns
+        -------
+        array (k,)
+            The model's values, whatever was observed there; NaN where a row or column is undetermined.
+        """
+        check_is_fitted(self, "result_")
+        pairs = np.asarray(X)
+        if pairs.ndim != 2 or pairs.shape[1] != 2:
+            raise ValueError(f"X must be pairs (row, column), an array of shape (k, 2), got shape {pairs.shape}")
+        if pairs.dtype.kind not in "iu":
+            raise TypeError(f"X must hold integers, pairs (row, column), got dtype {pairs.dtype}")
+        for name, numbers, most in zip(("row", "column"), pairs.T, self.result_.cur.shape, strict=True):
+            outside = numbers[(numbers < 0) | (numbers >= most)]
+            if outside.size:
+                raise ValueError(f"X has the {name} {outside[0]}; those of the matrix are 0 to {most - 1}")
+        return to_numpy(self.result_.cur.entries(pairs[:, 0], pairs[:, 1]))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    def _validated(self, X: Any, **options: Any) -> Any:
+        refuse_masked("X", X)
+        types = [np.float64, np.float32]
+        return validate_data(self, X, accept_sparse="csr", dtype=types, ensure_all_finite="allow-nan", **options)
+
+    def _samples(self, X: Any, rng: np.random.Generator) -> CrossSamples:
+        """The cross to solve."""
+        i, j, values = _observations(X)
+        if len(i) == 0:
+            raise ValueError("X has no observation: all of it is missing")
+        rows, cols = self._cross(i, j, X.shape, rng)
+        return CrossSamples.from_triplets(i, j, values, X.shape, rows, cols)
+
+    def _cross(
+        self, i: np.ndarray, j: np.ndarray, shape: tuple[int, int], rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the core: those on which observations concentrate, or random ones."""
+        rank = check_rank(self.rank, min(shape), "min(n_samples, n_features)")
+        share = len(i) / (shape[0] * shape[1])
+        chosen = choose_cross(i, j, shape)
+        inside = [np.isin(k, c) for k, c in zip((i, j), chosen, strict=True)]
+        density = float((inside[0] & inside[1]).sum()) / (len(chosen[0]) * len(chosen[1]))
+        out = []
+        for name, count, busiest, n in zip(("n_rows", "n_cols"), (self.n_rows, self.n_cols), chosen, shape, strict=True):
+            if count is not None:
+                size, among = check_count(name, count, 1, n), np.arange(n)
+            else:
+                among = busiest if density >= _CONCENTRATED * share else np.arange(n)
+                size = min(max(math.ceil(cross_size(rank, n) / max(share, density)), _PLENTY), len(among))
+            out.append(np.sort(rng.choice(among, size, replace=False)))
+        return out[0], out[1]
+
+    def _without_undetermined(self, out: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """`out`, with a warning if NaN is left, and with medians in its place if they are wanted."""
+        left = np.isnan(out)
+        if not left.any():
+            return out
+        cols = len(self.result_.columns.undetermined)
+        fate = "stay NaN"
+        if self.undetermined == "median":
+            check_is_fitted(self, "medians_")
+            out = np.where(left, self.medians_.astype(out.dtype), out)
+            fate = "were filled with the medians of their columns"
+        warnings.warn(
+            f"{len(rows)} of {len(out)} rows and {cols} of {out.shape[1]} columns could not be determined; {left.sum()} "
+            f"entries there {fate}",
+            ConvergenceWarning,
+            stacklevel=4,  # between transform and the user there is scikit-learn's set_output
+        )
+        return out
+
+
+def _observations(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, columns and values of what was observed in a matrix; a stored NaN is as good as none."""
+    if isinstance(X, CrossSamples):
+        return _of_cross(X)
+    if scipy.sparse.issparse(X):
+        coo: Any = X.tocoo()  # type: ignore[attr-defined]  # the stubs' class of all of them has none
+        seen = ~np.isnan(coo.data)
+        return coo.row[seen].astype(np.int64), coo.col[seen].astype(np.int64), coo.data[seen]
+    i, j = np.nonzero(~np.isnan(X))
+    return i, j, X[i, j]
+
+
+def _of_cross(samples: CrossSamples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The observations of both blocks, each once."""
+    r, c = samples.r_block, samples.c_block
+    i = np.concatenate([samples.rows[to_numpy(r.index)], to_numpy(c.unit_of_entry())])
+    j = np.concatenate([to_numpy(r.unit_of_entry()), samples.cols[to_numpy(c.index)]])
+    values = np.concatenate([to_numpy(r.value), to_numpy(c.value)])
+    _, first = np.unique(i * samples.shape[1] + j, return_index=True)
+    return i[first], j[first], values[first]
+
+
+def _with_nan(X: Any) -> np.ndarray:
+    """A sparse matrix as a dense one, NaN where nothing is stored."""
+    i, j, values = _observations(X)
+    out = np.full(X.shape, np.nan, dtype=X.dtype)
+    out[i, j] = values
+    return out
+
+
+def _components(result: Result) -> tuple[np.ndarray, np.ndarray]:
+    """Right singular vectors (r, n_features) and singular values (r,) of the determined part of the matrix."""
+    left, right = to_numpy(result.cur.left), to_numpy(result.cur.right)
+    out = np.full((result.rank, len(right)), np.nan, dtype=right.dtype)
+    rows, cols = (np.isfinite(factor).all(axis=1) for factor in (left, right))
+    if min(rows.sum(), cols.sum()) < result.rank:
+        return out, np.full(result.rank, np.nan, dtype=right.dtype)
+    _, s, V = product_svd(left[rows], right[cols])
+    # the sign of a singular vector is arbitrary: the largest entry is positive, as in scikit-learn's PCA
+    sign = np.sign(V[np.argmax(np.abs(V), axis=0), np.arange(result.rank)])
+    out[:, cols] = (V * sign).T
+    return out, s
+
+
+def _outliers(result: Any, X: Any) -> Any:
+    """Observations minus completed values, where that exceeds the threshold, (n_samples, n_features)."""
+    if isinstance(X, CrossSamples):
+        S_R, S_C = result.outliers()
+        R, C = (part.get().tocoo() if hasattr(part, "get") else part.tocoo() for part in (S_R, S_C))
+        i, j = np.concatenate([X.rows[R.row], C.row]), np.concatenate([R.col, X.cols[C.col]])
+        residual = np.concatenate([R.data, C.data])
+        _, first = np.unique(i * X.shape[1] + j, return_index=True)  # both blocks may see an entry
+        i, j, residual = i[first], j[first], residual[first]
+    elif scipy.sparse.issparse(X):
+        i, j, values = _observations(X)
+        residual = values - to_numpy(result.cur.entries(i, j))
+        out = np.abs(residual) >= result.threshold  # False where undetermined
+        i, j, residual = i[out], j[out], residual[out]
+    else:
+        return result.outliers_of(X)
+    return scipy.sparse.csr_array((residual, (i, j)), shape=X.shape)
+
+
+def _medians(X: Any, n_features: int) -> np.ndarray:
+    """Median of what was observed of each column; NaN where nothing was."""
+    _, j, values = _observations(X)
+    order = np.lexsort((values, j))
+    count = np.bincount(j, minlength=n_features)
+    start = np.cumsum(count) - count
+    seen = count > 0
+    out = np.full(n_features, np.nan, dtype=values.dtype)
+    low, high = ((start + (count - 1) // 2)[seen], (start + count // 2)[seen])
+    out[seen] = 0.5 * (values[order[low]] + values[order[high]])
+    return out

@@ -1,0 +1,18 @@
+"""Pictures of samples, problems and results; needs matplotlib (the extra ``plot``)."""
+
+from .panels import column_diagnostics, convergence, demo_figure, rank_curve, sampling_pattern, singular_values
+from .result import outlier_map, pictures, result_figure, unit_fit, worst_units
+
+__all__ = [
+    "column_diagnostics",
+    "convergence",
+    "demo_figure",
+    "outlier_map",
+    "pictures",
+    "rank_curve",
+    "result_figure",
+    "sampling_pattern",
+    "singular_values",
+    "unit_fit",
+    "worst_units",
+]

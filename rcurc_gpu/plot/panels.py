@@ -1,0 +1,345 @@
+"""Pictures of samples and results. Needs matplotlib (the extra ``plot``), which is imported when a picture is drawn.
+
+Every function draws on the Axes it is given, or on one of a new Figure, and returns it. Nothing here touches pyplot:
+there is no global state, no display is needed, and ``ax.figure.savefig("picture.png")`` writes the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import check_choice
+from ..samples.cells import Cells, chosen_first, seen
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from ..io.completion import Completion
+    from ..result.result import Result
+    from ..samples.cross import CrossSamples
+    from ..testing.synthetic import SyntheticProblem
+
+__all__ = ["column_diagnostics", "convergence", "demo_figure", "rank_curve", "sampling_pattern", "singular_values"]
+
+# From the palette of Okabe and Ito, which readers with any colour vision can tell apart.
+BLUE, ORANGE, VERMILLION, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8C8C8C", "#000000"
+
+_EXACT = 400  # matrices up to this size are drawn entry by entry
+_MOST_POINTS = 20_000  # more dots than this only make a picture slow
+_SMALL_LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 1.2, "columnspacing": 1.2}
+
+
+# ---------------------------------------------------------------- figures
+
+
+def new_figure(width: float, height: float, dpi: float = 150) -> Figure:
+    """An empty Figure of `width` x `height` inches that needs no display.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed; says which extra brings it.
+    """
+    try:
+        import matplotlib  # noqa: F401  # the parent first: a cached submodule would hide that it is gone
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib, which the extra 'plot' brings: pip install 'rcurc-gpu[plot]'") from error
+    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def demo_figure(problem: SyntheticProblem, result: Result) -> Figure:
+    """What was seen, how the solve went, and how far its columns can be trusted, side by side.
+
+    Parameters
+    ----------
+    problem : SyntheticProblem
+    result : Result
+        A solve of ``problem.samples`` (on any device).
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        Three panels.
+    """
+    figure = new_figure(13.5, 4.2, dpi=110)
+    figure.get_layout_engine().set(wspace=0.08)  # type: ignore[union-attr, call-arg]  # a constrained one, see above
+    axes = figure.subplots(1, 3, width_ratios=[1.0, 1.15, 1.15])
+    sampling_pattern(problem.samples, axes[0])
+    convergence(result, axes[1], truth=problem.relative_error(result.cur, undetermined="skip"))
+    column_diagnostics(result, axes[2])
+    n1, n2 = problem.shape
+    state = "confirmed" if result.converged else f"NOT confirmed: {result.cause}"
+    figure.suptitle(f"{n1:,} x {n2:,}, rank {result.rank}, {result.device}: {state}", fontsize=11)
+    return figure
+
+
+def _axes(ax: Axes | None, width: float = 5.0, height: float = 3.8) -> Axes:
+    return new_figure(width, height).add_subplot() if ax is None else ax
+
+
+# ---------------------------------------------------------------- what was seen
+
+
+def sampling_pattern(samples: CrossSamples, ax: Axes | None = None, order: str = "auto") -> Axes:
+    """Which entries of the matrix were seen.
+
+    A matrix of at most 400 x 400 is drawn entry by entry, coloured by whether the entry lies in the chosen rows, the
+    chosen columns or both. A larger one is drawn as the share of entries seen in each cell of a coarse grid.
+
+    Parameters
+    ----------
+    samples : CrossSamples
+        Of an (n1, n2) matrix, on any device.
+    ax : matplotlib.axes.Axes, optional
+    order : {"auto", "given", "chosen first"}
+        Rows and columns as they are, or the chosen ones first. By default as they are in small matrices; in large ones
+        first, because rows scattered over a coarse grid blur into an even grey.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    check_choice("order", order, ("auto", "given", "chosen first"))
+    ax = _axes(ax, 4.4, 4.2)
+    exact = max(samples.shape) <= _EXACT
+    sort = order == "chosen first" or (order == "auto" and not exact)
+    pairs = zip((samples.rows, samples.cols), samples.shape, strict=True)
+    places = (chosen_first(chosen, n) if sort else np.arange(n) for chosen, n in pairs)
+    (_draw_entries if exact else _draw_density)(ax, samples, *places)
+    hint = ", chosen first" if sort else ""
+    ax.set_xlabel(f"column ({len(samples.cols):,} of {samples.shape[1]:,} chosen{hint})")
+    ax.set_ylabel(f"row ({len(samples.rows):,} of {samples.shape[0]:,} chosen{hint})")
+    ax.set_title(f"{samples.n_obs / (samples.shape[0] * samples.shape[1]):.1%} of the entries seen", fontsize=10)
+    return ax
+
+
+def _draw_entries(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_place: np.ndarray) -> None:
+    from matplotlib.colors import ListedColormap
+    from matplotlib.patches import Patch
+
+    kinds = ["not seen", "seen, chosen row", "seen, chosen column", "seen, both"]
+    colours = ["#FFFFFF", BLUE, ORANGE, BLACK]
+    in_rows, in_cols = (np.isin(np.arange(n), at) for n, at in zip(samples.shape, (samples.rows, samples.cols), strict=True))
+    image = np.zeros(samples.shape, dtype=np.int8)
+    for i, j, sign in seen(samples):
+        if sign > 0:
+            image[row_place[i], col_place[j]] = 1 * in_rows[i] + 2 * in_cols[j]
+    ax.imshow(image, cmap=ListedColormap(colours), vmin=-0.5, vmax=3.5, interpolation="nearest", aspect="auto")
+    handles = [Patch(facecolor=colour, edgecolor=GREY, label=kind) for colour, kind in zip(colours, kinds, strict=True)]
+    # below the labels of the axis: nothing of the pattern is hidden
+    ax.legend(handles=handles[1:], loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=3, **_SMALL_LEGEND)
+
+
+def _draw_density(ax: Axes, samples: CrossSamples, row_place: np.ndarray, col_place: np.ndarray) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    cells = Cells.of(row_place, col_place)
+    share = 100 * cells.count_seen(samples) / cells.area
+    white_to_blue = LinearSegmentedColormap.from_list("seen", ["#FFFFFF", BLUE, "#00213A"])
+    n1, n2 = samples.shape
+    extent = (-0.5, n2 - 0.5, n1 - 0.5, -0.5)
+    image = ax.imshow(share, cmap=white_to_blue, vmin=0, extent=extent, interpolation="nearest", aspect="auto")
+    ax.figure.colorbar(image, ax=ax, label="entries seen (%)", pad=0.02)
+
+
+# ---------------------------------------------------------------- how the solve went
+
+
+def convergence(
+    result: Result | Completion, ax: Axes | None = None, truth: float | Sequence[float] | None = None, x: str = "iteration"
+) -> Axes:
+    """e_k and the threshold over the iterations of the core, on a logarithmic axis.
+
+    Parameters
+    ----------
+    result : Result or rcurc_gpu.io.Completion
+    ax : matplotlib.axes.Axes, optional
+    truth : float or sequence of float (n_iter,), optional
+        The true relative error, where it is known: of the result, drawn as a level, or of every iteration.
+    x : {"iteration", "seconds"}
+        What to draw against. The clock is read every few iterations; against seconds only those are drawn.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    check_choice("x", x, ("iteration", "seconds"))
+    ax = _axes(ax)
+    at, shown = _abscissa(result, x)
+    errors = _positive([state.error for state in result.history])
+    thresholds = _positive([state.threshold for state in result.history])
+    style: dict[str, Any] = {"markersize": 3, "linewidth": 1.4}
+    ax.plot(at, errors[shown], "o-", color=BLUE, label="$e_k$ (squared relative residual)", **style)
+    ax.plot(at, thresholds[shown], "s--", color=ORANGE, label=r"threshold $\zeta_k$ (unit of the data)", **style)
+    if truth is not None:
+        _draw_truth(ax, at, shown, truth, len(result.history), style)
+    ax.set_yscale("log")
+    ax.set_xlabel("iteration" if x == "iteration" else "time since the start of the solve (s)")
+    ax.set_ylabel("value (units in the legend)")
+    ax.set_title(f"{result.n_iter} iterations of the core ({result.method}), {result.seconds:.2f} s in all", fontsize=10)
+    _finish(ax)
+    return ax
+
+
+def _abscissa(result: Result | Completion, x: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where on the x axis, and which iterations (their indices) stand there."""
+    if x == "iteration":
+        return np.asarray([state.iteration for state in result.history]), np.arange(len(result.history))
+    seconds = np.asarray([state.seconds for state in result.history])
+    # iterations between two looks at the clock carry the time of the later look: that one's is right
+    last = np.flatnonzero(np.diff(seconds, append=np.inf) > 0)
+    return seconds[last], last
+
+
+def _draw_truth(
+    ax: Axes, at: np.ndarray, shown: np.ndarray, truth: float | Sequence[float], n_iter: int, style: dict[str, Any]
+) -> None:
+    values = _positive(truth)
+    if values.ndim == 0:
+        if np.isfinite(values):
+            ax.axhline(
+                float(values),
+                color=GREEN,
+                linewidth=1.4,
+                linestyle=":",
+                label=f"true error of the result, {values:.1e}",
+            )
+        return
+    if values.shape != (n_iter,):
+        raise ValueError(f"truth must be a number or one for each of the {n_iter} iterations, got shape {values.shape}")
+    ax.plot(at, values[shown], "^:", color=GREEN, label="true relative error", **style)
+
+
+def _positive(values: Any) -> np.ndarray:
+    """`values` as floats, NaN where a logarithmic axis has no place for them."""
+    values = np.asarray(values, dtype=float)
+    return np.where(np.isfinite(values) & (values > 0), values, np.nan)
+
+
+def _finish(ax: Axes) -> None:
+    ax.grid(True, color="#DDDDDD", linewidth=0.6)
+    ax.set_axisbelow(True)
+    ax.legend(fontsize=8, framealpha=0.9)
+
+
+def _whole_numbers(ax: Axes) -> None:
+    """No ticks between two ranks."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+# ---------------------------------------------------------------- rank
+
+
+def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
+    """The held-out error of every rank that ``rank="auto"`` tried, with the chosen one marked.
+
+    Parameters
+    ----------
+    result : Result or rcurc_gpu.io.Completion
+        Of a solve with ``rank="auto"``.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    ValueError
+        If the rank was given, so that no other was tried.
+    """
+    curve = result.rank_curve
+    if curve is None:
+        raise ValueError("result has no rank curve: only a solve with rank='auto' compares ranks")
+    ax = _axes(ax)
+    ranks, errors = np.asarray(curve.ranks), _positive(curve.errors)
+    confirmed = np.asarray(curve.supported) >= ranks
+    ax.plot(ranks, errors, "-", color=GREY, linewidth=1.0, zorder=1)
+    for which, marker, colour, label in (
+        (confirmed, "o", BLUE, "every component confirmed"),
+        (~confirmed, "X", VERMILLION, "some components not confirmed"),
+    ):
+        if which.any():
+            ax.plot(ranks[which], errors[which], marker, color=colour, markersize=6, label=label)
+    best = errors[ranks == curve.chosen]
+    ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": GREEN, "markeredgewidth": 2, "markersize": 13}
+    ax.plot([curve.chosen], best, "o", linestyle="none", label=f"chosen: rank {curve.chosen}", **ring)
+    ax.set_yscale("log")
+    _whole_numbers(ax)
+    ax.set_xlabel("rank")
+    ax.set_ylabel("held-out error (relative, log scale)")
+    _finish(ax)
+    return ax
+
+
+def singular_values(result: Result | Completion, ax: Axes | None = None) -> Axes:
+    """The singular values of the recovered matrix; rows and columns that could not be determined are left out.
+
+    Parameters
+    ----------
+    result : Result or rcurc_gpu.io.Completion
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax = _axes(ax)
+    values = result.cur.singular_values()
+    ax.plot(np.arange(1, values.size + 1), _positive(values), "o-", color=BLUE, label="recovered matrix")
+    ax.set_yscale("log")
+    if values.size and values[0] > 0:  # two decades at least: nearly equal values should look it
+        ax.set_ylim(min(max(values[-1], 1e-16 * values[0]), values[0] / 100) / 2, 2 * values[0])
+    _whole_numbers(ax)
+    ax.set_xlabel("number")
+    ax.set_ylabel("singular value (unit of the data, log scale)")
+    _finish(ax)
+    return ax
+
+
+# ---------------------------------------------------------------- trust
+
+
+def column_diagnostics(result: Result | Completion, ax: Axes | None = None) -> Axes:
+    """The share of each column's observations that fit the result, with undetermined columns marked.
+
+    Parameters
+    ----------
+    result : Result or rcurc_gpu.io.Completion
+        Of an (n1, n2) matrix: n2 dots. Of more than 20000 determined columns an even selection is drawn; of the
+        undetermined ones all.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+    """
+    ax = _axes(ax)
+    d = result.columns
+    # a column without observations has no share; it is undetermined, and drawn at 0
+    share = 100 * d.n_inliers / np.maximum(d.n_obs, 1)
+    good, bad = np.flatnonzero(d.status == 0), d.undetermined
+    shown = good[:: -(-good.size // _MOST_POINTS) or 1]
+    label = f"determined ({good.size:,})" + (f", {shown.size:,} shown" if shown.size < good.size else "")
+    ax.plot(shown, share[shown], ".", color=BLUE, markersize=3, alpha=0.6, label=label, rasterized=True)
+    if bad.size:
+        ax.plot(bad, share[bad], "x", color=VERMILLION, markersize=5, label=f"undetermined ({bad.size:,})")
+    if good.size:
+        middle = float(np.median(share[good]))
+        ax.axhline(middle, color=BLACK, linewidth=1.2, linestyle="--", label=f"median, {middle:.0f} %")
+    ax.set_ylim(-4, 104)
+    ax.set_xlabel("column")
+    ax.set_ylabel("observations that fit (%)")
+    ax.set_title("how far each column can be trusted", fontsize=10)
+    _finish(ax)
+    return ax

@@ -1,0 +1,1 @@
+"""What a solve gives back: the matrix as factors, outliers, diagnostics."""

@@ -1,0 +1,253 @@
+"""The result as a matrix: factors, entries on demand, save and load."""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any
+
+import numpy as np
+from array_api_compat import is_dask_array
+
+from .. import files
+from ..backends.arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    default_chunk_bytes,
+    device_of,
+    is_array,
+    take_rows,
+    to_numpy,
+)
+from ..backends.blocks import others
+from ..samples.building import check_same_place
+
+
+class LowRankMatrix:
+    """An n1 x n2 matrix ``left @ right.T`` that is never formed.
+
+    Parameters
+    ----------
+    left : float array (n1, r)
+    right : float array (n2, r)
+        NaN rows of a factor are rows (columns) of the matrix that could not be determined.
+    """
+
+    def __init__(self, left: Array, right: Array) -> None:
+        if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
+            raise ValueError(
+                "left and right must be matrices with the same number of columns, "
+                f"got {tuple(left.shape)} and {tuple(right.shape)}"
+            )
+        self.left, self.right = left, right
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n1, n2)"""
+        return int(self.left.shape[0]), int(self.right.shape[0])
+
+    @property
+    def rank(self) -> int:
+        """Columns of the factors."""
+        return int(self.left.shape[1])
+
+    @property
+    def dtype(self) -> Any:
+        """float32 or float64."""
+        return self.left.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the two factors."""
+        xp = array_namespace(self.left)
+        return (self.left.shape[0] + self.right.shape[0]) * self.rank * (xp.finfo(self.dtype).bits // 8)
+
+    @property
+    def T(self) -> LowRankMatrix:
+        """The transpose, sharing memory."""
+        return LowRankMatrix(self.right, self.left)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(shape={self.shape}, rank={self.rank}, dtype={self.dtype})"
+
+    def entries(self, i: Any, j: Any) -> Array:
+        """The entries (i[k], j[k]); `i` and `j` are broadcast against each other."""
+        xp = array_namespace(self.left)
+        i, j = self._index("i", i, 0), self._index("j", j, 1)
+        i, j = xp.broadcast_arrays(i, j)
+        return xp.sum(take_rows(self.left, i) * take_rows(self.right, j), axis=-1)
+
+    def __getitem__(self, key: Any) -> Array:
+        """``cur[i, j]`` with ints, slices, index or boolean vectors; two vectors give the block of their crossing
+        (as `numpy.ix_` does), `entries` the pairs."""
+        if not isinstance(key, tuple) or len(key) != 2:
+            raise IndexError("a matrix takes two indices, cur[i, j]; use ':' for a whole row or column")
+        left, drop_i = self._rows(key[0], 0)
+        right, drop_j = self._rows(key[1], 1)
+        block = left @ right.T
+        if drop_i and drop_j:
+            return block[0, 0]
+        return block[0, :] if drop_i else block[:, 0] if drop_j else block
+
+    def __matmul__(self, x: Array) -> Array:
+        xp = array_namespace(self.left)
+        if not is_array(x) or (is_dask_array(self.left) and not is_dask_array(x)):
+            x = asarray_on(np.asarray(x), self.left)
+        check_same_place("the array to multiply with", x, "the matrix", self.left)
+        if x.ndim not in (1, 2) or x.shape[0] != self.shape[1]:
+            raise ValueError(f"cannot multiply a {self.shape} matrix with an array of shape {tuple(x.shape)}")
+        if xp.isdtype(x.dtype, ("integral", "bool")):
+            x = xp.astype(x, self.dtype)
+        return self.left @ (self.right.T @ x)
+
+    # NumPy would otherwise take ``x @ cur`` for a product with an array of objects.
+    __array_ufunc__ = None
+
+    def __rmatmul__(self, x: Array) -> Array:
+        return (self.T @ (x.T if getattr(x, "ndim", 1) == 2 else x)).T
+
+    def to_dense(self, out: Any = None) -> Any:
+        """Form the whole matrix, in chunks of rows; into `out` (also a `numpy.memmap`) if given."""
+        n1, n2 = self.shape
+        if out is None:
+            return self.left @ self.right.T
+        if tuple(out.shape) != (n1, n2):
+            raise ValueError(f"out must have shape {(n1, n2)}, got {tuple(out.shape)}")
+        step = max(default_chunk_bytes(self.left) // (8 * n2), 1)
+        here = is_array(out) and not isinstance(out, np.ndarray)  # else the host: NumPy, a memmap, HDF5, Zarr
+        if here:
+            check_same_place("out", out, "the matrix", self.left)
+        for start in range(0, n1, step):
+            stop = min(start + step, n1)
+            part = self.left[start:stop, :] @ self.right.T
+            out[start:stop, :] = part if here else to_numpy(part)
+        return out
+
+    def singular_values(self) -> np.ndarray:
+        """Its singular values (at most r), largest first, on the host; rows and columns that could not be determined are
+        left out."""
+        factors = (np.asarray(to_numpy(f), dtype=float) for f in (self.left, self.right))
+        left, right = (f[np.isfinite(f).all(axis=1)] for f in factors)
+        if 0 in (len(left), len(right)):
+            return np.zeros(0)
+        return np.linalg.svdvals(np.linalg.qr(left).R @ np.linalg.qr(right).R.T)
+
+    def as_linear_operator(self) -> Any:
+        """A `scipy.sparse.linalg.LinearOperator` (factors are copied to the host if they are elsewhere)."""
+        from scipy.sparse.linalg import LinearOperator
+
+        left, right = to_numpy(self.left), to_numpy(self.right)
+        return LinearOperator(
+            shape=self.shape,
+            dtype=left.dtype,
+            matvec=lambda x: left @ (right.T @ x),
+            rmatvec=lambda x: right @ (left.T @ x),
+            matmat=lambda x: left @ (right.T @ x),
+            rmatmat=lambda x: right @ (left.T @ x),
+        )
+
+    def _rows(self, key: Any, axis: int) -> tuple[Array, bool]:
+        """Rows of a factor for one index, and whether the axis is dropped (an int was given)."""
+        factor = (self.left, self.right)[axis]
+        if isinstance(key, slice):
+            chosen = range(*key.indices(factor.shape[0]))
+            if chosen.step == 1:
+                return factor[chosen.start : chosen.stop, :], False
+            return take_rows(factor, self._index("index", chosen, axis)), False
+        if isinstance(key, bool):
+            raise IndexError(f"an index must be an int, a slice or a vector, got {key}")
+        try:
+            number = operator.index(key)
+        except TypeError:
+            index = self._index("index", key, axis)
+            if index.ndim != 1:
+                raise IndexError(f"an index must be an int, a slice or a vector, got shape {tuple(index.shape)}") from None
+            return take_rows(factor, index), False
+        return take_rows(factor, self._index("index", [number], axis)), True
+
+    def _index(self, name: str, key: Any, axis: int) -> Array:
+        """Checked, wrapped index array on the factors' device."""
+        size = self.shape[axis]
+        host = to_numpy(key) if is_array(key) else np.asarray(key)
+        if host.dtype == bool:
+            if host.shape != (size,):
+                raise IndexError(f"a boolean {name} for axis {axis} must have {size} entries, got shape {host.shape}")
+            host = np.flatnonzero(host)
+        if host.size == 0:
+            host = host.astype(np.int64)
+        if host.dtype.kind not in "iu":
+            raise IndexError(f"{name} must be integers, got dtype {host.dtype}")
+        if host.size and (host.min() < -size or host.max() >= size):
+            bad = host.min() if host.min() < -size else host.max()
+            raise IndexError(f"{name} {bad} is out of bounds for axis {axis} with size {size}")
+        host = host.astype(np.int64)
+        return asarray_on(np.where(host < 0, host + size, host), self.left)
+
+
+class CURMatrix(LowRankMatrix):
+    """The recovered matrix, X = C U^+ R, kept as factors.
+
+    Parameters
+    ----------
+    left : float array (n1, r)
+    right : float array (n2, r)
+    rows, cols : int64 vectors
+        I and J.
+    """
+
+    def __init__(self, left: Array, right: Array, rows: np.ndarray, cols: np.ndarray) -> None:
+        super().__init__(left, right)
+        self.rows, self.cols = np.asarray(rows), np.asarray(cols)
+
+    @property
+    def C(self) -> Array:
+        """``X[:, cols]`` (n1, |J|)"""
+        return self[:, self.cols]
+
+    @property
+    def U(self) -> Array:
+        """``X[rows, cols]`` (|I|, |J|)"""
+        return self[self.rows, self.cols]
+
+    @property
+    def R(self) -> Array:
+        """``X[rows, :]`` (|I|, n2)"""
+        return self[self.rows, :]
+
+    @property
+    def T(self) -> CURMatrix:
+        """The transpose, sharing memory."""
+        return CURMatrix(self.right, self.left, self.cols, self.rows)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file (no pickle), atomically."""
+        arrays = {"left": to_numpy(self.left), "right": to_numpy(self.right), "rows": self.rows, "cols": self.cols}
+        files.write_npz(path, "CURMatrix", arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], like: Array | None = None) -> CURMatrix:
+        """Read what `save` wrote, as NumPy arrays, or as arrays of the type and device of `like`."""
+        a = files.read_npz(path, "CURMatrix", ("left", "right", "rows", "cols"))
+        left, right = (a[name] if like is None else asarray_on(a[name], like) for name in ("left", "right"))
+        return cls(left, right, a["rows"], a["cols"])
+
+
+def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
+    """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
+    xp = array_namespace(core)
+    place = np.empty(total, dtype=np.int64)
+    place[chosen] = np.arange(len(chosen))
+    place[others(chosen, total)] = np.arange(len(chosen), total)
+    return xp.take(xp.concat([core, rest]), asarray_on(place, core), axis=0)
+
+
+def blank_rows(factor: Array, numbers: np.ndarray) -> Array:
+    """`factor` with NaN in the rows `numbers`."""
+    if len(numbers) == 0:
+        return factor
+    xp = array_namespace(factor)
+    flag = np.zeros((factor.shape[0], 1), dtype=bool)
+    flag[numbers] = True
+    nan = xp.asarray(float("nan"), dtype=factor.dtype, device=device_of(factor))
+    return xp.where(asarray_on(flag, factor), nan, factor)

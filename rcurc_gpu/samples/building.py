@@ -1,0 +1,242 @@
+"""From what a user has (indices, values, masks) to clean sorted observations, or an error that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
+from ..backends.blocks import Block
+from ..errors import check_choice
+
+_READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
+
+
+def host_array(name: str, x: Any) -> np.ndarray:
+    """Lists and the like as a NumPy array."""
+    try:
+        return np.asarray(x)
+    except ValueError as error:
+        raise ValueError(f"{name} must be an array or nested lists of equal lengths: {error}") from None
+
+
+def index_vector(name: str, index: Any, size: int) -> np.ndarray:
+    """Row or column numbers as a host int64 vector: whole, in range, without duplicates, in the order given."""
+    index = to_numpy(index) if is_array(index) else host_array(name, index)
+    if index.ndim != 1:
+        found = repr(index.item()) if index.ndim == 0 else f"shape {index.shape}"
+        raise ValueError(f"{name} must be a vector of integers, got {found}")
+    if index.size == 0:
+        raise ValueError(f"{name} is empty: at least one index is needed")
+    if index.dtype.kind not in "iu":
+        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+    if index.min() < 0 or index.max() >= size:
+        bad = index[(index < 0) | (index >= size)][0]
+        raise ValueError(f"{name} must lie in 0..{size - 1}, got {bad}")
+    index = index.astype(np.int64)
+    unique, counts = np.unique(index, return_counts=True)
+    if unique.size != index.size:
+        k = np.argmax(counts)
+        raise ValueError(f"{name} must not repeat an index, got {unique[k]} ({counts[k]} times)")
+    return index
+
+
+def refuse_masked(name: str, Y: Any) -> None:
+    """A NumPy masked array would pass for a plain one, with the numbers under its mask."""
+    if isinstance(Y, np.ma.MaskedArray):
+        raise TypeError(f"{name} must be a plain array, got a masked one; pass {name}.astype(float).filled(numpy.nan)")
+
+
+def check_same_place(name: str, array: Array, other_name: str, other: Array) -> None:
+    """Refuse arrays of two namespaces or devices, which no operation could combine."""
+    found, wanted = (
+        f"{array_namespace(x).__name__.removeprefix('array_api_compat.')} on {device_name(x)}" for x in (array, other)
+    )
+    if found != wanted:
+        raise TypeError(f"{name} must be an array of the same library and device as {other_name} ({wanted}), got {found}")
+
+
+def float_values(name: str, values: Array) -> Array:
+    """`values` as float32 or float64: floats keep their type (float16 becomes float32), integers become float64."""
+    xp = array_namespace(values)
+    if xp.isdtype(values.dtype, ("integral", "bool")):
+        return xp.astype(values, xp.float64)
+    if not xp.isdtype(values.dtype, "real floating"):
+        raise TypeError(f"{name} must be real numbers, got dtype {values.dtype}")
+    if values.dtype in (xp.float32, xp.float64):
+        return values
+    # half and quadruple precision, and the other byte order
+    return xp.astype(values, xp.float32 if xp.finfo(values.dtype).bits <= 32 else xp.float64)
+
+
+def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index {}".format) -> None:
+    """Refuse NaN and inf among observations; ``place(k)`` is where the user finds number k of them."""
+    xp = array_namespace(values)
+    finite = xp.isfinite(values)
+    if not bool(xp.all(finite)):
+        first = int(xp.argmin(xp.astype(finite, xp.int8)))
+        raise ValueError(
+            f"{name} must be finite where observed, got {float(values[first])} at {place(first)}; "
+            "leave missing entries out of the observations"
+        )
+
+
+def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
+    """Where each of `index` stands in `chosen`, and whether it does at all."""
+    xp = array_namespace(index)
+    order = np.argsort(chosen, kind="stable")
+    ascending = asarray_on(chosen[order], index, xp.int64)
+    place = xp.searchsorted(ascending, xp.astype(index, xp.int64))
+    place = xp.minimum(place, xp.asarray(len(chosen) - 1, dtype=place.dtype, device=device_of(index)))
+    inside = gather(ascending, place) == xp.astype(index, xp.int64)
+    return gather(asarray_on(order, index, xp.int64), place), inside
+
+
+def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -> Array:
+    """One value for each distinct `key`, given back at every place where the key stands.
+
+    Parameters
+    ----------
+    key : int64 array (n,)
+        row * n_cols + column.
+    value : float array (n,)
+    duplicates : {"error", "mean", "median"}
+        What to do where values of one key differ.
+    """
+    check_choice("duplicates", duplicates, ("error", "mean", "median"))
+    xp = array_namespace(key, value)
+    if key.shape[0] < 2:
+        return value
+    # Sort by key, and by value within a key, so that equal keys with different values are neighbours.
+    by_value = xp.argsort(value, stable=True)
+    order = gather(by_value, xp.argsort(gather(key, by_value), stable=True))
+    key, sorted_value = gather(key, order), gather(value, order)
+    same = key[1:] == key[:-1]
+    differ = same & (sorted_value[1:] != sorted_value[:-1])
+    if not bool(xp.any(differ)):
+        return value
+    if duplicates == "error":
+        k = int(xp.argmax(xp.astype(differ, xp.int8)))
+        i, j = divmod(int(key[k]), n_cols)
+        raise ValueError(
+            f"entry ({i}, {j}) was observed with different values, {float(sorted_value[k]):g} and "
+            f"{float(sorted_value[k + 1]):g}; combine them first (from_triplets, from_sparse and from_blocks take "
+            "duplicates='mean' or 'median')"
+        )
+    return _combine(order, same, sorted_value, duplicates)
+
+
+def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
+    xp = array_namespace(value)
+    start_flag = xp.concat([xp.ones((1,), dtype=xp.int64, device=device_of(value)), 1 - xp.astype(same, xp.int64)])
+    group = xp.cumulative_sum(start_flag) - 1
+    starts = xp.nonzero(start_flag)[0]
+    stops = xp.concat([starts[1:], asarray_on(np.asarray([value.shape[0]]), value, starts.dtype)])
+    count = stops - starts
+    if duplicates == "median":
+        combined = 0.5 * (gather(value, starts + (count - 1) // 2) + gather(value, starts + count // 2))
+    else:
+        combined = gather(value, starts)
+        total = xp.zeros_like(combined)
+        for k in range(1, int(xp.max(count))):
+            there = count > k
+            value_k = gather(value, xp.where(there, starts + k, starts))
+            total = total + xp.where(there, value_k - combined, xp.zeros_like(total))
+        combined = combined + total / xp.astype(count, value.dtype)
+    return gather(gather(combined, group), xp.argsort(order, stable=True))
+
+
+def block_from_entries(unit: Array, index: Array, value: Array, n_units: int, length: int) -> Block:
+    """Sort entries by unit and index, drop repeats (which agree by now) and compress."""
+    xp = array_namespace(unit, index, value)
+    key = xp.astype(unit, xp.int64) * length + xp.astype(index, xp.int64)
+    order = xp.argsort(key, stable=True)
+    key = gather(key, order)
+    if key.shape[0] > 1:
+        first = xp.concat([xp.ones((1,), dtype=xp.bool, device=device_of(key)), key[1:] != key[:-1]])
+        if not bool(xp.all(first)):
+            order, key = order[first], key[first]
+    edges = xp.arange(n_units + 1, dtype=xp.int64, device=device_of(key)) * length
+    indptr = xp.astype(xp.searchsorted(key, edges), xp.int64)
+    return Block(indptr, xp.astype(key % length, xp.int32), gather(value, order), length)
+
+
+def observation_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
+    """`mask` as a boolean array of `shape` beside `Y`, or None."""
+    if mask is None:
+        return None
+    mask = mask if is_array(mask) else asarray_on(host_array(name, mask), Y)
+    check_same_place(name, mask, "Y", Y)
+    xp = array_namespace(Y)
+    if tuple(mask.shape) != shape:
+        raise ValueError(f"{name} must have shape {shape}, got {tuple(mask.shape)}")
+    if not xp.isdtype(mask.dtype, "bool"):
+        raise TypeError(f"{name} must be boolean, got dtype {mask.dtype}")
+    return mask
+
+
+def block_from_dense(
+    name: str,
+    read: Callable[[int, int], tuple[Array, Array | None]],
+    n_units: int,
+    length: int,
+    place: Callable[[int, int], tuple[int, int]],
+) -> Block:
+    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
+    ``place(unit, position)`` is where the user knows an entry."""
+    step = max(_READ_BYTES // (8 * length), 1)
+    counts, index, value = [], [], []
+    for start in range(0, max(n_units, 1), step):
+        dense, mask = read(start, min(start + step, n_units))
+        xp = array_namespace(dense)
+        values = float_values(name, dense)
+        if mask is None:
+            mask = ~xp.isnan(values)
+        unit, position = xp.nonzero(mask)
+        seen = gather(xp.reshape(values, (-1,)), unit * length + position)
+        check_finite(name, seen, _locator(place, start, unit, position))
+        counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
+        index.append(xp.astype(position, xp.int32))
+        value.append(seen)
+    xp = array_namespace(value[0])
+    ends = xp.cumulative_sum(xp.concat(counts))
+    indptr = xp.concat([xp.zeros((1,), dtype=ends.dtype, device=device_of(ends)), ends])
+    return Block(indptr, xp.concat(index), xp.concat(value), length)
+
+
+def _locator(place: Callable[[int, int], Any], start: int, unit: Array, position: Array) -> Callable[[int], Any]:
+    return lambda k: place(start + int(unit[k]), int(position[k]))
+
+
+def triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
+    """Row or column numbers of observations as an int64 vector beside `values`, in range."""
+    index = index if is_array(index) else asarray_on(host_array(name, index), values)
+    check_same_place(name, index, "values", values)
+    xp = array_namespace(values)
+    if index.ndim != 1 or index.shape != values.shape:
+        raise ValueError(
+            f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}"
+        )
+    if index.shape[0] and not xp.isdtype(index.dtype, "integral"):
+        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+    low, high = (int(xp.min(index)), int(xp.max(index))) if index.shape[0] else (0, 0)
+    if low < 0 or high >= size:
+        raise ValueError(f"{name} must lie in 0..{size - 1}, got {low if low < 0 else high}")
+    return xp.astype(index, xp.int64)
+
+
+def to_coo(name: str, matrix: Any) -> Any:
+    """A sparse matrix in coordinate form."""
+    if not hasattr(matrix, "tocoo"):
+        raise TypeError(f"{name} must be a sparse matrix (scipy.sparse or cupyx.scipy.sparse), got {type(matrix).__name__}")
+    return matrix.tocoo()
+
+
+def check_observed(shape: tuple[int, int], r_block: Block, c_block: Block) -> tuple[int, int]:
+    """`shape`, if both blocks have observations."""
+    for name, block in (("chosen rows (R)", r_block), ("chosen columns (C)", c_block)):
+        if block.n_obs == 0:
+            raise ValueError(f"no entry of the {name} was observed: both blocks need observations")
+    return shape

@@ -1,0 +1,363 @@
+"""What was observed: shape, chosen rows I and columns J, and the entries seen in the two blocks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import files
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, sparse_module, to_numpy
+from ..backends.blocks import Block
+from ..errors import check_shape
+from . import describe as _describe
+from .building import (
+    block_from_dense,
+    block_from_entries,
+    check_finite,
+    check_observed,
+    check_same_place,
+    float_values,
+    host_array,
+    index_vector,
+    observation_mask,
+    positions_in,
+    refuse_masked,
+    resolve_duplicates,
+    to_coo,
+    triplet_index,
+)
+from .choosing import choose_cross
+from .file_checks import check_sample_arrays
+from .intersection import Intersection, freeze, join_intersection
+
+
+@dataclass(frozen=True, eq=False)
+class CoreView:
+    """What the core of a solve needs of samples, wherever these are."""
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+    intersection: Intersection
+    rate_rows: float
+    rate_cols: float
+    largest: tuple[float, float]
+
+    def scaled(self, factor: float) -> CoreView:
+        """The same of ``factor * Y``."""
+        inside = replace(self.intersection, block=self.intersection.block.scaled(factor))
+        largest = (self.largest[0] * factor, self.largest[1] * factor)
+        return replace(self, intersection=inside, largest=largest)
+
+
+@dataclass(frozen=True, eq=False)
+class CrossSamples:
+    """Cross-concentrated samples of an n1 x n2 matrix Y. Immutable.
+
+    Make one with `from_dense`, `from_triplets`, `from_sparse`, `from_blocks`, `ccs_sample` or `synthetic`.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    rows : int64 array (|I|,)
+        The chosen rows I.
+    cols : int64 array (|J|,)
+        The chosen columns J.
+    r_block : Block
+        What Omega_R sees of ``R = Y[rows, :]``: its units are the n2 columns.
+    c_block : Block
+        What Omega_C sees of ``C = Y[:, cols]``: its units are the n1 rows.
+    n_unused : int
+        Observations that were given but lie outside the cross.
+    """
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+    r_block: Block
+    c_block: Block
+    n_unused: int = 0
+
+    def __post_init__(self) -> None:
+        for block in (self.r_block, self.c_block):
+            for array in (block.indptr, block.index, block.value):
+                freeze(array)
+        freeze(self.rows)
+        freeze(self.cols)
+
+    # ---------------------------------------------------------------- constructors
+
+    @classmethod
+    def from_dense(cls, Y: Any, rows: Any, cols: Any, mask_rows: Any = None, mask_cols: Any = None) -> CrossSamples:
+        """Take the cross out of a dense matrix.
+
+        Parameters
+        ----------
+        Y : array (n1, n2)
+            NumPy, CuPy, any array-API array, or a `numpy.memmap`, of which only the cross is read, piece by piece.
+            NaN means not observed.
+        rows, cols : index vectors
+            I and J.
+        mask_rows : bool array (|I|, n2), optional
+            Which entries of ``Y[rows, :]`` were observed. By default those that are not NaN.
+        mask_cols : bool array (n1, |J|), optional
+            The same for ``Y[:, cols]``.
+
+        Returns
+        -------
+        CrossSamples
+            With arrays of the type of `Y`.
+        """
+        if hasattr(Y, "tocoo"):
+            raise TypeError("Y must be a dense array, got a sparse matrix; use CrossSamples.from_sparse")
+        refuse_masked("Y", Y)
+        Y = Y if is_array(Y) else host_array("Y", Y)
+        if Y.ndim != 2:
+            raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
+        n1, n2 = check_shape("Y.shape", Y.shape)
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        mask_rows = observation_mask("mask_rows", mask_rows, Y, (len(rows), n2))
+        mask_cols = observation_mask("mask_cols", mask_cols, Y, (n1, len(cols)))
+        xp = array_namespace(Y)
+        take_rows, take_cols = asarray_on(rows, Y), asarray_on(cols, Y)
+
+        def read_r(start: int, stop: int) -> tuple[Array, Array | None]:
+            if isinstance(Y, np.ndarray):  # take() would first copy all of a memory map's columns
+                piece = np.asarray(Y[rows, start:stop])
+            else:
+                piece = xp.take(Y[:, start:stop], take_rows, axis=0)
+            return piece.T, None if mask_rows is None else mask_rows[:, start:stop].T
+
+        def read_c(start: int, stop: int) -> tuple[Array, Array | None]:
+            if isinstance(Y, np.ndarray):
+                piece = np.asarray(Y[start:stop, cols])
+            else:
+                piece = xp.take(Y[start:stop, :], take_cols, axis=1)
+            return piece, None if mask_cols is None else mask_cols[start:stop, :]
+
+        r_block = block_from_dense("Y", read_r, n2, len(rows), lambda unit, position: (int(rows[position]), unit))
+        c_block = block_from_dense("Y", read_c, n1, len(cols), lambda unit, position: (unit, int(cols[position])))
+        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+
+    @classmethod
+    def from_triplets(
+        cls,
+        i: Any,
+        j: Any,
+        values: Any,
+        shape: tuple[int, int],
+        rows: Any = None,
+        cols: Any = None,
+        *,
+        duplicates: str = "error",
+    ) -> CrossSamples:
+        """Make samples from a list of observations.
+
+        Parameters
+        ----------
+        i, j : integer arrays (n,)
+            Row and column of each observation.
+        values : array (n,)
+        shape : (int, int)
+        rows, cols : index vectors, optional
+            I and J. What is not given is chosen: the rows and columns on which the observations concentrate, or, where
+            there is no clear cross (ratings), the densest intersection whose cross leaves out at most 5 % of the
+            observations; `n_unused` and `describe` tell how many fall outside.
+        duplicates : {"error", "mean", "median"}
+            What to do with repeated observations that disagree.
+        """
+        n1, n2 = check_shape("shape", shape)
+        for name, x in (("i", i), ("j", j), ("values", values)):
+            refuse_masked(name, x)
+        values = float_values("values", values if is_array(values) else host_array("values", values))
+        i, j = triplet_index("i", i, n1, values), triplet_index("j", j, n2, values)
+        if values.shape[0] == 0:
+            raise ValueError("values is empty: there are no observations")
+        check_finite("values", values)
+        if rows is None or cols is None:
+            best_rows, best_cols = choose_cross(to_numpy(i), to_numpy(j), (n1, n2))
+            rows = best_rows if rows is None else rows
+            cols = best_cols if cols is None else cols
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        xp = array_namespace(values)
+        values = resolve_duplicates(i * n2 + j, values, n2, duplicates)
+        place_i, in_rows = positions_in(i, rows)
+        place_j, in_cols = positions_in(j, cols)
+        r_block = block_from_entries(j[in_rows], place_i[in_rows], values[in_rows], n2, len(rows))
+        c_block = block_from_entries(i[in_cols], place_j[in_cols], values[in_cols], n1, len(cols))
+        unused = int(xp.sum(xp.astype(~(in_rows | in_cols), xp.int64)))
+        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block, unused)
+
+    @classmethod
+    def from_sparse(cls, Y: Any, rows: Any = None, cols: Any = None, *, duplicates: str = "error") -> CrossSamples:
+        """Make samples from a sparse matrix (scipy.sparse or cupyx.scipy.sparse); every stored entry, also a stored 0,
+        is an observation. `rows`, `cols` and `duplicates` as in `from_triplets`."""
+        coo = to_coo("Y", Y)
+        return cls.from_triplets(coo.row, coo.col, coo.data, Y.shape, rows, cols, duplicates=duplicates)
+
+    @classmethod
+    def from_blocks(cls, R: Any, C: Any, rows: Any, cols: Any, *, duplicates: str = "error") -> CrossSamples:
+        """Make samples from two sparse matrices, ``R`` (|I|, n2) and ``C`` (n1, |J|), whose stored entries are the
+        observations. Where both see an entry of the intersection with different values, `duplicates` decides."""
+        r, c = to_coo("R", R), to_coo("C", C)
+        check_same_place("C", c.data, "R", r.data)
+        n1, n2 = int(C.shape[0]), int(R.shape[1])
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        if R.shape[0] != len(rows) or C.shape[1] != len(cols):
+            raise ValueError(
+                f"R must have one row for each of rows ({len(rows)}) and C one column for each of cols ({len(cols)}), "
+                f"got R {tuple(R.shape)} and C {tuple(C.shape)}"
+            )
+        value_r, value_c = float_values("R", r.data), float_values("C", c.data)
+        check_finite("R", value_r, lambda k: (int(r.row[k]), int(r.col[k])))
+        check_finite("C", value_c, lambda k: (int(c.row[k]), int(c.col[k])))
+        xp = array_namespace(value_r, value_c)
+        i_r, j_c = gather(asarray_on(rows, value_r), r.row), gather(asarray_on(cols, value_c), c.col)
+        j_r, i_c = xp.astype(r.col, xp.int64), xp.astype(c.row, xp.int64)
+        key = xp.concat([i_r * n2 + j_r, i_c * n2 + j_c])
+        value = resolve_duplicates(key, xp.concat([value_r, value_c]), n2, duplicates)
+        split = value_r.shape[0]
+        r_block = block_from_entries(j_r, r.row, value[:split], n2, len(rows))
+        c_block = block_from_entries(i_c, c.col, value[split:], n1, len(cols))
+        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+
+    # ---------------------------------------------------------------- what is there
+
+    @property
+    def dtype(self) -> Any:
+        """float32 or float64."""
+        return self.r_block.value.dtype
+
+    @property
+    def device(self) -> str:
+        """Where the observations live."""
+        return device_name(self.r_block.value)
+
+    @property
+    def n_obs(self) -> int:
+        """Observations in the union of Omega_R and Omega_C."""
+        overlap = self.r_block.n_obs + self.c_block.n_obs - self._n_intersection_twice
+        return overlap
+
+    @cached_property
+    def _n_intersection_twice(self) -> int:
+        xp = array_namespace(self.intersection.seen_by)
+        return int(xp.sum(xp.astype(self.intersection.seen_by == 3, xp.int64)))
+
+    @cached_property
+    def largest(self) -> tuple[float, float]:
+        """The largest size of an observation of R, and of C."""
+        r, c = (self._largest(block.value) for block in (self.r_block, self.c_block))
+        return r, c
+
+    @staticmethod
+    def _largest(value: Array) -> float:
+        xp = array_namespace(value)
+        return max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
+
+    def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
+        """The first unit (0) and the observations of R ("r") or of C ("c")."""
+        yield 0, self.r_block if side == "r" else self.c_block
+
+    def counts(self, side: str) -> np.ndarray:
+        """Observations of each column of R ("r") or row of C ("c"), on the host."""
+        return (self.r_block if side == "r" else self.c_block).counts
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the observations take."""
+        return self.r_block.nbytes + self.c_block.nbytes
+
+    @property
+    def rate_rows(self) -> float:
+        """p_R, the share of R that was observed."""
+        return self.r_block.n_obs / (len(self.rows) * self.shape[1])
+
+    @property
+    def rate_cols(self) -> float:
+        """p_C, the share of C that was observed."""
+        return self.c_block.n_obs / (len(self.cols) * self.shape[0])
+
+    @property
+    def R(self) -> Any:
+        """``Y[rows, :]`` as a sparse matrix (|I|, n2) in CSC form, sharing memory."""
+        block = self.r_block
+        sparse = sparse_module(block.value)
+        make = getattr(sparse, "csc_array", None) or sparse.csc_matrix
+        return make((block.value, block.index, block.indptr), shape=(block.length, block.n_units))
+
+    @property
+    def C(self) -> Any:
+        """``Y[:, cols]`` as a sparse matrix (n1, |J|) in CSR form, sharing memory."""
+        block = self.c_block
+        sparse = sparse_module(block.value)
+        make = getattr(sparse, "csr_array", None) or sparse.csr_matrix
+        return make((block.value, block.index, block.indptr), shape=(block.n_units, block.length))
+
+    @cached_property
+    def intersection(self) -> Intersection:
+        """The observations inside I x J, each once."""
+        return join_intersection(self.r_block.take_units(self.cols), self.c_block.take_units(self.rows))
+
+    def describe(self, rank: int | None = None) -> str:
+        """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
+        return _describe.describe(self, rank)
+
+    def __repr__(self) -> str:
+        return (
+            f"CrossSamples(shape={self.shape}, |I|={len(self.rows)}, |J|={len(self.cols)}, "
+            f"rates={self.rate_rows:.3g}/{self.rate_cols:.3g}, dtype={self.dtype}, device={self.device!r})"
+        )
+
+    # ---------------------------------------------------------------- elsewhere
+
+    @property
+    def T(self) -> CrossSamples:
+        """The samples of the transposed matrix, sharing memory."""
+        return CrossSamples(self.shape[::-1], self.cols, self.rows, self.c_block, self.r_block, self.n_unused)
+
+    def scaled(self, factor: float) -> CrossSamples:
+        """The samples of ``factor * Y``."""
+        r, c = self.r_block.scaled(factor), self.c_block.scaled(factor)
+        return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+
+    def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:
+        """Copy the observations to another array namespace (NumPy, CuPy, ...), explicitly."""
+        place = {} if device is None else {"device": device}
+
+        def make(x: Array) -> Array:
+            return xp.asarray(to_numpy(x), **place)
+
+        r, c = (Block(make(b.indptr), make(b.index), make(b.value), b.length) for b in (self.r_block, self.c_block))
+        return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+
+    def file_arrays(self) -> dict[str, np.ndarray]:
+        """What `save` writes, on the host."""
+        arrays = {
+            "shape": np.asarray(self.shape),
+            "rows": self.rows,
+            "cols": self.cols,
+            "n_unused": np.asarray(self.n_unused),
+        }
+        for name, block in (("r", self.r_block), ("c", self.c_block)):
+            arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in ("indptr", "index", "value")}
+        return arrays
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write one ``.npz`` file (no pickle), atomically."""
+        files.write_npz(path, "CrossSamples", self.file_arrays())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> CrossSamples:
+        """Read what `save` wrote, as NumPy arrays."""
+        parts = [f"{name}_{part}" for name in "rc" for part in ("indptr", "index", "value")]
+        a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", *parts))
+        check_sample_arrays(os.fspath(path), a)
+        r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
+        c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
+        return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))

@@ -1,0 +1,131 @@
+"""A fully observed matrix, read by rows and columns: NumPy, CuPy, any array-API array, a memory map, HDF5, Zarr."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, is_array, sparse_module, to_numpy
+from ..errors import check_shape
+from ..result.matrix import LowRankMatrix
+from .building import block_from_dense, check_observed, check_same_place, float_values, host_array, refuse_masked
+from .cross import CrossSamples
+
+_READ_BYTES = 64 << 20  # how much is looked at at once
+
+
+def dense_source(Y: Any) -> Any:
+    """`Y` as something with a shape and rows and columns by index; lists and data frames become arrays."""
+    if hasattr(Y, "tocoo"):
+        raise TypeError("Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse and rcurc")
+    refuse_masked("Y", Y)
+    if hasattr(Y, "iloc") or not (is_array(Y) or hasattr(Y, "shape")):  # a data frame is indexed by column
+        Y = host_array("Y", Y)
+    if len(Y.shape) != 2:
+        raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
+    check_shape("Y.shape", Y.shape)
+    return Y
+
+
+@dataclass(frozen=True, eq=False)
+class DenseReader:
+    """Rows and columns of a matrix, as floats divided by `unit`, where `like` is.
+
+    Attributes
+    ----------
+    Y : array or the like (n1, n2)
+    like : array
+    unit : float
+    """
+
+    Y: Any
+    like: Array
+    unit: float = 1.0
+
+    def rows(self, chosen: np.ndarray) -> Array:
+        """``Y[chosen, :]`` (k, n2)"""
+        return self._floats(self._taken(chosen, 0))
+
+    def cols(self, chosen: np.ndarray) -> Array:
+        """``Y[:, chosen]`` (n1, k)"""
+        return self._floats(self._taken(chosen, 1))
+
+    @cached_property
+    def largest(self) -> float:
+        """max|Y|; an error if an entry is missing or infinite."""
+        most = 0.0
+        for start, part in self._pieces():
+            part = float_values("Y", part)
+            xp = array_namespace(part)
+            size = float(xp.max(xp.abs(part)))
+            if not np.isfinite(size):
+                place = np.argwhere(~np.isfinite(to_numpy(part)))[0]
+                i, j = int(start + place[0]), int(place[1])
+                raise ValueError(
+                    f"Y must be known everywhere, got {float(part[place[0], place[1]])} at ({i}, {j}); robust_pca takes "
+                    "matrices with holes (NaN)"
+                )
+            most = max(most, size)
+        return most
+
+    def pieces(self) -> Iterator[tuple[int, Array]]:
+        """The number of the first row of some rows, and these rows; all of them one after the other."""
+        return ((start, self._floats(part)) for start, part in self._pieces())
+
+    def cross(self, rows: np.ndarray, cols: np.ndarray) -> CrossSamples:
+        """All entries of a cross that are not NaN, as samples of the kind of `Y`."""
+        if is_array(self.Y):
+            samples = CrossSamples.from_dense(self.Y, rows, cols)
+        else:
+            R, C = self._taken(rows, 0).T, self._taken(cols, 1)
+            r_block = block_from_dense(
+                "Y", lambda a, b: (R[a:b], None), len(R), len(rows), lambda unit, k: (int(rows[k]), unit)
+            )
+            c_block = block_from_dense(
+                "Y", lambda a, b: (C[a:b], None), len(C), len(cols), lambda unit, k: (unit, int(cols[k]))
+            )
+            samples = CrossSamples(check_observed(self.Y.shape, r_block, c_block), rows, cols, r_block, c_block)
+        return samples if self.unit == 1 else samples.scaled(1 / self.unit)
+
+    def _taken(self, chosen: np.ndarray, axis: int) -> Any:
+        if isinstance(self.Y, np.ndarray):
+            return np.asarray(self.Y[chosen, :] if axis == 0 else self.Y[:, chosen])
+        if is_array(self.Y):
+            return array_namespace(self.Y).take(self.Y, asarray_on(chosen, self.Y), axis=axis)
+        if axis == 0:
+            return np.stack([np.asarray(self.Y[int(i)]) for i in chosen])
+        return np.concatenate([part[:, chosen] for _, part in self._pieces()])
+
+    def _pieces(self) -> Iterator[tuple[int, Any]]:
+        """The number of the first row of some rows, and these rows as they are; all of them one after the other."""
+        n1, n2 = self.Y.shape
+        step = max(_READ_BYTES // (8 * n2), 1)
+        for start in range(0, n1, step):
+            part = self.Y[start : min(start + step, n1), :]
+            yield start, part if is_array(part) else np.asarray(part)
+
+    def _floats(self, part: Array) -> Array:
+        part = bring(float_values("Y", part), self.like)
+        return part if self.unit == 1 else part / self.unit
+
+
+def outlying_entries(Y: Any, X: LowRankMatrix, threshold: float) -> Any:
+    """``Y - X`` where it exceeds the threshold, as a sparse matrix (n1, n2) of the kind of the factors of X."""
+    Y = dense_source(Y)
+    if tuple(Y.shape) != X.shape:
+        raise ValueError(f"Y must have the shape of the recovered matrix, {X.shape}, got {tuple(Y.shape)}")
+    xp, sparse = array_namespace(X.left), sparse_module(X.left)
+    if is_array(Y) and not isinstance(Y, np.ndarray):
+        check_same_place("Y", Y, "the recovered matrix", X.left)
+    parts = []
+    for start, part in DenseReader(Y, X.left).pieces():
+        residual = part - X.left[start : start + part.shape[0], :] @ X.right.T
+        i, j = xp.nonzero(xp.abs(residual) >= threshold)  # False where either is NaN
+        parts.append((i + start, j, residual[i, j]))
+    i, j, value = (xp.concat(column) for column in zip(*parts, strict=True))
+    make = getattr(sparse, "csr_array", None) or sparse.csr_matrix
+    return make((value, (i, j)), shape=X.shape)

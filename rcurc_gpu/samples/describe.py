@@ -1,0 +1,77 @@
+"""Samples in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..errors import check_count
+
+if TYPE_CHECKING:
+    from ..shards import ShardedSamples
+    from .cross import CrossSamples
+
+# Observations that a row of the intersection needs for each unit of rank: below, no method we tried recovers the core.
+CORE_PER_RANK = 10
+
+
+def describe(samples: CrossSamples | ShardedSamples, rank: int | None) -> str:
+    """Sizes, rates, observations per row and column, and warnings."""
+    if rank is not None:
+        rank = check_count("rank", rank)
+    n1, n2 = samples.shape
+    core = samples.intersection.block
+    core_rows, core_cols = core.counts, np.bincount(_host(core.index), minlength=core.length)
+    area = len(samples.rows) * len(samples.cols)
+    lines = [
+        f"{samples.n_obs:,} observations of a {n1:,} x {n2:,} matrix ({samples.n_obs / (n1 * n2):.3%} of its entries), "
+        f"{samples.dtype} on {samples.device}",
+        f"rows I: {len(samples.rows):,} chosen, {samples.rate_rows:.2%} of R observed; "
+        f"{_spread(samples.counts('r'))} per column",
+        f"columns J: {len(samples.cols):,} chosen, {samples.rate_cols:.2%} of C observed; "
+        f"{_spread(samples.counts('c'))} per row",
+        f"intersection: {len(samples.rows):,} x {len(samples.cols):,}, {core.n_obs / area:.2%} observed; "
+        f"{_spread(core_rows)} per row, {_spread(core_cols)} per column",
+    ]
+    if samples.n_unused:
+        lines.append(f"unused: {samples.n_unused:,} observations lie outside the cross of I and J")
+    lines += [f"warning: {w}" for w in _warnings(samples, rank, core_rows, core_cols)]
+    return "\n".join(lines)
+
+
+def _spread(counts: np.ndarray) -> str:
+    return f"{counts.min():,} (least) to {int(np.median(counts)):,} (median) observations"
+
+
+def _host(x: object) -> np.ndarray:
+    from ..backends.arrays import to_numpy
+
+    return to_numpy(x)
+
+
+def _warnings(
+    samples: CrossSamples | ShardedSamples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray
+) -> list[str]:
+    least = 1 if rank is None else rank + 2
+    out = []
+    # what the chosen columns and rows have is what both blocks see of them in the intersection
+    per_column, per_row = samples.counts("r").copy(), samples.counts("c").copy()
+    per_column[samples.cols], per_row[samples.rows] = core_cols, core_rows
+    for name, counts in (("column", per_column), ("row", per_row)):
+        few = np.flatnonzero(counts < least)
+        if few.size:
+            need = "no observation" if rank is None else f"fewer than rank + 2 = {least} observations"
+            out.append(f"{few.size:,} {name}s have {need} (the first is {name} {few[0]}) and cannot be determined")
+    if rank is not None:
+        most = min(len(samples.rows), len(samples.cols))
+        if rank > most:
+            out.append(f"rank {rank} is larger than the intersection allows ({most})")
+        for name, counts in (("row", core_rows), ("column", core_cols)):
+            typical = float(np.median(counts))
+            if typical < CORE_PER_RANK * rank:
+                out.append(
+                    f"a {name} of the intersection has {typical:.0f} observations (median); recovery at rank {rank} "
+                    f"needs about {CORE_PER_RANK * rank}"
+                )
+    return out

@@ -1,0 +1,1 @@
+"""One driver: samples -> core -> extend -> judge -> result."""

@@ -1,0 +1,219 @@
+"""Iterated Robust CUR: robust PCA of a fully observed matrix by other rows and columns in every iteration."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..api import announced, reachable
+from ..backends.arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    bring,
+    device_of,
+    device_scope,
+    is_array,
+    place_for,
+    quantile_abs,
+    take_rows,
+)
+from ..backends.blocks import others
+from ..backends.operators import hard_threshold, invert, product_svd, truncated_svd
+from ..backends.plain.grid import residuals
+from ..core.history import IterationState
+from ..core.iteration import Core, note, robust_sigma
+from ..errors import check_number
+from ..options import Settings, check_rank, check_settings
+from ..progress import Progress
+from ..result.result import Result
+from ..samples.building import float_values
+from ..samples.dense import DenseReader, dense_source
+from .driver import Solve
+from .pca import OVERSAMPLING, cross_size
+from .scaling import at_home, in_units, power_of_two
+
+_ABOVE = 1.001
+
+
+def ircur(
+    Y: Any,
+    rank: int | str,
+    *,
+    oversampling: float = OVERSAMPLING,
+    zeta0: float | None = None,
+    gamma: float = 0.7,
+    tol: float = 1e-5,
+    max_iter: int = 100,
+    accuracy: float = 1e-2,
+    undetermined: str = "nan",
+    seed: Any = 0,
+    device: str = "auto",
+    kernels: str = "auto",
+    chunk_bytes: int | None = None,
+    callback: Callable[[IterationState], Any] | None = None,
+    progress: bool = False,
+) -> Result:
+    """Split a fully observed matrix into a low-rank part and outliers, by other rows and columns in every iteration.
+
+    Iterated Robust CUR, by Cai, Hamm, Huang, Li and Wang: what the authors of `rcurc` take for the truth in videos.
+    `robust_pca` is faster and more accurate; this is here for comparisons.
+
+    Parameters
+    ----------
+    Y : array (n1, n2)
+        NumPy, CuPy, any array-API array, a memory map, HDF5, Zarr; without holes.
+    rank : int or "auto"
+        At most a quarter of the rows and columns, less two. "auto" chooses it by held-out entries of a cross, as
+        `robust_pca` does.
+    oversampling : float
+        oversampling * r * log(n) rows and columns are drawn, with replacement; those that came twice count once. No more
+        than three quarters are taken, to have others for the judgement.
+    zeta0 : float, optional
+        First threshold; by default a hair above max|Y|, so that nothing is an outlier at first. (The authors take max|Y|
+        itself; then entries of this size, such as pixels that are always white, are outliers at once and for ever.)
+    gamma : float in (0, 1)
+        Decay of the threshold.
+    tol : float
+        Stop when the relative residuals of the rows and of the columns, with the outliers taken out, sum up to less.
+    max_iter : int
+    accuracy, undetermined, seed, device, kernels, chunk_bytes, callback, progress :
+        As in `rcurc`. Rows and columns of a matrix on the host go to the device as they are needed.
+
+    Returns
+    -------
+    Result
+        Judged on rows and columns that the last iteration did not look at, which are its `samples`. The `error` in
+        `history` is what `tol` is compared with.
+
+    Warns
+    -----
+    ConvergenceWarning
+        If the result is not confirmed; `Result.message` says why.
+    """
+    Y = dense_source(Y)
+    corner = Y[:1, :1]
+    corner = float_values("Y", corner if is_array(corner) else np.asarray(corner))
+    settings = check_settings(
+        corner.dtype,
+        method="fast",
+        zeta0=zeta0,
+        gamma=gamma,
+        tol=tol,
+        max_iter=max_iter,
+        holdout=0.1,  # of a cross that was not looked at: all of it is held out
+        accuracy=accuracy,
+        sweeps=0,
+        undetermined=undetermined,
+        chunk_bytes=chunk_bytes,
+        seed=seed,
+        callback=callback,
+        kernels=kernels,
+    )
+    oversampling = check_number("oversampling", oversampling, 1)
+    most = min(Y.shape) // 4 - 2  # a quarter is left to judge by
+    if most < 1:
+        raise ValueError(f"Y must have at least 12 rows and columns, got shape {tuple(Y.shape)}")
+    rank = check_rank(rank, most, "min(n1, n2) / 4 - 2")
+    like = place_for(device, corner[0, :])
+    largest = DenseReader(Y, like).largest
+    if largest == 0:
+        raise ValueError("Y is 0 everywhere: there is nothing to recover")
+    unit = power_of_two(largest, like)
+    reader = DenseReader(Y, like, unit)
+    settings = replace(settings, zeta0=_ABOVE * largest / unit if settings.zeta0 is None else settings.zeta0 / unit)
+    with Progress(progress, settings.callback) as show, device_scope(like):
+        result = in_units(_solve(reader, rank, oversampling, settings, show), unit)
+    return announced(result, stacklevel=3)
+
+
+def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: Settings, show: Progress) -> Result:
+    """Find the rank if need be, iterate, and judge on a cross that the last iteration did not look at."""
+    started = time.perf_counter()
+    rng = np.random.default_rng([settings.seed, 5])
+    curve = None
+    if isinstance(rank, str):
+        free = replace(settings, zeta0=None, gamma=None, max_iter=None, holdout=0.03)
+        chosen = [np.sort(rng.choice(n, cross_size(rank, n), replace=False)) for n in reader.Y.shape]
+        curve = Solve(reachable(reader.cross(*chosen), reader.like), free, show, reader.like).choose_rank()
+        rank = curve.chosen
+    left, right, looked_at, stopped, history = _iterate(reader, rank, oversampling, settings, rng, show, started)
+    rest = [others(seen, n) for seen, n in zip(looked_at, reader.Y.shape, strict=True)]
+    rows, cols = (np.sort(rng.choice(part, min(len(part), cross_size(rank, len(part))), replace=False)) for part in rest)
+    samples = reader.cross(rows, cols)
+    here = reachable(samples, reader.like)
+    zeta = history[-1].threshold
+    judge = Solve(here, replace(settings, zeta0=None), show, reader.like)
+    judge.started = started
+    # X on the cross as an SVD, and the coefficients of the other columns and rows in it
+    at_rows, at_cols = (take_rows(f, asarray_on(k, f)) for f, k in ((left, rows), (right, cols)))
+    W, s, V = product_svd(at_rows, at_cols)
+    sample = residuals(W * s, V, judge.data.sample)
+    core = Core(W, s, V, stopped, history, robust_sigma(sample, 5 * quantile_abs(sample)), zeta)
+    coefficients = (right @ (at_rows.T @ W), left @ (at_cols.T @ V))
+    outside = [
+        bring(take_rows(a, asarray_on(others(k, a.shape[0]), a)), here.r_block.value)
+        for a, k in zip(coefficients, (cols, rows), strict=True)
+    ]
+    assert settings.gamma is not None
+    result = judge.conclude_given(core, settings.gamma, (outside[0], outside[1]), curve, rank)
+    return replace(at_home(result, samples), method="ircur")
+
+
+def _iterate(
+    reader: DenseReader,
+    rank: int,
+    oversampling: float,
+    settings: Settings,
+    rng: np.random.Generator,
+    show: Progress,
+    started: float,
+) -> tuple[Array, Array, tuple[np.ndarray, np.ndarray], bool, list[IterationState]]:
+    """Factors (n1, r) and (n2, r), the last rows and columns, whether the rule to stop was met, and the history."""
+    like, (n1, n2) = reader.like, reader.Y.shape
+    xp = array_namespace(like)
+
+    def size(block: Array) -> float:
+        return float(xp.linalg.vector_norm(block)) or 1.0  # of a block of zeros all relative errors are 0
+
+    left, right = (xp.zeros((n, rank), dtype=like.dtype, device=device_of(like)) for n in (n1, n2))
+    zeta, history, stopped = settings.zeta0, [], False
+    gamma, max_iter = settings.gamma, settings.max_iter
+    assert zeta is not None  # all three have values here, which the arguments of rcurc need not
+    assert gamma is not None
+    assert max_iter is not None
+    show.stage(f"IRCUR, rank {rank}")
+    for k in range(1, max_iter + 1):
+        I, J = (_draw(rng, n, oversampling * rank * math.log(n)) for n in (n1, n2))  # noqa: E741
+        at_I, at_J = asarray_on(I, like), asarray_on(J, like)
+        D_R, D_C = reader.rows(I), reader.cols(J)
+        X_R, X_C = take_rows(left, at_I) @ right.T, left @ take_rows(right, at_J).T
+        S_R, S_C = hard_threshold(D_R - X_R, zeta), hard_threshold(D_C - X_C, zeta)
+        R, C = D_R - S_R, D_C - S_C
+        W, s, V = truncated_svd(xp.take(R, at_J, axis=1), rank, seed=settings.seed)
+        left, right = (C @ V) * invert(s), R.T @ W
+        new_R = take_rows(left, at_I) @ right.T
+        new_C = left @ take_rows(right, at_J).T
+        norm = xp.linalg.vector_norm
+        error = float(norm(R - new_R)) / size(D_R) + float(norm(C - new_C)) / size(D_C)
+        change = float(norm(new_R - X_R)) / size(new_R)
+        share = float(xp.mean(xp.astype(S_R != 0, like.dtype)))
+        history.append(IterationState(k, error, zeta, share, change, time.perf_counter() - started))
+        note(history[-1])
+        stopped = error < settings.tol and k > 1  # the first change is from nothing
+        ended = show.iteration is not None and show.iteration(history[-1])
+        if stopped or ended or not math.isfinite(error):
+            break
+        zeta *= gamma
+    return left, right, (I, J), stopped, history
+
+
+def _draw(rng: np.random.Generator, n: int, size: float) -> np.ndarray:
+    """Numbers below `n`, `size` of them drawn with replacement, each once, and no more than three quarters of all."""
+    drawn = rng.permutation(np.unique(rng.integers(n, size=math.ceil(min(size, 20 * n)))))
+    return np.sort(drawn[: 3 * n // 4])

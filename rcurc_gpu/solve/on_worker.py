@@ -1,0 +1,111 @@
+"""What workers of a Dask cluster are asked to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from distributed import get_worker
+
+from ..backends.arrays import namespace_for_device
+from ..backends.cores import on_one_core
+from ..extend.normal import Normal
+from ..options import Settings
+from ..progress import Progress
+from ..samples.cross import CoreView
+from ..shards.samples import survey_shard
+from ..shards.source import Made, Shard
+from .engine import find_core
+from .found import FoundCore
+from .jobs import Part, Saved, Store, run_job
+from .work import Arrays, Side, Work
+
+
+def run(
+    work: Work,
+    step: str,
+    shard: Shard,
+    make: Callable[[int, int], Any] | None,
+    side: Side,
+    before: tuple[Part, Arrays] | None,
+    args: tuple[Any, ...],
+    reads: bool,
+    store: Store | None,
+) -> tuple[Part, Arrays]:
+    """`run_job`, on the worker's own GPU if it has one and may use it, else on the core of one of its threads."""
+    if side.device == "auto":
+        side = replace(side, device=namespace_for_device("auto")[1])
+    with on_one_core():
+        part = None if before is None else before[0]
+        return run_job(work, step, with_function(shard, make), side, part, args, reads, store)
+
+
+def survey(shard: Shard, make: Callable[[int, int], Any] | None, chosen: np.ndarray) -> Any:
+    """`survey_shard`."""
+    return survey_shard(with_function(shard, make), chosen)
+
+
+def solve_core(view: CoreView, rank: int | str, settings: Settings, device: str) -> FoundCore:
+    """`find_core`."""
+    with Progress(False) as show:
+        return find_core(view, rank, settings, device, show)
+
+
+def has_gpu() -> bool:
+    """Whether there is one here."""
+    return namespace_for_device("auto")[1] != "cpu"
+
+
+def without_function(shard: Shard) -> tuple[Shard, Callable[[int, int], Any] | None]:
+    """A shard and the function that makes it, which may carry data and so travels once for all shards."""
+    if not isinstance(shard.source, Made):
+        return shard, None
+    return replace(shard, source=replace(shard.source, make=_nothing)), shard.source.make
+
+
+def with_function(shard: Shard, make: Callable[[int, int], Any] | None) -> Shard:
+    """The shard again."""
+    return shard if make is None else replace(shard, source=replace(shard.source, make=make))  # type: ignore[type-var]
+
+
+def _nothing(start: int, stop: int) -> Any:
+    raise AssertionError("stands for a function that is elsewhere")
+
+
+def same(thing: Any) -> Any:
+    """What was sent, as something that can be made again."""
+    return thing
+
+
+def part_of(found: tuple[Part, Arrays]) -> Part:
+    """The part that a step gave."""
+    return found[0]
+
+
+def numbers_of(found: tuple[Part, Arrays]) -> tuple[Arrays, str]:
+    """The numbers that a step gave, and the address of the worker that has its part."""
+    return found[1], get_worker().address
+
+
+def normal_of(found: tuple[Part, Arrays]) -> Normal:
+    """The normal equations in a part."""
+    part = found[0]
+    arrays = part.load() if isinstance(part, Saved) else part
+    return Normal(arrays["sums"], arrays["basis"])
+
+
+def total(terms: list[Normal]) -> Normal:
+    """The sum."""
+    return sum(terms[1:], terms[0])
+
+
+def kinds_of(found: tuple[Arrays, Arrays]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    """Dtype and shape, but for the first axis, of the arrays of a part in memory."""
+    return {name: (str(x.dtype), x.shape[1:]) for name, x in found[0].items()}
+
+
+def pick(part: Arrays, name: str) -> np.ndarray:
+    """One array of a part."""
+    return part[name]

@@ -1,0 +1,241 @@
+"""A directory with the result of a solve: parts while it goes on, and in the end the factors as ``.npy`` files."""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ..extend.diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
+from ..files import UNREADABLE, naming, write_whole
+from ..result.matrix import CURMatrix
+from ..shards.on_disk import checksum
+from .jobs import Saved, Store
+from .work import Arrays
+
+_SOLVE, _DONE = "solve.json", "done.json"
+_FACTOR = {"r": "right", "c": "left"}
+_UNITS = {"r": "columns", "c": "rows"}
+
+
+class Output:
+    """A directory for the result of one solve.
+
+    Parameters
+    ----------
+    folder : path
+        A directory that is new, empty, or of the same solve, begun or done before.
+    identity : dict of str
+        What the solve is.
+
+    Raises
+    ------
+    ValueError
+        If the directory is of another solve, or has other things in it.
+    RuntimeError
+        If another solve uses it now.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], identity: dict[str, str]) -> None:
+        self.folder, self.identity = Path(folder), identity
+        self._files: dict[str, list[Any]] = {}  # bytes and checksum of those that are assembled
+        if not self.folder.absolute().parent.is_dir():
+            raise FileNotFoundError(2, "output must lie in a directory that exists", str(folder))
+        if self.folder.exists() and not self.folder.is_dir():
+            raise NotADirectoryError(20, "output must be a directory, got a file", str(folder))
+        self.folder.mkdir(exist_ok=True)
+        self._lock = _locked(self.folder)
+        try:
+            self._check(identity)
+        except BaseException:
+            self.close()
+            raise
+        (self.folder / "parts").mkdir(exist_ok=True)
+        self.store = Store(str((self.folder / "parts").absolute()))
+
+    def close(self) -> None:
+        """Let others use the directory."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _check(self, identity: dict[str, str]) -> None:
+        path = self.folder / _SOLVE
+        if path.exists():
+            try:
+                found = dict(json.loads(path.read_bytes()))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{str(path)!r} is damaged ({error}); choose another output") from error
+            differ = sorted(k for k in found | identity if found.get(k) != identity.get(k))
+            if differ:
+                raise ValueError(
+                    f"output {str(self.folder)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
+                    "directory, or delete this one if it is not needed"
+                )
+        elif any(not left.name.startswith(_SOLVE) for left in self.folder.iterdir()):  # killed while it was written
+            raise ValueError(
+                f"output must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
+            )
+        else:
+            write_whole(path, lambda file: file.write(json.dumps(identity, indent=1).encode()))
+
+    @property
+    def core(self) -> Path:
+        """The checkpoint of the core."""
+        return self.folder / "core.npz"
+
+    @property
+    def done(self) -> dict[str, Any] | None:
+        """What `finish` was told; None if it was not."""
+        path = self.folder / _DONE
+        return _read_done(path) if path.exists() else None
+
+    def assemble(self, side: str, saved: list[Saved], n_units: int) -> None:
+        """Put the parts of a side together, one at a time in memory."""
+        first = saved[0].load()
+        n_found = 0
+        sums = dict.fromkeys(self._paths(side), 0)
+        with _growing(self._paths(side), first, n_units) as files:
+            for k, part in enumerate(saved):
+                arrays = first if k == 0 else part.load()
+                n_found += len(arrays["factor"])
+                for name, file in files.items():
+                    data = np.ascontiguousarray(arrays[name]).data.cast("B") if len(arrays[name]) else b""
+                    with naming(self._paths(side)[name]):
+                        file.write(data)
+                    sums[name] = zlib.crc32(data, sums[name])
+            if n_found != n_units:
+                raise RuntimeError(
+                    f"the parts in {self.store.folder!r} have {n_found} {_UNITS[side]} where {n_units} belong"
+                )
+        for name, path in self._paths(side).items():
+            self._files[path.name] = [path.stat().st_size, f"{sums[name]:08x}"]
+
+    def finish(self, rows: np.ndarray, cols: np.ndarray, told: dict[str, Any]) -> None:
+        """Say that all is there, and delete what it was made of; `told` is for who comes later."""
+        for name, chosen in (("rows", rows), ("cols", cols)):
+            write_whole(self.folder / f"{name}.npy", partial(np.save, arr=chosen))
+        told = told | {"files": self._files}
+        write_whole(self.folder / _DONE, lambda file: file.write(json.dumps(told).encode()))
+        self.store.forget()
+
+    def load(self, side: str, n_units: int) -> Arrays:
+        """The factor and the diagnostics of a side, read when they are looked at."""
+        known = self._files or _read_done(self.folder / _DONE)["files"]
+        arrays = {name: _mapped(path, known[path.name], verify=not self._files) for name, path in self._paths(side).items()}
+        for name, path in self._paths(side).items():
+            if len(arrays[name]) != n_units:
+                raise ValueError(
+                    f"{str(path)!r} is damaged: it has {len(arrays[name])} {_UNITS[side]} where {n_units} belong"
+                )
+        return arrays
+
+    def _paths(self, side: str) -> dict[str, Path]:
+        names = {name: self.folder / f"{_UNITS[side]}_{name}.npy" for name in DIAGNOSTIC_NAMES}
+        return {"factor": self.folder / f"{_FACTOR[side]}.npy"} | names
+
+
+def _locked(folder: Path) -> int | None:
+    """A lock on a directory, which ends with this process at the latest; None where there is no such thing.
+
+    It is of this machine, on some file systems of all that see the directory. Others are found out when a part is not what
+    it was.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise RuntimeError(f"output {str(folder)!r} is used by another solve; wait for its end, or choose another") from None
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle
+
+
+@contextmanager
+def _growing(paths: dict[str, Path], like: Arrays, n_units: int) -> Iterator[dict[str, Any]]:
+    """New files for arrays of `n_units` rows each, open to be written row by row; they appear whole or not at all."""
+    files = {name: open(f"{path}.part", "wb") for name, path in paths.items()}  # noqa: SIM115
+    try:
+        for name, file in files.items():
+            array = like[name]
+            header = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": (n_units, *array.shape[1:])}
+            npy.write_array_header_1_0(file, header)
+        yield files
+        for name, file in files.items():
+            with naming(paths[name]):
+                file.flush()
+                os.fsync(file.fileno())
+    finally:
+        for file in files.values():
+            file.close()
+    for path in paths.values():
+        os.replace(f"{path}.part", path)
+
+
+def diagnostics_of(arrays: Arrays) -> UnitDiagnostics:
+    """The diagnostics among arrays of a side."""
+    return UnitDiagnostics(*(arrays[name] for name in DIAGNOSTIC_NAMES))
+
+
+def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURMatrix:
+    """The matrix that ``rcurc(samples, ..., output=folder)`` left, its factors read when they are looked at.
+
+    Parameters
+    ----------
+    folder : path
+    verify : bool
+        Read the factors now, and compare them with their checksums.
+    """
+    path = Path(folder)
+    if not (path / _DONE).exists():
+        what = "the solve did not come to an end; the same call goes on" if (path / _SOLVE).exists() else "it is no result"
+        raise ValueError(f"{os.fspath(folder)!r} has no {_DONE}: {what}")
+    known = _read_done(path / _DONE)["files"]
+    left, right = (_mapped(path / f"{name}.npy", known[f"{name}.npy"], verify) for name in ("left", "right"))
+    rows, cols = (_mapped(path / f"{name}.npy", None, verify=False) for name in ("rows", "cols"))
+    return CURMatrix(left, right, rows, cols)
+
+
+def seed_in_output(folder: str | os.PathLike[str]) -> int:
+    """The seed of the solve that a directory is of."""
+    return int(json.loads((Path(folder) / _SOLVE).read_bytes())["seed"])
+
+
+def _read_done(path: Path) -> dict[str, Any]:
+    """What `Output.finish` wrote."""
+    try:
+        told = json.loads(path.read_bytes())
+        _ = {**told["files"]}, told["r"], told["c"]
+    except UNREADABLE as error:
+        raise ValueError(f"{str(path)!r} is damaged; delete it, and the same solve makes the result again") from error
+    return told
+
+
+def _mapped(path: Path, known: list[Any] | None, verify: bool) -> np.ndarray:
+    """An array in a file, read when it is looked at, if the file has the size, and to `verify` also the checksum, it had."""
+    try:
+        found = path.stat().st_size
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError:
+        raise FileNotFoundError(2, "a file of the result is missing", str(path)) from None
+    except UNREADABLE as error:
+        raise ValueError(f"{str(path)!r} is damaged ({error})") from error
+    if known is not None and found != known[0]:
+        raise ValueError(f"{str(path)!r} is damaged: it has {found:,} bytes where {known[0]:,} were written")
+    if known is not None and verify and checksum([array]) != known[1]:
+        raise ValueError(f"{str(path)!r} is damaged: its checksum is not the one it had")
+    return array

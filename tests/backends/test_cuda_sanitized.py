@@ -1,0 +1,105 @@
+"""The CUDA kernels under the thread and the address sanitizer, on small grids; each in a process that preloads it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from conftest import DEVICE
+
+if DEVICE != "emulator":
+    pytest.skip("the sanitizers see kernels on the emulator only: RCURC_TEST_DEVICE=emulator", allow_module_level=True)
+
+import hostgpu
+
+HERE = Path(__file__).parents[1]
+
+SET_UP = """
+import hostgpu
+hostgpu.install()
+import cupy, numpy as np
+from rcurc_gpu.backends.blocks import Block
+from rcurc_gpu.backends.cuda import calls as cuda, elementwise
+from rcurc_gpu.backends.plain.passes import Look, Names
+from rcurc_gpu.backends.plain.regression import Schedule
+rng = np.random.default_rng(0)
+def block_of(counts, length):
+    index = np.concatenate([np.sort(rng.choice(length, n, replace=False)) for n in counts]).astype(np.int32)
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    return Block(*map(cupy.asarray, (indptr, index, rng.standard_normal(len(index)))), length)
+"""
+
+REGRESS = """
+for rank in (5, 16):
+    block = block_of([0, 5, 40, 200, 1100, 33], 1200)  # the longest is taken by all warps, and is not staged as a whole
+    names = Names(cupy.asarray(np.arange(6)), cupy.asarray(np.arange(1200)), True, 3, 0.2)
+    arrays = map(cupy.asarray, (rng.standard_normal((1200, rank)), np.ones(1200), np.eye(rank)))
+    basis, usable, white = arrays
+    for begin in ("zero", "given", "part", "subsets"):
+        start = cupy.asarray(np.zeros((6, rank))) if begin == "given" else None
+        look = Look(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, start, max_steps=3)
+        a, table = cuda.regress(block, np.arange(6), basis, usable, white, names, look)
+        assert np.isfinite(a.get()).all() and np.isfinite(table.get()).all()
+print("finished")
+"""
+
+# The grids are put together by hand: CuPy's own kernels take long to compile, and one of them has a (harmless) race.
+CORE = """
+m, n = 37, 50
+seen = rng.random((m, n)) < 0.3
+i, j = np.nonzero(seen)
+starts = [cupy.asarray(np.concatenate([[0], np.cumsum(seen.sum(axis=k))])) for k in (1, 0)]
+order = np.argsort(j, kind="stable")
+by_column = (starts[1], cupy.asarray(i[order].astype(np.int32)), cupy.asarray(order))
+Y, weight = rng.standard_normal((m, n)), rng.choice([0.0, 1.0], (m, n)) * seen
+index = cupy.asarray(j.astype(np.int32))
+for width in (3, 40):
+    left, Q = cupy.asarray(rng.standard_normal((m, width))), cupy.asarray(rng.standard_normal((n, width)))
+    sparse = cuda.CudaGrid((m, n), cupy.asarray(Y[i, j]), cupy.asarray(weight[i, j]), starts[0], index, by_column)
+    for grid in (sparse, cuda.CudaDenseGrid((m, n), cupy.asarray(Y), cupy.asarray(weight))):
+        G, S, Z, square, count = grid.threshold(left, Q, cupy.asarray(0.5), None)
+        G, S, Z, square, count = grid.threshold(left, Q, cupy.asarray(0.4), S)
+    sparse.mul(G, Q), sparse.rmul(G, left, Q), sparse.inlying(left, Q, 0.5)
+    sample = (rng.integers(0, m, 1100), rng.integers(0, n, 1100), np.ones(1100))
+    zeta = sparse.floor_threshold(left, Q, tuple(map(cupy.asarray, sample)), 0.1, 2.5)
+    change = sparse.change(left, Q, Z, Q, left[0])
+    scaled, s = sparse.scale(left, left[0], 2)
+    numbers = sparse.record(None, [square, count, zeta, change, zeta], s)
+    assert np.isfinite(sparse.record(numbers, [square, count, zeta, change, zeta], s).get()).all()
+    assert np.isfinite(scaled.get()).all()
+print("finished")
+"""
+
+OTHERS = """
+for rank in (2, 16):
+    block = block_of([0, 5, 40, 200, 33, 7, 9, 60, 1], 250)
+    names = Names(cupy.asarray(np.arange(9)), cupy.asarray(np.arange(250)), False, 3, 0.2)
+    bases, turns = cupy.asarray(rng.standard_normal((4, 250, rank))), cupy.asarray(rng.standard_normal((3, rank, rank)))
+    zetas, a, usable = cupy.asarray([3.0, 2.0, 1.0]), cupy.zeros((9, rank)), cupy.asarray(np.ones(250))
+    a, sums = cuda.advance(block, np.arange(9), usable, names, bases, turns, zetas, 0.1, a)
+    assert np.isfinite(sums.get()).all()
+M, seen = cupy.asarray(np.ones((5, 7))), cupy.asarray(np.ones((5, 7), bool))
+elementwise.hard_threshold(M, 0.5), elementwise.union_sum(M, M, seen, seen, 1.0, 2.0, M)
+print("finished")
+"""
+
+
+@pytest.mark.parametrize("sanitize", ["thread", "address"])
+@pytest.mark.parametrize("script", [REGRESS, CORE, OTHERS], ids=["regress", "core", "others"])
+def test_clean(sanitize, script):
+    environment = hostgpu.sanitizer_environment(sanitize)
+    if environment is None:
+        pytest.skip(f"g++ came without the {sanitize} sanitizer")
+    path = os.pathsep.join([str(HERE), str(HERE.parent), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    done = subprocess.run(
+        [sys.executable, "-c", SET_UP + script],
+        env={**os.environ, "PYTHONPATH": path, **environment},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-5000:]
+    assert "Sanitizer" not in output, output[-5000:]
+    assert "finished" in output

@@ -1,0 +1,88 @@
+"""The head start gives what the core would have given, and is only taken where there is plenty."""
+
+import numpy as np
+import pytest
+
+import rcurc_gpu as rg
+from rcurc_gpu.core import head_start
+from rcurc_gpu.solve import driver as solve
+from rcurc_gpu.solve import search as core_solve
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return rg.synthetic((400, 380), 2, 0.2, 10, n_rows=300, n_cols=280, rate=0.6, seed=3)
+
+
+@pytest.mark.parametrize("kernels", ["xp", "fused"])
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_it_ends_where_the_core_ends(kernels, noise, monkeypatch):
+    problem = rg.synthetic((400, 380), 2, 0.2, 10, noise, n_rows=300, n_cols=280, rate=0.6, seed=3)
+    taken = []
+    original = core_solve.solve_with_head_start
+    monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *a: taken.append(original(*a)) or taken[-1])
+    results = [rg.rcurc(problem.samples, 2, kernels=kernels, accuracy=0.1)]
+    assert len(taken) == 1
+    monkeypatch.setattr(core_solve, "is_rich", lambda *_: False)
+    results.append(rg.rcurc(problem.samples, 2, kernels=kernels, accuracy=0.1))
+    assert len(taken) == 1
+    for result in results:
+        assert result.converged
+        assert problem.relative_error(result.cur) <= (1e-9 if noise == 0 else 0.01)
+        assert [state.iteration for state in result.history] == list(range(1, result.n_iter + 1))
+    difference = np.abs(results[0].cur.to_dense() - results[1].cur.to_dense()).max()
+    assert difference <= (1e-8 if noise == 0 else 1e-3)
+
+
+def test_it_needs_plenty(problem):
+    data = solve.Solve(*_arguments(problem.samples)).data
+    assert head_start.is_rich(data, 2)
+    assert not head_start.is_rich(data, 5)
+
+
+def _arguments(samples):
+    from rcurc_gpu.options import check_settings
+    from rcurc_gpu.progress import Progress
+
+    options = dict.fromkeys(
+        ["zeta0", "gamma", "step_rows", "step_cols", "tol", "max_iter", "sweeps", "chunk_bytes", "callback"]
+    )
+    options |= {"method": "fast", "holdout": 0.03, "accuracy": 0.01, "undetermined": "nan", "seed": 0, "kernels": "xp"}
+    return samples, check_settings(samples, **options), Progress(False, None), samples.r_block.value[:0]
+
+
+@pytest.mark.parametrize("broken", ["regressions", "core"])
+def test_when_it_fails_the_core_does_without(problem, monkeypatch, broken):
+    """Wrong coefficients for the other half, or a quarter that does not settle: the result is the same, only later."""
+    if broken == "core":
+        monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *_: None)
+    else:
+        monkeypatch.setattr(
+            head_start, "regress_all", lambda block, basis, *_: (np.ones((block.n_units, basis.shape[1])), None)
+        )
+    result = rg.rcurc(problem.samples, 2)
+    assert result.converged
+    assert problem.relative_error(result.cur) <= 1e-9
+
+
+def test_a_user_who_limits_the_iterations_gets_no_more_of_them(problem):
+    with pytest.warns(rg.ConvergenceWarning):
+        assert rg.rcurc(problem.samples, 2, max_iter=7).n_iter == 7
+
+
+def test_a_callback_that_ends_it_ends_it(problem):
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(problem.samples, 2, callback=lambda state: state.iteration >= 3)
+    assert result.n_iter == 3
+
+
+def test_it_runs_elsewhere(elsewhere, monkeypatch):
+    problem = rg.synthetic((150, 140), 1, 0.1, 10, n_rows=130, n_cols=120, rate=0.6, seed=3)
+    taken = []
+    original = core_solve.solve_with_head_start
+    monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *a: taken.append(original(*a)) or taken[-1])
+    result = rg.rcurc(problem.samples.to_namespace(*elsewhere), 1)
+    assert len(taken) == 1
+    assert result.converged
+    expected = rg.rcurc(problem.samples, 1).cur.to_dense()
+    np.testing.assert_allclose(elsewhere.numpy(result.cur.to_dense()), expected, atol=1e-8)

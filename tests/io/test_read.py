@@ -1,0 +1,453 @@
+"""Observations from files, and results kept with labels, against what is known to be in them."""
+
+import csv
+import gzip
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rcurc_gpu import ConvergenceWarning, CrossSamples, CURMatrix, rcurc
+from rcurc_gpu.io import Completion, LabelledSamples, Labels, load_result, read_observations, read_pairs, save_result
+from rcurc_gpu.io.arrow import read_text_fast
+from rcurc_gpu.io.text import Columns, look_at, read_text
+from rcurc_gpu.testing import synthetic
+
+RNG = np.random.default_rng(0)
+MATRIX = np.where(RNG.random((14, 11)) < 0.7, RNG.standard_normal((14, 11)), np.nan)
+AT_I, AT_J = np.nonzero(~np.isnan(MATRIX))
+ROWS = np.asarray([f"ü {k}" for k in range(14)])
+COLS = np.asarray([f'c,"{k}"' for k in range(11)])
+
+
+def observed(labelled):
+    """What the samples hold, as a dense matrix with NaN."""
+    s = labelled.samples
+    out = np.full(s.shape, np.nan)
+    r, c = s.R.tocoo(), s.C.tocoo()
+    out[s.rows[r.row], r.col] = r.data
+    out[c.row, s.cols[c.col]] = c.data
+    return out
+
+
+def by_label(labelled):
+    """The same with rows and columns in the order of ROWS and COLS."""
+    rows = labelled.labels.find_rows(ROWS, 14)
+    cols = labelled.labels.find_cols(COLS, 11)
+    return observed(labelled)[np.ix_(rows, cols)]
+
+
+def agrees(labelled, found):
+    """What is in the cross is what was written; the rest, and nothing else, is not used."""
+    seen = ~np.isnan(found)
+    np.testing.assert_array_equal(found[seen], MATRIX[seen])
+    assert seen.sum() + labelled.samples.n_unused == len(AT_I)
+    assert seen.sum() > len(AT_I) / 2
+
+
+def quoted(label):
+    return '"' + label.replace('"', '""') + '"'
+
+
+def lines(delimiter=","):
+    order = np.random.default_rng(1).permutation(len(AT_I))
+    return [
+        delimiter.join([quoted(ROWS[i]), quoted(COLS[j]), repr(float(MATRIX[i, j]))])
+        for i, j in zip(AT_I[order], AT_J[order], strict=True)
+    ]
+
+
+@pytest.fixture(params=["pyarrow", "plain"])
+def reader(request, monkeypatch):
+    """Tables are read with pyarrow, and without."""
+    if request.param == "plain":
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+    return request.param
+
+
+# ---------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize(
+    ("name", "delimiter", "header", "end"),
+    [
+        ("a.csv", ",", "user,item,stars", "\n"),
+        ("a.csv", ",", None, "\n"),
+        ("a.csv", ";", "user;item;stars", "\r\n"),
+        ("a.tsv", "\t", None, "\n"),
+        ("a.txt", "|", "user|item|stars", "\n"),
+        ("a.csv.gz", ",", "user,item,stars", "\n"),
+    ],
+)
+def test_text_tables(name, delimiter, header, end, tmp_path, reader):
+    text = end.join(([header] if header else []) + lines(delimiter) + [""]).encode("utf-8")
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    labelled = read_observations(tmp_path / name)
+    agrees(labelled, by_label(labelled))
+
+
+def test_the_last_line_needs_no_end_and_a_byte_order_mark_is_no_label(tmp_path, reader):
+    (tmp_path / "a.csv").write_bytes(b"\xef\xbb\xbf" + "\n".join(lines()).encode())
+    labelled = read_observations(tmp_path / "a.csv")
+    agrees(labelled, by_label(labelled))
+
+
+def test_columns_by_name(tmp_path, reader):
+    with (tmp_path / "a.csv").open("w", encoding="utf-8") as file:
+        file.write("time,stars,item,time,user\n")
+        for i, j in zip(AT_I, AT_J, strict=True):
+            file.write(
+                f"9,{MATRIX[i, j]!r},{quoted(COLS[j])},8,{quoted(ROWS[i])}\n".replace("np.float64(", "").replace(")", "")
+            )
+    labelled = read_observations(tmp_path / "a.csv", row_column="user", column_column="item", value_column="stars")
+    agrees(labelled, by_label(labelled))
+
+
+def test_blank_lines_and_blanks_around_fields_do_not_matter(tmp_path, reader):
+    (tmp_path / "a.csv").write_text("\n row, column , value\n\na, x ,1\nb,x, 2 \n\na ,y,+3\nb,y,4.0e0\n")
+    labelled = read_observations(tmp_path / "a.csv")
+    np.testing.assert_array_equal(labelled.labels.rows, ["a", "b"])
+    np.testing.assert_array_equal(labelled.labels.cols, ["x", "y"])
+    np.testing.assert_array_equal(observed(labelled), [[1, 3], [2, 4]])
+
+
+def test_whole_numbers_as_labels_ascend_and_stay_what_they_are(tmp_path, reader):
+    (tmp_path / "a.csv").write_text("u,i,v\n10,7,1\n9,7,2\n-1,07,3\n10,07,4\n")
+    labels = read_observations(tmp_path / "a.csv").labels
+    assert labels.rows.tolist() == ["-1", "9", "10"]
+    assert labels.cols.tolist() == ["7", "07"]
+
+
+def test_lines_without_a_value_are_not_observed_and_are_counted(tmp_path, reader):
+    (tmp_path / "a.csv").write_text("u,i,v\na,x,1\na,y,\nb,x,NaN\nb,y,4\nc,x,NA\nc,y,0\n")
+    labelled = read_observations(tmp_path / "a.csv")
+    assert labelled.n_missing == 3
+    np.testing.assert_array_equal(observed(labelled)[:, 1], [np.nan, 4, 0])
+    assert labelled.samples.n_obs + labelled.samples.n_unused == 3
+
+
+def test_repeated_observations(tmp_path, reader):
+    (tmp_path / "a.csv").write_text("u,i,v\na,x,1\na,x,2\na,x,6\nb,x,1\na,y,1\nb,y,1\n")
+    with pytest.raises(ValueError, match="row 'a' and column 'x' was observed with different values, 1 and 2"):
+        read_observations(tmp_path / "a.csv")
+    for how, value in (("mean", 3), ("median", 2)):
+        assert observed(read_observations(tmp_path / "a.csv", duplicates=how))[0, 0] == value
+
+
+def test_a_label_of_several_lines(tmp_path, reader):
+    (tmp_path / "a.csv").write_text('u,i,v\n"a\nb",x,1\nc,x,2\n"a\nb",y,3\nc,y,4\n')
+    assert read_observations(tmp_path / "a.csv").labels.rows.tolist() == ["a\nb", "c"]
+
+
+def test_pyarrow_reads_large_files_as_the_plain_reader_does(tmp_path, monkeypatch):
+    """Several blocks, whose dictionaries differ."""
+    monkeypatch.setattr("rcurc_gpu.io.arrow._BLOCK", 2000)
+    path = str(tmp_path / "a.csv")
+    rng = np.random.default_rng(3)
+    with open(path, "w") as file:
+        file.write("user,item,value\n")
+        file.writelines(
+            f"u{a},i{b},{c!r}\n"
+            for (a, b), c in zip(rng.integers(500, size=(3000, 2)), rng.random(3000).tolist(), strict=True)
+        )
+    layout = look_at(path, Columns())
+    fast, plain = read_text_fast(path, layout), read_text(path, layout)
+    assert fast is not None
+    np.testing.assert_array_equal(fast.values, plain.values)
+    for a, b in ((fast.rows, plain.rows), (fast.cols, plain.cols)):
+        np.testing.assert_array_equal(a.names, b.names)
+        np.testing.assert_array_equal(a.codes, b.codes)
+
+
+LABEL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(
+    lambda text: text.strip() not in ("", "nan", "NaN")
+)
+
+
+@given(
+    st.lists(st.tuples(LABEL, LABEL, st.floats(allow_nan=False, allow_infinity=False)), min_size=1, max_size=12),
+    st.sampled_from([",", ";", "\t", "|"]),
+)
+def test_any_labels_and_numbers_come_back_from_both_readers(triplets, delimiter):
+    with tempfile.TemporaryDirectory() as folder:
+        path = str(Path(folder) / "a.csv")
+        with open(path, "w", newline="", encoding="utf-8") as file:
+            csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("row", "column", "value"), *triplets])
+        layout = look_at(path, Columns())
+        tables = [read_text(path, layout), read_text_fast(path, layout)]
+    for table in filter(None, tables):  # pyarrow may leave a file to the other
+        rows, cols = table.rows.names[table.rows.codes], table.cols.names[table.cols.codes]
+        assert rows.tolist() == [row.strip() for row, _, _ in triplets]
+        assert cols.tolist() == [column.strip() for _, column, _ in triplets]
+        assert table.values.tolist() == [value for _, _, value in triplets]
+
+
+@pytest.mark.parametrize("kind", ["text", "dictionary", "integers", "floats"])
+def test_parquet(kind, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rows, cols = pa.array(ROWS[AT_I]), pa.array(COLS[AT_J])
+    if kind == "dictionary":
+        rows, cols = rows.dictionary_encode(), cols.dictionary_encode()
+    elif kind != "text":
+        rows, cols = (pa.array(x + 100, pa.int32() if kind == "integers" else pa.float64()) for x in (AT_I, AT_J))
+    names = ["stars", "user", "item"]
+    parquet.write_table(
+        pa.table([pa.array(MATRIX[AT_I, AT_J]), rows, cols], names=names), tmp_path / "a.parquet", row_group_size=20
+    )
+    labelled = read_observations(tmp_path / "a.parquet", row_column="user", column_column="item", value_column="stars")
+    if kind in ("text", "dictionary"):
+        agrees(labelled, by_label(labelled))
+    else:
+        assert labelled.labels.rows.tolist() == [str(100 + k) for k in range(14)]
+        agrees(labelled, observed(labelled))
+
+
+@pytest.mark.parametrize(
+    ("kind", "labels"),
+    [
+        ("date32", ["2024-05-01", "2024-05-02"]),
+        ("date64", ["2024-05-01", "2024-05-02"]),
+        ("s", ["2024-05-01T00:00:00", "2024-05-02T00:00:00"]),
+        ("ns", ["2024-05-01T00:00:00.25", "2024-05-02T00:00:00.25"]),
+        ("UTC", ["2024-05-01T00:00:00Z", "2024-05-02T00:00:00Z"]),
+    ],
+)
+def test_parquet_dates_and_timestamps_are_labels_in_iso_form(kind, labels, tmp_path):
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    days = np.asarray(["2024-05-01", "2024-05-02"] * 2, dtype="datetime64[ns]")
+    if kind == "ns":
+        days = days + np.timedelta64(250, "ms")
+    types = {"date32": pa.date32(), "date64": pa.date64(), "UTC": pa.timestamp("us", "UTC")}
+    times = pa.array(days).cast(types.get(kind) or pa.timestamp(kind))
+    parquet.write_table(pa.table({"u": ["a", "a", "b", "b"], "day": times, "v": [1.0, 2, 3, 4]}), tmp_path / "a.parquet")
+    labelled = read_observations(tmp_path / "a.parquet")
+    assert labelled.labels.cols.tolist() == labels
+    np.testing.assert_array_equal(observed(labelled), [[1, 2], [3, 4]])
+
+
+def test_parquet_decimals_and_nulls_among_values(tmp_path):
+    from decimal import Decimal
+
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    values = pa.array([Decimal("1.5"), None, Decimal("2.5"), Decimal("3.5")])
+    parquet.write_table(
+        pa.table({"u": ["a", "a", "b", "b"], "i": ["x", "y", "x", "y"], "v": values}), tmp_path / "a.parquet"
+    )
+    labelled = read_observations(tmp_path / "a.parquet")
+    assert labelled.n_missing == 1
+    np.testing.assert_array_equal(observed(labelled)[1], [2.5, 3.5])
+
+
+def test_a_table_of_many_columns_is_read_only_if_they_are_named(tmp_path, reader):
+    header = ["user", "item", "stars", *(f"c{k}" for k in range(28))]
+    rows = [[f"u{k % 2}", f"i{k // 2}", str(k), *["0"] * 28] for k in range(4)]
+    (tmp_path / "x.csv").write_text("\n".join(",".join(row) for row in [header, *rows]))
+    with pytest.raises(ValueError, match=r"'.*x.csv' has 31 columns; if it is a matrix, save it as .npy"):
+        read_observations(tmp_path / "x.csv")
+    assert observed(read_observations(tmp_path / "x.csv", value_column="stars")).tolist() == [[0, 2], [1, 3]]
+    assert read_pairs(tmp_path / "x.csv").row_names.tolist() == ["u0", "u1", "u0", "u1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "a;b;Ort\nx;y;Bonn\n",
+            r"line 2: the value 'Bonn' is not a number \(column 'Ort'; choose another with value_column, ",
+        ),
+        ("x;y;1\nx;z;Bonn\n", r"line 2: .* is not a number \(column 3; .* leave the field empty if the value is missing"),
+        ("a;b;c\nx;y;-5,13\n", r"'-5,13' is not a number: decimal commas are not read, write a point \(column 'c'"),
+    ],
+)
+def test_a_value_that_is_no_number_is_named_with_its_column_and_what_to_do(text, message, tmp_path, reader):
+    (tmp_path / "a.csv").write_text(text)
+    with pytest.raises(ValueError, match=message):
+        read_observations(tmp_path / "a.csv")
+
+
+# ---------------------------------------------------------------- matrices
+
+
+def sparse():
+    return scipy.sparse.coo_array((MATRIX[AT_I, AT_J], (AT_I, AT_J)), shape=MATRIX.shape)
+
+
+def write_mask(path):
+    seen = ~np.isnan(MATRIX)
+    np.savez(path, Y=np.where(seen, MATRIX, 1e6), mask=seen)
+
+
+WRITERS = {
+    "a.npy": lambda path: np.save(path, MATRIX),
+    "a.npz": lambda path: np.savez(path, anything=MATRIX),
+    "mask.npz": write_mask,
+    "coo.npz": lambda path: scipy.sparse.save_npz(path, sparse()),
+    "csr.npz": lambda path: scipy.sparse.save_npz(path, sparse().tocsr()),
+    "csc.npz": lambda path: scipy.sparse.save_npz(path, sparse().tocsc()),
+    "a.mtx": lambda path: scipy.io.mmwrite(path, sparse(), precision=17),
+    "dense.mtx": lambda path: scipy.io.mmwrite(path, MATRIX, precision=17),
+    "a.mtx.gz": lambda path: path.write_bytes(gzip.compress(_market())),
+}
+
+
+def _market():
+    import io
+
+    out = io.BytesIO()
+    scipy.io.mmwrite(out, sparse(), precision=17)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_matrices(name, tmp_path):
+    WRITERS[name](tmp_path / name)
+    labelled = read_observations(tmp_path / name)
+    assert labelled.labels.rows is None
+    agrees(labelled, observed(labelled))
+
+
+def test_a_dense_matrix_is_read_in_pieces_and_keeps_its_type(tmp_path, monkeypatch):
+    monkeypatch.setattr("rcurc_gpu.io.read._AT_ONCE", 25)
+    np.save(tmp_path / "a.npy", MATRIX.astype(np.float32))
+    labelled = read_observations(tmp_path / "a.npy")
+    assert labelled.samples.dtype == np.float32
+    seen = ~np.isnan(observed(labelled))
+    np.testing.assert_array_equal(observed(labelled)[seen], MATRIX.astype(np.float32)[seen])
+
+
+def test_far_too_many_observations_name_the_command_that_helps(tmp_path, monkeypatch):
+    monkeypatch.setattr("rcurc_gpu.io.read.MOST_DENSE", 50)
+    np.save(tmp_path / "a.npy", MATRIX)
+    with pytest.raises(ValueError, match=r"more than 50 observed entries.*'rcurc-gpu sample'"):
+        read_observations(tmp_path / "a.npy")
+
+
+def test_samples_keep_their_labels_and_older_readers_still_read_them(tmp_path):
+    samples = CrossSamples.from_dense(MATRIX, np.arange(5), np.arange(4))
+    LabelledSamples(samples, Labels(ROWS, COLS)).save(tmp_path / "a.npz")
+    again = read_observations(tmp_path / "a.npz")
+    np.testing.assert_array_equal(again.labels.rows, ROWS)
+    np.testing.assert_array_equal(again.labels.cols, COLS)
+    np.testing.assert_array_equal(again.samples.rows, np.arange(5))
+    np.testing.assert_array_equal(CrossSamples.load(tmp_path / "a.npz").C.toarray(), samples.C.toarray())
+
+
+# ---------------------------------------------------------------- labels and pairs
+
+
+def test_labels_find_and_name():
+    labels = Labels(ROWS, COLS)
+    assert labels.find_rows(["ü 3", "ü 0", "nobody", "3"], 14).tolist() == [3, 0, -1, -1]
+    assert labels.col_names(np.asarray([2, 1])).tolist() == ['c,"2"', 'c,"1"']
+    assert labels.T.find_cols(["ü 3"], 14).tolist() == [3]
+
+
+def test_without_labels_numbers_count_from_0():
+    assert Labels().find_rows(["0", "13", "14", "-1", "1.0", "x", "²", "9" * 30], 14).tolist() == [0, 13, *[-1] * 6]
+    assert Labels().row_names(np.asarray([7])).tolist() == ["7"]
+
+
+def test_pairs_in_the_order_given(tmp_path, reader):
+    (tmp_path / "a.csv").write_text("user,item\nb,y\na,x\nb,y\n10,x\n")
+    pairs = read_pairs(tmp_path / "a.csv")
+    assert list(zip(pairs.row_names, pairs.col_names, strict=True)) == [("b", "y"), ("a", "x"), ("b", "y"), ("10", "x")]
+    (tmp_path / "b.csv").write_text("b,y,1\na,x,2\n")
+    assert read_pairs(tmp_path / "b.csv").row_names.tolist() == ["b", "a"]
+    assert read_pairs(tmp_path / "b.csv", header=True).row_names.tolist() == ["a"]
+
+
+# ---------------------------------------------------------------- results
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return synthetic((150, 120), 2, alpha=0.1, c=10, noise=0.01, n_rows=60, n_cols=50, rate=0.5, seed=1)
+
+
+@pytest.fixture(scope="module")
+def result(problem):
+    return rcurc(problem.samples, "auto", accuracy=0.05)
+
+
+@pytest.fixture(scope="module")
+def labels():
+    return Labels(np.asarray([f"r{k}" for k in range(150)]), np.asarray([f"c{k}" for k in range(120)]))
+
+
+def test_a_result_comes_back_as_it_was(result, labels, tmp_path):
+    save_result(tmp_path / "a.npz", result, labels)
+    again = load_result(tmp_path / "a.npz")
+    np.testing.assert_array_equal(again.cur.left, result.cur.left)
+    np.testing.assert_array_equal(CURMatrix.load(tmp_path / "a.npz").right, result.cur.right)
+    for name in ("converged", "message", "cause", "noise", "threshold", "expected_error", "history", "rank_curve", "n_iter"):
+        assert getattr(again, name) == getattr(result, name), name
+    for units in ("rows", "columns"):
+        for name in ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling"):
+            np.testing.assert_array_equal(getattr(getattr(again, units), name), getattr(getattr(result, units), name))
+    np.testing.assert_array_equal(again.labels.cols, labels.cols)
+    assert again.n_obs == result.samples.n_obs == again.seen.sum()
+
+
+def test_the_outliers_are_those_of_the_result_each_once_with_what_was_observed(problem, result):
+    found = Completion.of(result).outliers
+    s = problem.samples
+    S_R, S_C = (S.tocoo() for S in result.outliers())
+    there = {(s.rows[a], b) for a, b in zip(S_R.row, S_R.col, strict=True)}
+    there |= {(a, s.cols[b]) for a, b in zip(S_C.row, S_C.col, strict=True)}
+    assert sorted(there) == sorted(zip(found.i, found.j, strict=True))
+    np.testing.assert_array_equal(found.observed, problem.entries(found.i, found.j))
+    np.testing.assert_allclose(found.recovered, result.cur.entries(found.i, found.j))
+    assert (np.diff(found.score) <= 0).all()
+    assert found.score.min() >= 1
+
+
+def test_predictions_are_as_far_off_as_they_say(problem, result, labels):
+    """The root mean square of error over expected error is 1, over all entries."""
+    i, j = (x.ravel() for x in np.indices(problem.shape))
+    found = Completion.of(result, labels).predict(labels.rows[i], labels.cols[j])
+    ratio = (found.value - problem.truth(i, j)) / found.expected_error
+    assert not found.unknown.any()
+    assert 0.7 < np.sqrt(np.nanmean(ratio**2)) < 1.4
+
+
+def test_what_is_not_known_is_told_from_what_is_not_determined(problem, labels):
+    s = problem.samples
+    j = int(np.setdiff1d(np.arange(120), s.cols)[0])
+    R, C = s.R.tolil(), s.C.tocsr()
+    R[:, j] = 0
+    R = R.tocsc()
+    R.eliminate_zeros()
+    with pytest.warns(ConvergenceWarning):
+        result = rcurc(CrossSamples.from_blocks(R, C, s.rows, s.cols), 2)
+    found = Completion.of(result, labels).predict(["r0", "nobody", "r0"], [f"c{j}", "c0", "nothing"])
+    assert np.isnan(found.value).all()
+    assert np.isnan(found.expected_error).all()
+    assert found.unknown.tolist() == [False, True, True]
+    assert found.undetermined.tolist() == [True, False, False]
+
+
+def test_cells_count_every_observation_once(problem, result):
+    c = Completion.of(result)
+    assert c.seen.shape == (150, 120)  # small enough for a cell each
+    assert c.seen.max() == 1
+    assert c.outlier_cells.sum() == len(c.outliers)
+    assert (c.outlier_cells <= c.seen).all()
+    assert c.seen[60:, 50:].sum() == 0  # the chosen ones come first
+
+
+def test_an_ordinary_matrix_file_is_not_a_result(result, tmp_path):
+    result.cur.save(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match="has a matrix only"):
+        load_result(tmp_path / "a.npz")

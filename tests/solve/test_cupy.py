@@ -1,0 +1,442 @@
+"""What CuPy alone has, or must not have: sparse matrices, transfers, memory that runs out, the command line.
+
+The solver itself is compared with NumPy in test_arrays.py, the parts in the tests with the fixture `xp`; with
+RCURC_TEST_DEVICE all of them run on CuPy, on the emulator in tests/hostgpu or on a GPU.
+"""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse
+from click.testing import CliRunner
+from conftest import DEVICE, SKIP_CUPY
+
+import rcurc_gpu as rg
+from rcurc_gpu import cli
+from rcurc_gpu.backends.arrays import device_name, namespace_for_device, sparse_module
+from rcurc_gpu.extend import tasks as extend
+from rcurc_gpu.solve import search as core_solve
+
+if not DEVICE:
+    pytest.skip(SKIP_CUPY, allow_module_level=True)
+
+import cupy
+import cupyx.scipy.sparse
+
+RANK = 2
+emulated = pytest.mark.skipif(DEVICE != "emulator", reason="only the emulator counts transfers")
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return rg.synthetic((110, 120), RANK, 0.1, 10, n_rows=50, n_cols=45, rate=0.6, seed=7)
+
+
+@pytest.fixture(scope="module")
+def samples(problem):
+    return problem.samples.to_namespace(cupy)
+
+
+@pytest.fixture(scope="module")
+def result(samples):
+    return rg.rcurc(samples, RANK)
+
+
+@pytest.fixture(scope="module")
+def host_result(problem):
+    return rg.rcurc(problem.samples, RANK)
+
+
+def is_cupy(*arrays):
+    return all(type(x) is cupy.ndarray for x in arrays)
+
+
+def assert_same_samples(found, expected):
+    """Found on the device, expected on the host."""
+    assert (found.shape, found.n_unused, found.device) == (expected.shape, expected.n_unused, "cuda:0")
+    np.testing.assert_array_equal(found.rows, expected.rows)
+    np.testing.assert_array_equal(found.cols, expected.cols)
+    for name in ("r_block", "c_block"):
+        for part in ("indptr", "index", "value"):
+            there, here = getattr(getattr(found, name), part), getattr(getattr(expected, name), part)
+            assert is_cupy(there)
+            assert there.dtype == here.dtype
+            np.testing.assert_array_equal(there.get(), here)
+
+
+# ---------------------------------------------------------------- ways in
+
+
+@pytest.fixture(scope="module")
+def dense(problem):
+    """The observed entries of the whole matrix, NaN elsewhere."""
+    Y = np.full(problem.shape, np.nan)
+    s = problem.samples
+    R, C = s.R.tocoo(), s.C.tocoo()
+    Y[s.rows[R.row], R.col] = R.data
+    Y[C.row, s.cols[C.col]] = C.data
+    return Y
+
+
+def test_from_dense_gives_what_numpy_gives(problem, dense):
+    s, there = problem.samples, cupy.asarray(dense)
+    expected = rg.CrossSamples.from_dense(dense, s.rows, s.cols)
+    assert_same_samples(rg.CrossSamples.from_dense(there, s.rows, s.cols), expected)
+    assert_same_samples(rg.CrossSamples.from_dense(there, cupy.asarray(s.rows), cupy.asarray(s.cols)), expected)
+    np.testing.assert_array_equal(there.get(), dense)
+    masks = ~np.isnan(dense[s.rows]), ~np.isnan(dense[:, s.cols])
+    filled = cupy.nan_to_num(there)
+    assert_same_samples(rg.CrossSamples.from_dense(filled, s.rows, s.cols, *map(cupy.asarray, masks)), expected)
+
+
+def test_from_triplets_gives_what_numpy_gives(problem, dense):
+    s = problem.samples
+    i, j = np.nonzero(~np.isnan(dense))
+    parts = i, j, dense[i, j]
+    there = tuple(map(cupy.asarray, parts))
+    for chosen in ((s.rows, s.cols), (None, None)):
+        expected = rg.CrossSamples.from_triplets(*parts, dense.shape, *chosen)
+        assert_same_samples(rg.CrossSamples.from_triplets(*there, dense.shape, *chosen), expected)
+    for before, after in zip(parts, there, strict=True):
+        np.testing.assert_array_equal(after.get(), before)
+
+
+@pytest.mark.parametrize("form", ["coo", "csr", "csc"])
+def test_from_sparse_and_from_blocks_take_cupyx_matrices(problem, dense, form):
+    s = problem.samples
+    i, j = np.nonzero(~np.isnan(dense))
+    Y = scipy.sparse.coo_matrix((dense[i, j], (i, j)), shape=dense.shape).asformat(form)
+    there = getattr(cupyx.scipy.sparse, f"{form}_matrix")(Y)
+    expected = rg.CrossSamples.from_sparse(Y, s.rows, s.cols)
+    assert_same_samples(rg.CrossSamples.from_sparse(there, s.rows, s.cols), expected)
+    np.testing.assert_array_equal(there.data.get(), Y.data)
+    R, C = (getattr(cupyx.scipy.sparse, f"{form}_matrix")(scipy.sparse.csr_matrix(x)) for x in (s.R, s.C))
+    assert_same_samples(rg.CrossSamples.from_blocks(R, C, s.rows, s.cols), s)
+
+
+def test_blocks_are_cupyx_matrices_with_the_observations(problem, samples):
+    assert (samples.R.format, samples.C.format) == ("csc", "csr")
+    for found, expected in ((samples.R, problem.samples.R), (samples.C, problem.samples.C)):
+        assert cupyx.scipy.sparse.issparse(found)
+        np.testing.assert_array_equal(found.toarray().get(), expected.toarray())
+    assert sparse_module(samples.r_block.value) is cupyx.scipy.sparse
+
+
+def test_samples_are_saved_described_and_come_back(problem, samples, tmp_path):
+    samples.save(tmp_path / "s.npz")
+    assert_same_samples(rg.CrossSamples.load(tmp_path / "s.npz").to_namespace(cupy), problem.samples)
+    assert_same_samples(samples.to_namespace(np).to_namespace(cupy), problem.samples)
+    assert "'cuda:0'" in repr(samples)
+    assert samples.describe(RANK) == problem.samples.describe(RANK).replace("cpu", "cuda:0")
+
+
+# ---------------------------------------------------------------- results
+
+
+def test_the_observations_are_not_modified(problem, samples, result):
+    assert result.converged
+    assert_same_samples(samples, problem.samples)
+
+
+def test_the_same_seed_gives_the_same_bits(samples, result):
+    again = rg.rcurc(samples, RANK)
+    np.testing.assert_array_equal(again.cur.left.get(), result.cur.left.get())
+    np.testing.assert_array_equal(again.cur.right.get(), result.cur.right.get())
+
+
+def test_outliers_are_cupyx_matrices(result, host_result):
+    for found, expected in zip(result.outliers(), host_result.outliers(), strict=True):
+        assert cupyx.scipy.sparse.issparse(found)
+        assert (found.format, found.shape, found.nnz) == (expected.format, expected.shape, expected.nnz)
+        np.testing.assert_allclose(found.toarray().get(), expected.toarray(), atol=1e-7)
+
+
+def test_diagnostics_are_on_the_host_and_equal(result, host_result):
+    for found, expected in ((result.rows, host_result.rows), (result.columns, host_result.columns)):
+        for name in ("status", "n_obs", "n_inliers"):
+            assert type(getattr(found, name)) is np.ndarray
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert result.device == "cuda:0"
+    np.testing.assert_allclose([h.threshold for h in result.history], [h.threshold for h in host_result.history], rtol=1e-9)
+
+
+def test_new_columns_and_rows_are_completed(problem, result, host_result):
+    rng, s = np.random.default_rng(0), problem.samples
+    columns = (problem.W @ rng.standard_normal((RANK, 4)))[s.rows]
+    rows = (rng.standard_normal((5, RANK)) @ problem.V.T)[:, s.cols]
+    for Y, name in ((columns, "transform_columns"), (rows, "transform_rows")):
+        Y[rng.random(Y.shape) > 0.6] = np.nan
+        Y[:2, :2] = 50.0
+        there = cupy.asarray(Y)
+        found, expected = getattr(result, name)(there), getattr(host_result, name)(Y)
+        assert is_cupy(found.matrix.left, found.matrix.right)
+        np.testing.assert_allclose(found.matrix.to_dense().get(), expected.matrix.to_dense(), atol=1e-7)
+        np.testing.assert_array_equal(found.diagnostics.status, expected.diagnostics.status)
+        np.testing.assert_array_equal(there.get(), Y)
+        i, j = np.nonzero(~np.isnan(Y))
+        sparse = cupyx.scipy.sparse.coo_matrix(scipy.sparse.coo_matrix((Y[i, j], (i, j)), shape=Y.shape))
+        np.testing.assert_array_equal(getattr(result, name)(sparse).matrix.to_dense().get(), found.matrix.to_dense().get())
+
+
+def test_the_matrix_is_read_there_and_written_to_the_host_on_request(problem, result, tmp_path):
+    cur, X = result.cur, problem.W @ problem.V.T
+    assert is_cupy(cur[3, 4], cur[3, :], cur[:, [4, 5]], cur.C, cur.U, cur.R)
+    np.testing.assert_allclose(cur[cupy.asarray([3, 1]), 2:9].get(), X[[3, 1], 2:9], atol=1e-7)
+    np.testing.assert_allclose(cur.entries(cupy.asarray([3, 1]), [4, 5]).get(), X[[3, 1], [4, 5]], atol=1e-7)
+    np.testing.assert_allclose((cur @ cupy.ones((120, 2))).get(), X @ np.ones((120, 2)), atol=1e-6)
+    np.testing.assert_allclose((cupy.ones(110) @ cur).get(), np.ones(110) @ X, atol=1e-6)
+    out = np.memmap(tmp_path / "X.bin", dtype=np.float64, mode="w+", shape=cur.shape)
+    assert cur.to_dense(out=out) is out
+    np.testing.assert_array_equal(out, cur.to_dense().get())
+    np.testing.assert_allclose(cur.as_linear_operator() @ np.ones(120), X.sum(axis=1), atol=1e-6)
+    assert problem.relative_error(cur) <= 1e-8
+
+
+def test_the_matrix_is_saved_and_loaded(result, tmp_path):
+    result.cur.save(tmp_path / "X.npz")
+    for like, kind in ((None, np.ndarray), (cupy.zeros(1), cupy.ndarray)):
+        loaded = rg.CURMatrix.load(tmp_path / "X.npz", like=like)
+        assert type(loaded.left) is type(loaded.right) is kind
+        np.testing.assert_array_equal(cupy.asnumpy(loaded.left), result.cur.left.get())
+
+
+# ---------------------------------------------------------------- NumPy and CuPy do not mix
+
+
+def test_mixing_numpy_and_cupy_is_an_error_that_names_the_argument(dense, problem, result, host_result):
+    s, there = problem.samples, cupy.asarray(dense)
+    mask = ~np.isnan(dense[s.rows])
+    expected = r"must be an array of the same library and device as {} \(cupy on cuda:0\), got numpy on cpu"
+    with pytest.raises(TypeError, match="mask_rows " + expected.format("Y")):
+        rg.CrossSamples.from_dense(there, s.rows, s.cols, mask_rows=mask)
+    with pytest.raises(TypeError, match="i " + expected.format("values")):
+        rg.CrossSamples.from_triplets(np.array([0]), np.array([0]), cupy.ones(1), (2, 2), [0], [0])
+    with pytest.raises(TypeError, match="Y_new " + expected.format("the recovered matrix")):
+        result.transform_columns(dense[s.rows, :2])
+    with pytest.raises(TypeError, match="multiply with " + expected.format("the matrix")):
+        result.cur @ np.ones(120)
+    with pytest.raises(TypeError, match=r"\(numpy on cpu\), got cupy on cuda:0"):
+        host_result.cur @ cupy.ones(120)
+    with pytest.raises(TypeError, match=r"\(numpy on cpu\), got cupy on cuda:0"):
+        host_result.transform_rows(cupy.ones((1, 45)))
+
+
+CLEAR = "must be an array of the same library and device as"
+
+
+def test_blocks_of_two_libraries_are_an_error_that_names_the_argument(problem, samples):
+    with pytest.raises(TypeError, match=CLEAR):
+        rg.CrossSamples.from_blocks(samples.R, problem.samples.C, samples.rows, samples.cols)
+
+
+def test_new_columns_in_a_scipy_matrix_are_refused_by_a_result_on_the_device(result):
+    with pytest.raises(TypeError, match=CLEAR):
+        result.transform_columns(scipy.sparse.csr_matrix(np.ones((50, 2))))
+
+
+def test_new_columns_in_a_cupyx_matrix_are_refused_by_a_result_on_the_host(host_result):
+    with pytest.raises(TypeError, match=CLEAR):
+        host_result.transform_columns(cupyx.scipy.sparse.csr_matrix(cupy.ones((50, 2))))
+
+
+def test_to_dense_of_a_matrix_on_the_host_into_cupy_is_refused(host_result):
+    with pytest.raises(TypeError, match=CLEAR):
+        host_result.cur.to_dense(out=cupy.empty(host_result.cur.shape))
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.fixture
+def memory_limit():
+    """Limits the device memory to some bytes above what is in use; without limit again after the test."""
+    pool = cupy.get_default_memory_pool()
+
+    def limit(extra):
+        pool.free_all_blocks()
+        if DEVICE == "emulator":
+            import hostgpu
+
+            hostgpu.set_memory_limit(hostgpu.stats()["live_bytes"] + extra)
+        else:
+            pool.set_limit(size=pool.used_bytes() + extra)
+
+    yield limit
+    if DEVICE == "emulator":
+        import hostgpu
+
+        hostgpu.set_memory_limit(8 << 30)
+    else:
+        pool.set_limit(size=0)
+
+
+@pytest.mark.parametrize("extra", [0, 20_000, 60_000])
+def test_memory_that_runs_out_is_an_error_and_nothing_is_lost(problem, samples, result, memory_limit, extra):
+    fresh = problem.samples.to_namespace(cupy)
+    memory_limit(extra)
+    with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
+        rg.rcurc(fresh, RANK)
+    memory_limit(1 << 30)
+    assert_same_samples(fresh, problem.samples)
+    if extra:
+        np.testing.assert_array_equal(rg.rcurc(fresh, RANK).cur.left.get(), result.cur.left.get())
+
+
+# ---------------------------------------------------------------- transfers
+
+
+class Counting:
+    """Counts what the emulator sees while a function of the solver runs."""
+
+    def __init__(self, monkeypatch, module, name):
+        import hostgpu
+
+        self.calls = []
+        function = getattr(module, name)
+
+        def counted(*args, **kwargs):
+            before = hostgpu.stats()
+            result = function(*args, **kwargs)
+            after = hostgpu.stats()
+            kernels = {k: n - before["launches_by_kernel"].get(k, 0) for k, n in after["launches_by_kernel"].items()}
+            names = ("launches", "d2h_bytes", "d2h_copies", "synchronizations")
+            self.calls.append(({k: after[k] - before[k] for k in names}, kernels, result))
+            return result
+
+        monkeypatch.setattr(module, name, counted)
+
+
+@emulated
+@pytest.mark.parametrize("rate", [0.25, 0.6])  # sparse, dense
+def test_an_iteration_of_the_core_takes_12_launches_and_no_transfer(monkeypatch, rate):
+    problem = rg.synthetic((130, 120), RANK, 0.1, 10, n_rows=100, n_cols=90, rate=rate, seed=7)
+    counting = Counting(monkeypatch, core_solve, "solve_core")
+    assert rg.rcurc(problem.samples.to_namespace(cupy), RANK).kernels == "cuda"
+    for counts, kernels, core in counting.calls:
+        assert ("multiply" in kernels and kernels["multiply"] > 0) == (rate < 0.3)
+        assert counts["launches"] <= 12 * len(core.history)
+        # one small transfer every five iterations, and two at the end for the noise
+        assert counts["d2h_copies"] <= len(core.history) // 5 + 2
+        assert counts["d2h_bytes"] <= 8 * (5 + RANK + 3) * len(core.history) + 100
+        assert counts["synchronizations"] <= counts["d2h_copies"]
+
+
+@emulated
+@pytest.mark.parametrize("where", ["device", "host"])
+def test_an_extension_is_one_launch_for_each_chunk(monkeypatch, where):
+    problem = rg.synthetic((130, 900), RANK, 0.1, 10, n_rows=60, n_cols=60, rate=0.6, seed=7)
+    samples = problem.samples.to_namespace(cupy) if where == "device" else problem.samples
+    counting = Counting(monkeypatch, extend, "_look")
+    device = "auto" if where == "device" else "cuda"
+    assert rg.rcurc(samples, RANK, device=device, chunk_bytes=40_000).device == "cuda:0"
+    columns = next(kernels for _, kernels, found in counting.calls if len(found.diagnostics.status) == 840)
+    assert columns["regress"] == 840 * 60 * 0.6 * 12 // 40_000 == 9
+    counting.calls.clear()
+    assert rg.rcurc(samples, RANK, device=device).converged
+    for _, kernels, found in counting.calls:  # at all columns, at all rows, and again at the few that are in doubt
+        assert kernels["regress"] == (1 if len(found.diagnostics.status) else 0)
+
+
+@emulated
+def test_observations_stay_on_the_device():
+    """What comes back is some bytes for each row and column; the observations do not."""
+    import hostgpu
+
+    for scale in (1, 4):
+        problem = rg.synthetic((900, 1000), RANK, 0.1, 10, n_rows=60 * scale, n_cols=60, rate=0.6, seed=7)
+        samples = problem.samples.to_namespace(cupy)
+        hostgpu.reset_stats()
+        result = rg.rcurc(samples, RANK)
+        counts = hostgpu.stats()
+        assert result.converged
+        assert counts["d2h_bytes"] <= 40 * RANK * sum(samples.shape) + 20_000
+
+
+# ---------------------------------------------------------------- observations that stay on the host
+
+
+@pytest.mark.parametrize("chunk_bytes", [None, 20_000])
+@pytest.mark.parametrize("method", ["fast", "paper"])
+def test_observations_on_the_host_stream_through_the_device(problem, host_result, method, chunk_bytes):
+    result = rg.rcurc(problem.samples, RANK, device="cuda", method=method, chunk_bytes=chunk_bytes)
+    assert result.device == "cuda:0"
+    assert result.samples is problem.samples
+    assert type(result.cur.left) is np.ndarray
+    assert result.converged
+    expected = host_result if method == "fast" else rg.rcurc(problem.samples, RANK, method=method)
+    np.testing.assert_allclose(result.cur.to_dense(), expected.cur.to_dense(), atol=1e-8)
+    np.testing.assert_array_equal(result.columns.n_inliers, expected.columns.n_inliers)
+
+
+def test_with_noise_they_stream_again_for_the_sweep():
+    noisy = rg.synthetic((110, 120), RANK, 0.1, 10, 0.05, n_rows=50, n_cols=45, rate=0.6, seed=7)
+    there, here = (rg.rcurc(noisy.samples, RANK, device=device, accuracy=0.1) for device in ("cuda", "cpu"))
+    np.testing.assert_allclose(there.cur.to_dense(), here.cur.to_dense(), atol=1e-8)
+
+
+def test_observations_on_the_device_may_be_solved_on_the_host(samples, host_result):
+    result = rg.rcurc(samples, RANK, device="cpu")
+    assert result.device == "cpu"
+    assert is_cupy(result.cur.left, result.cur.right)
+    np.testing.assert_array_equal(result.cur.left.get(), host_result.cur.left)
+
+
+@emulated
+def test_reading_some_entries_transfers_only_those(result):
+    import hostgpu
+
+    index = [1, 2, 3]
+    hostgpu.reset_stats()
+    block = result.cur[index, index]
+    assert hostgpu.stats()["d2h_bytes"] == 0
+    block.get()
+    assert hostgpu.stats()["d2h_bytes"] == 9 * 8
+
+
+# ---------------------------------------------------------------- devices and the command line
+
+
+def test_cupy_serves_the_device_cuda():
+    for wanted in ("cuda", "auto"):
+        assert namespace_for_device(wanted) == (cupy, "cuda")
+    assert device_name(cupy.zeros(1)) == "cuda:0"
+
+
+@pytest.mark.parametrize("method", ["fast", "paper"])
+def test_the_demo_runs_on_the_device(tmp_path, method):
+    size = ("--size", "120", "--rank", "2", "--rate", "0.6", "--rows", "0.5", "--cols", "0.5")
+    arguments = ["demo", *size, "--device", "cuda", "--method", method, "--json", "--output", str(tmp_path)]
+    done = CliRunner().invoke(cli.main, arguments, prog_name="rcurc-gpu")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["device"] == "cuda:0"
+    assert report["true_error"] < 1e-5
+    assert report["outliers"]["precision"] > 0.99
+    assert type(rg.CURMatrix.load(tmp_path / "result.npz").left) is np.ndarray
+    assert (tmp_path / "demo.png").stat().st_size > 0
+
+
+def run_without_device(code):
+    """In a process where CuPy finds no device."""
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=120)
+    return done.stdout + done.stderr
+
+
+def test_cupy_without_a_device_is_named():
+    code = "from rcurc_gpu.backends.arrays import namespace_for_device as f; print(f('auto')[1]); f('cuda')"
+    said = run_without_device(code)
+    assert said.startswith("cpu\n")
+    assert "RuntimeError: device='cuda' was asked for, but CuPy is installed but finds no CUDA device; install" in said
+
+
+def test_no_cupy_is_named():
+    block = "import sys; sys.modules['cupy'] = None; "
+    code = block + "from rcurc_gpu.backends.arrays import namespace_for_device as f; print(f('auto')[1]); f('cuda')"
+    said = run_without_device(code)
+    assert said.startswith("cpu\n")
+    assert "RuntimeError: device='cuda' was asked for, but CuPy is not installed; install" in said
