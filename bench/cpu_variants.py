@@ -1,4 +1,4 @@
-"""Ways to compute `look.regress` on a CPU, for `bench.cpu_tools`; imports happen when a variant is made, as they are timed.
+"""Ways to compute `passes.regress` on a CPU, for `bench.cpu_tools`; imports happen when a variant is made, as they are timed.
 
 What a variant writes, such as compiled code, goes to the directory that NUMBA_CACHE_DIR names.
 """
@@ -92,7 +92,7 @@ def _replaced(regress: Callable[..., Any]) -> Kernels:
 
 
 def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Arguments of `cpu_look_kernel.regress` from those of `look.regress`, arrays for what it finds, and edges of pieces."""
+    """Arguments of `cpu_look_kernel.regress` from those of `passes.regress`, arrays for what it finds, and edges of pieces."""
     assert look.begin == "zero"
     s = look.schedule
     keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
@@ -100,7 +100,17 @@ def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, 
     start = np.empty((1, basis.shape[1]))
     there = (block.indptr, block.index, block.value, units, *arrays)
     there += (names.transposed, keys, float(names.share))
-    how = (0, 0, start, float(s.zeta0), float(s.floor), float(s.gamma), look.max_steps, float(look.telling), basis.shape[1])
+    how = (
+        0,
+        0,
+        start,
+        float(s.zeta0),
+        float(s.floor),
+        float(s.gamma),
+        look.max_steps,
+        float(look.informative),
+        basis.shape[1],
+    )
     out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))
     return there + how, out, pieces(block.counts[units], 1 << 16)
 
@@ -135,7 +145,7 @@ def _c_regress(block, units, basis, usable, white, names, look):
         key,
         *map(ctypes.c_double, (names.share, s.zeta0, s.floor, s.gamma)),
         ctypes.c_int(look.max_steps),
-        ctypes.c_double(look.telling),
+        ctypes.c_double(look.informative),
         there(a),
         there(table),
     )

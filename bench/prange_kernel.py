@@ -11,14 +11,14 @@ _piece = cpu_look_kernel.regress
 
 @njit(parallel=True, cache=True, nogil=True)
 def regress(
-    indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
-    begin, number, start, zeta0, floor, gamma, max_steps, telling, rank, a_out, table, edges
+    indptr, index, value, units, basis, usable, white, unit_ids, index_ids, transposed, keys, share,
+    begin, number, start, zeta0, floor, gamma, max_steps, informative, rank, a_out, table, edges
 ):  # fmt: skip
     """`cpu_look_kernel.regress` for all pieces between `edges`."""
     for p in prange(edges.shape[0] - 1):
         low, high = edges[p], edges[p + 1]
         _piece(
-            indptr, index, value, units[low:high], basis, usable, white, unit_names, index_names,
-            transposed, keys, share, begin, number, start, zeta0, floor, gamma, max_steps, telling, rank,
+            indptr, index, value, units[low:high], basis, usable, white, unit_ids, index_ids,
+            transposed, keys, share, begin, number, start, zeta0, floor, gamma, max_steps, informative, rank,
             a_out[low:high], table[low:high]
         )  # fmt: skip

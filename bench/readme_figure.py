@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rcurc_gpu import CrossSamples, ReferenceState, SyntheticProblem, rcurc_reference
+from rcurc_gpu import CrossSamples, ReferenceState, SyntheticProblem, rcurc_reference, synthetic
 from rcurc_gpu.plot import panels as plot
-from rcurc_gpu.testing import synthetic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

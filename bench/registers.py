@@ -1,6 +1,7 @@
 """Registers and spilled bytes of every CUDA kernel, from NVRTC; needs the extra "emulator", but no GPU and no emulator.
 
-Run as ``python -m bench.registers [--all]``: ranks 1, 5, 16 and 32, or all that tests/backends/test_compile_gate.py looks at.
+Run as ``python -m bench.registers [--all]``: ranks 1, 5, 16 and 32, or all of
+tests/backends/test_compile_gate.py.
 """
 
 import argparse

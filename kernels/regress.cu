@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             const int* __restrict__ index, const REAL* __restrict__ value, const REAL* __restrict__ basis,
             const REAL* __restrict__ usable, const REAL* __restrict__ white, const int64* __restrict__ unit_names,
             const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, int begin, REAL zeta0,
-            REAL floor_, REAL gamma, REAL telling_size, int number, int max_steps, const REAL* __restrict__ start,
+            REAL floor_, REAL gamma, REAL informative_size, int number, int max_steps, const REAL* __restrict__ start,
             uint64 draw_key, uint64 part_below, int staged_tiles, REAL* __restrict__ coefficients, REAL* __restrict__ table) {
     __shared__ REAL matrices[WARPS * TILE];
     __shared__ REAL vectors[WARPS * 3 * RANK];
@@ -132,7 +132,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
             REAL zeta = begin == SUBSETS ? 10 * floor_ : zeta0, old_zeta = 0, spread = 0, square = 0;
             uint64 last = 0;  // of the staged tiles, 64 at the most, whether this lane's entry was an inlier
-            int step = 0, subset = 0, most = 0, n_in = 0, telling = 0;
+            int step = 0, subset = 0, most = 0, n_in = 0, informative = 0;
 
 #pragma unroll 1
             for (;;) {
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                         const bool keep = inlies(r, limit);
                         if (phase == MEASURE) {
                             square += keep ? r * r : REAL(0);
-                            telling += keep && fabs(entries.y(i)) > telling_size;
+                            informative += keep && fabs(entries.y(i)) > informative_size;
                         } else {
                             const bool was = i < entries.staged ? (last >> i & 1) != 0
                                                                 : step > 0 && inlies(entries.residual_of(i, code, old), old_zeta);
@@ -288,7 +288,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             }
             n_held = team.sum(n_held);
             n_agreeing = team.sum(n_agreeing);
-            telling = team.sum(telling);
+            informative = team.sum(informative);
             square = team.sum(square);
             if (team.warp == 0) {
                 whiten(matrix, white, lane);
@@ -309,7 +309,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                     out[2] = spread;
                     out[3] = nothing || size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
                     out[4] = spread * sqrt(inverse);
-                    out[5] = REAL(telling);
+                    out[5] = REAL(informative);
                     out[6] = REAL(n_held);
                     out[7] = REAL(n_agreeing);
                 }

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from rcurc_gpu import CrossSamples, CURMatrix, LowRankMatrix, ccs_sample, rcurc, truncated_svd
-from rcurc_gpu.testing import synthetic
+from rcurc_gpu import CrossSamples, CURMatrix, LowRankMatrix, ccs_sample, rcurc, synthetic, truncated_svd
 
 NAN, INF = np.nan, np.inf
 ELSEWHERE = array_api_strict.Device("device1")

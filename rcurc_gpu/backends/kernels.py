@@ -34,13 +34,13 @@ class Kernels:
     name : str
         "xp", "numba" or "cuda".
     regress, advance, make_grid : callables
-        `look.regress`, `follow.advance` and `grid.make_grid`, or what takes their place.
+        `passes.regress`, `recursion.advance` and `grid.make_grid`, or what takes their place.
     plan : callable
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, normal : callables
-        `look.held_out` and `normal_sums.normal_sums`, or what takes their place.
+        `passes.held_out` and `normal_sums.normal_sums`, or what takes their place.
     """
 
     name: str

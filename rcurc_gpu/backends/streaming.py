@@ -20,7 +20,7 @@ Work = Callable[[Block, np.ndarray, np.ndarray, Array | None], tuple[Array, Arra
 Done = Iterator[tuple[np.ndarray, tuple[Array, Array]]]
 
 
-def through(block: Block, chunks: list[np.ndarray], names: np.ndarray, like: Array, work: Work) -> Done:
+def through(block: Block, chunks: list[np.ndarray], ids: np.ndarray, like: Array, work: Work) -> Done:
     """Take chunks of units to the device of `like`.
 
     Parameters
@@ -28,7 +28,7 @@ def through(block: Block, chunks: list[np.ndarray], names: np.ndarray, like: Arr
     block : Block
     chunks : list of integer arrays
         Units of each chunk.
-    names : int64 array (n_units,)
+    ids : int64 array (n_units,)
         Numbers of the units in the whole matrix, on the host.
     like : array
         Where to compute.
@@ -43,7 +43,7 @@ def through(block: Block, chunks: list[np.ndarray], names: np.ndarray, like: Arr
     """
     if same_place(block.value, like):
         return _in_place(block, chunks, work)
-    return _streamed(block, chunks, names, work)
+    return _streamed(block, chunks, ids, work)
 
 
 def _in_place(block: Block, chunks: list[np.ndarray], work: Work) -> Done:
@@ -101,14 +101,14 @@ class _Slot:
         there.set(pinned, stream=self.stream)
         return there
 
-    def start(self, block: Block, chosen: np.ndarray, names: np.ndarray, work: Work) -> None:
+    def start(self, block: Block, chosen: np.ndarray, ids: np.ndarray, work: Work) -> None:
         """Copy the units `chosen` there, do the work, and copy the results back; returns before that is done."""
         part = block.take_units(chosen)
         with self.stream:
             indptr, index, value = (self._upload(name, getattr(part, name)) for name in ("indptr", "index", "value"))
             there = Block(indptr, index, value, part.length)
             there.__dict__["host_indptr"] = part.indptr  # what a cached property would fetch from the device
-            found = work(there, np.arange(len(chosen)), chosen, self._upload("names", names[chosen]))
+            found = work(there, np.arange(len(chosen)), chosen, self._upload("names", ids[chosen]))
             self._results = []
             for k, array in enumerate(found):
                 self._results.append(self._buffer(f"result {k}", array.shape, array.dtype))
@@ -121,7 +121,7 @@ class _Slot:
         return first, second
 
 
-def _streamed(block: Block, chunks: list[np.ndarray], names: np.ndarray, work: Work) -> Done:
+def _streamed(block: Block, chunks: list[np.ndarray], ids: np.ndarray, work: Work) -> Done:
     import cupy  # type: ignore[import-not-found]
 
     host = Block(to_numpy(block.indptr), to_numpy(block.index), to_numpy(block.value), block.length)
@@ -139,7 +139,7 @@ def _streamed(block: Block, chunks: list[np.ndarray], names: np.ndarray, work: W
                     todo.extendleft(_halves(chosen))
                     continue
                 try:
-                    idle[-1].start(host, chosen, names, work)
+                    idle[-1].start(host, chosen, ids, work)
                     running.append((chosen, idle.pop()))
                 except MemoryError:
                     if len(chosen) == 1 and not running:

@@ -17,7 +17,7 @@ from ..backends.arrays import Array, array_namespace, asarray_on, gather
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels
 from ..backends.operators import invert, product_svd
-from ..backends.plain.passes import Look
+from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
 from ..extend.regress_all import regress_all
 from ..solve.checkpoint import Checkpoint
@@ -82,9 +82,9 @@ def solve_with_head_start(
     head = solve_core(quarter, rank, options, seed, clock, callback, memory=memory)
     if not head.stopped:
         return None
-    look = Look(schedule(head.sigma), 0.0)
-    left, _ = regress_all(in_cols[0], head.V, look, kernels, chunk_bytes)
-    right, _ = regress_all(by_col, head.W, look, kernels, chunk_bytes)
+    fit_pass = FitPass(schedule(head.sigma), 0.0)
+    left, _ = regress_all(in_cols[0], head.V, fit_pass, kernels, chunk_bytes)
+    right, _ = regress_all(by_col, head.W, fit_pass, kernels, chunk_bytes)
     start = product_svd(left * invert(head.s), right)
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets

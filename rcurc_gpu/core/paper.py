@@ -1,7 +1,7 @@
 """The paper's own iteration on the whole cross, in one pass over the observations.
 
 The core's iterates need nothing but the intersection, and once they are known each column outside of it follows by itself
-(`follow.advance`).
+(`recursion.advance`).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ class _Runner:
         return np.concatenate(sums)
 
     def _advance(self, bases: Array, turns: Array, zetas: Array) -> tuple[Array, Array]:
-        (block, units, names), task = self.part, self.side.task
-        return task.kernels.advance(block, units, task.usable, names, bases, turns, zetas, self.side.step_size, self.a)
+        (block, units, ids), task = self.part, self.side.task
+        return task.kernels.advance(block, units, task.usable, ids, bases, turns, zetas, self.side.step_size, self.a)
 
 
 def solve_paper(

@@ -100,10 +100,10 @@ def draw_sample(block: Block, rng: np.random.Generator, taken: Array | None = No
     An entry that is exactly 0 in a matrix of many zeros fits anything, so the others are drawn, if there are any.
     """
     xp = array_namespace(block.value)
-    telling = block.value != 0
-    places = xp.nonzero(telling if taken is None else telling & taken)[0]
+    informative = block.value != 0
+    places = xp.nonzero(informative if taken is None else informative & taken)[0]
     if places.shape[0] == 0:
-        places = xp.nonzero(xp.ones_like(telling) if taken is None else taken)[0]
+        places = xp.nonzero(xp.ones_like(informative) if taken is None else taken)[0]
     if places.shape[0] > _SAMPLE:
         drawn = np.sort(rng.integers(int(places.shape[0]), size=_SAMPLE))  # a few come twice, which does no harm
         places = gather(places, asarray_on(drawn, block.value))

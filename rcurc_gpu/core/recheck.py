@@ -15,7 +15,7 @@ from ..backends.blocks import Block
 from ..backends.kernels import Kernels
 from ..backends.operators import product_svd
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import Look
+from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import (
     CONTESTED,
@@ -27,7 +27,7 @@ from ..extend.diagnostics import (
     UnitDiagnostics,
 )
 from ..extend.regress_all import regress_all
-from ..extend.rivals import agreeing_share, contestable, contested, rivals
+from ..extend.rivals import consensus_share, contestable, contested, rivals
 from ..extend.tasks import Extension, Task, extend
 from ..extend.typical import beatable, thin
 from ..samples.cross import CoreView, CrossSamples
@@ -89,9 +89,9 @@ def check_core(
     mend: bool = True,
 ) -> CheckedCore:
     """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
-    telling = _telling_grid(data, schedule, kernels, chunk_bytes)
+    informative = _informative_grid(data, schedule, kernels, chunk_bytes)
     rows, cols, typical = _count(data, core, schedule)
-    rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
+    rows, cols = _believed(data, core, rows, cols, schedule, informative, kernels, chunk_bytes)
     bad_rows, bad_cols = (
         np.flatnonzero((d.status != OK) | (thin(d, typical, 2.5) & beatable(d, core.rank, schedule))) for d in (rows, cols)
     )
@@ -101,8 +101,8 @@ def check_core(
 
     def regress(block: Block, basis: Array, known: UnitDiagnostics, units: np.ndarray, transposed: bool) -> Extension:
         usable = asarray_on((known.status == OK).astype(np.float64), basis, basis.dtype)
-        names = (samples.cols, samples.rows) if transposed else (samples.rows, samples.cols)
-        task = Task(block, basis, usable, *names, transposed, holdout, seed, schedule, chunk_bytes, kernels)
+        ids = (samples.cols, samples.rows) if transposed else (samples.rows, samples.cols)
+        task = Task(block, basis, usable, *ids, transposed, holdout, seed, schedule, chunk_bytes, kernels)
         return extend(task, units, typical)
 
     if len(bad_rows):
@@ -113,7 +113,7 @@ def check_core(
         again = regress(data.by_cols, core.W, rows, bad_cols, True)
         right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
         core = _orthonormal(core, core.W, right)
-    rows, cols = _believed(data, core, rows, cols, schedule, telling, kernels, chunk_bytes)
+    rows, cols = _believed(data, core, rows, cols, schedule, informative, kernels, chunk_bytes)
     return CheckedCore(core, rows, cols, schedule)
 
 
@@ -136,7 +136,7 @@ def without_contested(
     some = [np.flatnonzero(side[4].status == OK) for side in sides]
     some = [np.sort(rng.choice(units, _SOME, replace=False)) if len(units) > _SOME else units for units in some]
     counted = [count(side, units) for side, units in enumerate(some)]
-    share = agreeing_share(*(np.concatenate(x) for x in zip(*counted, strict=True)))
+    share = consensus_share(*(np.concatenate(x) for x in zip(*counted, strict=True)))
     found = []
     for side, (*_, diagnostics) in enumerate(sides):
         typical = float(np.median(diagnostics.n_inliers / np.maximum(diagnostics.n_obs, 1)))
@@ -145,15 +145,15 @@ def without_contested(
     return replace(checked, rows=found[0], cols=found[1], agreeing=share)
 
 
-def _telling_grid(data: CoreData, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None) -> Grid | None:
+def _informative_grid(data: CoreData, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None) -> Grid | None:
     """The entries that are not about 0, if many are."""
     xp = array_namespace(data.weight)
     if schedule.floor > 0.1 * float(quantile_abs(data.sample[2])):  # small entries are everywhere, and cannot be told from 0
         return None
-    telling = xp.abs(data.block.value) > schedule.floor
-    if int(xp.count_nonzero(telling)) > (1 - _ZEROS) * data.block.n_obs:
+    informative = xp.abs(data.block.value) > schedule.floor
+    if int(xp.count_nonzero(informative)) > (1 - _ZEROS) * data.block.n_obs:
         return None
-    return kernels.make_grid(data.block, data.weight * xp.astype(telling, data.weight.dtype), chunk_bytes)
+    return kernels.make_grid(data.block, data.weight * xp.astype(informative, data.weight.dtype), chunk_bytes)
 
 
 def _believed(
@@ -162,17 +162,17 @@ def _believed(
     rows: UnitDiagnostics,
     cols: UnitDiagnostics,
     schedule: Schedule,
-    telling: Grid | None,
+    informative: Grid | None,
     kernels: Kernels,
     chunk_bytes: int | None,
 ) -> tuple[UnitDiagnostics, UnitDiagnostics]:
     """A row (column) of many zeros, which fit a solution of 0, is not determined if the rest of it does not fit, or if it
     was only seen where the others are 0."""
-    if telling is None:
+    if informative is None:
         return rows, cols
     left = core.W * core.s
-    _, *inside = telling.inlying(left, core.V, schedule.floor)
-    _, *there = telling.inlying(left, core.V, float("inf"))
+    _, *inside = informative.inlying(left, core.V, schedule.floor)
+    _, *there = informative.inlying(left, core.V, float("inf"))
     found = []
     sides = ((data.block, core.V, left), (data.by_cols, core.W, core.V * core.s))
     for d, n_in, n_all, side in zip((rows, cols), map(to_numpy, inside), map(to_numpy, there), sides, strict=True):
@@ -181,10 +181,10 @@ def _believed(
         doubt = enough & (n_in < 0.5 * share * n_all) & (d.status == OK)
         status = np.where(doubt, TOO_FEW_INLIERS, d.status)
         block, basis, factor = side
-        look = Look(schedule, 0.0, "given", start=factor, max_steps=0)
-        blind = to_numpy(regress_all(block, basis, look, kernels, chunk_bytes)[1])[:, 3] > 0
+        fit_pass = FitPass(schedule, 0.0, "given", start=factor, max_steps=0)
+        blind = to_numpy(regress_all(block, basis, fit_pass, kernels, chunk_bytes)[1])[:, 3] > 0
         status = np.where(blind & (status == OK), ILL_CONDITIONED, status).astype(np.int8)
-        found.append(replace(d, status=status, n_telling=n_in.astype(np.int64)))
+        found.append(replace(d, status=status, n_informative=n_in.astype(np.int64)))
     return found[0], found[1]
 
 

@@ -15,7 +15,7 @@ from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import XP, Kernels
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import N_NUMBERS, Look, Names
+from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass
 from ..backends.plain.regression import Schedule
 from .selftest import Check, Place, Trial, largest_difference
 
@@ -67,13 +67,13 @@ class _Units:
     basis: np.ndarray
     usable: np.ndarray
     white: np.ndarray
-    names: Names
+    ids: EntryIds
     truth: np.ndarray
 
-    def on(self, place: Place) -> tuple[Block, Names]:
+    def on(self, place: Place) -> tuple[Block, EntryIds]:
         """The block and its names there."""
         block = _block_on(self.block, place)
-        return block, replace(self.names, unit=place.array(self.names.unit), index=place.array(self.names.index))
+        return block, replace(self.ids, unit=place.array(self.ids.unit), index=place.array(self.ids.index))
 
 
 def _block_on(block: Block, place: Place) -> Block:
@@ -101,13 +101,13 @@ def _units(dtype: str, rank: int, count: int, two: bool = False) -> _Units:
     times = -(-count // drawn)  # more units are the same ones, under other names
     counts, index, value = (np.tile(x, times) for x in (seen.sum(axis=1), np.nonzero(seen)[1].astype(np.int32), Y[seen]))
     eigenvalues, vectors = np.linalg.eigh((basis * usable[:, None]).T @ basis)
-    names = Names(np.arange(len(counts)) * 3 + 1, np.arange(length) * 2, rank % 2 == 1, 9, 0.1)
+    ids = EntryIds(np.arange(len(counts)) * 3 + 1, np.arange(length) * 2, rank % 2 == 1, 9, 0.1)
     return _Units(
         Block(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), index, value.astype(dtype), length),
         basis.astype(dtype),
         usable.astype(dtype),
         (vectors / np.sqrt(eigenvalues)).T.astype(dtype),
-        names,
+        ids,
         np.tile(truth, (times, 1)).astype(dtype),
     )
 
@@ -116,25 +116,25 @@ def _regress(kernels: Kernels, dtype: str, rank: int, begin: str, place: Place, 
     units = _units(dtype, rank, size, two=begin.endswith("of two"))
     chosen = np.arange(units.block.n_units)
     start = units.truth + np.asarray(0.001 if begin == "measure" else 0.05, dtype) * np.roll(units.truth, 1, axis=0)
-    look = Look(Schedule(_ZETA0, _FLOOR, 0.7), 0.5 * _FLOOR, begin.partition(" ")[0])
+    fit_pass = FitPass(Schedule(_ZETA0, _FLOOR, 0.7), 0.5 * _FLOOR, begin.partition(" ")[0])
     if begin in ("given", "measure"):
-        look = replace(look, begin="given", start=start, max_steps=look.max_steps if begin == "given" else 0)
+        fit_pass = replace(fit_pass, begin="given", start=start, max_steps=fit_pass.max_steps if begin == "given" else 0)
     if begin in ("part", "subsets"):
-        look = replace(look, number=2 if begin == "part" else 60)
+        fit_pass = replace(fit_pass, number=2 if begin == "part" else 60)
     if begin == "subsets of two":
-        look = replace(look, number=1)
-    block, names = units.on(place)
+        fit_pass = replace(fit_pass, number=1)
+    block, ids = units.on(place)
     arrays = [place.array(x) for x in (units.basis, units.usable, units.white)]
-    look_there = look if look.start is None else replace(look, start=place.array(look.start))
+    look_there = fit_pass if fit_pass.start is None else replace(fit_pass, start=place.array(fit_pass.start))
 
     def difference(got: tuple[Any, Any]) -> float:
-        a, table = XP.regress(units.block, chosen, units.basis, units.usable, units.white, units.names, look)
+        a, table = XP.regress(units.block, chosen, units.basis, units.usable, units.white, units.ids, fit_pass)
         # What an inverse says of fewer inliers than unknowns, or hardly more, is rounding.
         sure = (table[:, 1:2] >= 3 * rank) | ~np.isin(np.arange(N_NUMBERS), _OF_INVERSE)
         return largest_difference((got[0], *(to_numpy(got[1]) * sure).T), (a, *(table * sure).T))
 
     return Trial(
-        lambda: kernels.regress(block, chosen, *arrays, names, look_there),
+        lambda: kernels.regress(block, chosen, *arrays, ids, look_there),
         difference,
         _TOLERANCE[dtype],
         float(units.block.n_obs),
@@ -153,17 +153,17 @@ def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -
     path = np.stack(bases).astype(dtype)
     turns = (path[:-1].transpose(0, 2, 1) @ path[1:]).astype(dtype)
     zetas = (_ZETA0 * 0.6 ** np.arange(K)).astype(dtype)
-    block, names = units.on(place)
+    block, ids = units.on(place)
     usable, *arrays = (place.array(x) for x in (units.usable, path, turns, zetas))
     a = np.zeros((len(chosen), rank), dtype)
     a_there = place.array(a)
 
     def difference(got: tuple[Any, Any]) -> float:
-        want, sums = XP.advance(units.block, chosen, units.usable, units.names, path, turns, zetas, 1.2, a)
+        want, sums = XP.advance(units.block, chosen, units.usable, units.ids, path, turns, zetas, 1.2, a)
         return largest_difference((got[0], *got[1].T), (want, *sums.T))
 
     return Trial(
-        lambda: kernels.advance(block, chosen, usable, names, *arrays, 1.2, a_there),
+        lambda: kernels.advance(block, chosen, usable, ids, *arrays, 1.2, a_there),
         difference,
         _SUMS[dtype],
         float(K * units.block.n_obs),
@@ -173,15 +173,15 @@ def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -
 def _normal(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -> Trial:
     units = _units(dtype, rank, size)
     chosen = np.arange(units.block.n_units)
-    block, names = units.on(place)
+    block, ids = units.on(place)
     arrays = [place.array(x) for x in (units.basis, units.usable, units.truth)]
 
     def difference(got: Any) -> float:
-        want = XP.normal(units.block, chosen, units.basis, units.usable, units.names, units.truth, 1.0)
+        want = XP.normal(units.block, chosen, units.basis, units.usable, units.ids, units.truth, 1.0)
         return largest_difference(tuple(to_numpy(got).T), tuple(want.T))
 
     return Trial(
-        lambda: kernels.normal(block, chosen, arrays[0], arrays[1], names, arrays[2], 1.0),
+        lambda: kernels.normal(block, chosen, arrays[0], arrays[1], ids, arrays[2], 1.0),
         difference,
         _TOLERANCE[dtype],  # the right-hand side is what noise leaves, a thousandth of its terms
         float(units.block.n_obs),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,7 +35,7 @@ class UnitDiagnostics:
         Standard deviation of the inlying residuals.
     standard_error : float64 (n,)
         Expected error of the unit's part in the cross from noise alone, in the norm.
-    n_telling : int64 (n,)
+    n_informative : int64 (n,)
         Inliers that are not about 0; such an entry fits a solution of 0 whatever is true.
     """
 
@@ -43,7 +44,13 @@ class UnitDiagnostics:
     n_inliers: np.ndarray
     spread: np.ndarray
     standard_error: np.ndarray
-    n_telling: np.ndarray
+    n_informative: np.ndarray
+
+    @property
+    def n_telling(self) -> np.ndarray:
+        """The first name of `n_informative`."""
+        warnings.warn("n_telling is now n_informative", DeprecationWarning, stacklevel=2)
+        return self.n_informative
 
     @property
     def undetermined(self) -> np.ndarray:
@@ -57,6 +64,10 @@ class UnitDiagnostics:
     def arrays(self) -> dict[str, np.ndarray]:
         """All of them by name."""
         return {name: getattr(self, name) for name in DIAGNOSTIC_NAMES}
+
+    def file_arrays(self) -> dict[str, np.ndarray]:
+        """All of them by the names they have in files."""
+        return dict(zip(FILE_NAMES, self.arrays().values(), strict=True))
 
     def scaled(self, factor: float) -> UnitDiagnostics:
         """The diagnostics of ``factor * Y``."""
@@ -82,7 +93,7 @@ class Summary:
         Of all units.
     square : float
         Sum of the squared standard errors of those that are determined.
-    n_held, n_agreeing : int
+    n_held, n_consensus : int
         Entries held out, and those of them that agree.
     """
 
@@ -92,10 +103,10 @@ class Summary:
     n_inliers: int
     square: float
     n_held: int = 0
-    n_agreeing: int = 0
+    n_consensus: int = 0
 
     @classmethod
-    def of(cls, d: UnitDiagnostics, n_held: int = 0, n_agreeing: int = 0, start: int = 0) -> Summary:
+    def of(cls, d: UnitDiagnostics, n_held: int = 0, n_consensus: int = 0, start: int = 0) -> Summary:
         """Of units that are numbered from `start`."""
         counts = np.bincount(d.status, minlength=len(STATUS_WORDS))
         lost = d.undetermined
@@ -106,7 +117,7 @@ class Summary:
             int(d.n_inliers.sum()),
             float(np.sum(d.standard_error[d.status == OK] ** 2)),
             n_held,
-            n_agreeing,
+            n_consensus,
         )
 
     def __add__(self, other: Summary) -> Summary:
@@ -118,7 +129,7 @@ class Summary:
             self.n_inliers + other.n_inliers,
             self.square + other.square,
             self.n_held + other.n_held,
-            self.n_agreeing + other.n_agreeing,
+            self.n_consensus + other.n_consensus,
         )
 
     @property
@@ -141,7 +152,9 @@ class Summary:
         return {word: self.by_status[k] for k, word in STATUS_WORDS.items() if k != OK and self.by_status[k]}
 
 
-DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling")
+DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_informative")
+# what they are called in files, where the last has its first name
+FILE_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling")
 
 
 def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
@@ -158,10 +171,10 @@ def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.nd
 
 
 def diagnose(table: np.ndarray, rank: int) -> UnitDiagnostics:
-    """Diagnostics from the table of a look (see `look.regress`), before units are compared with each other."""
-    n_obs, n_in, spread, ill, error, telling = table[:, :6].T
+    """Diagnostics from the table of a fit pass (see `passes.regress`), before units are compared with each other."""
+    n_obs, n_in, spread, ill, error, informative = table[:, :6].T
     status = np.where(n_obs < rank + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
     status[(status == OK) & (n_in >= rank + 2) & (ill > 0)] = ILL_CONDITIONED
     return UnitDiagnostics(
-        status, n_obs.astype(np.int64), n_in.astype(np.int64), spread.copy(), error.copy(), telling.astype(np.int64)
+        status, n_obs.astype(np.int64), n_in.astype(np.int64), spread.copy(), error.copy(), informative.astype(np.int64)
     )

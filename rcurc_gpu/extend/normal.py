@@ -13,7 +13,7 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, bring, default_chunk_bytes, device_of, take_rows, to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import XP, Kernels
-from ..backends.plain.passes import Names, names_on
+from ..backends.plain.passes import EntryIds, entry_ids_on
 from ..backends.plain.regression import with_ridge
 from ..backends.streaming import through
 
@@ -42,8 +42,8 @@ def normal_equations(
     basis: Array,
     usable: Array,
     start: Array,
-    unit_names: np.ndarray,
-    index_names: np.ndarray,
+    unit_ids: np.ndarray,
+    index_ids: np.ndarray,
     transposed: bool,
     seed: int,
     holdout: float,
@@ -65,17 +65,17 @@ def normal_equations(
         The coefficients they have, where `basis` is.
     """
     kernels = kernels if kernels.name == "numba" else XP
-    names = names_on(basis, unit_names, index_names, transposed, seed, holdout)
+    ids = entry_ids_on(basis, unit_ids, index_ids, transposed, seed, holdout)
     xp = array_namespace(basis)
     r, units = basis.shape[1], np.arange(flipped.n_units)
     plan = kernels.plan(flipped, units, r, chunk_bytes or default_chunk_bytes(basis))
 
     def work(block: Block, local: np.ndarray, chosen: np.ndarray, there: Array | None) -> tuple[Array, Array]:
-        here = names if there is None else Names(there, names.index, transposed, seed, holdout)
+        here = ids if there is None else EntryIds(there, ids.index, transposed, seed, holdout)
         a = take_rows(start, xp.asarray(chosen, device=device_of(start)))
         return kernels.normal(block, local, basis, usable, here, a, floor), a[:, :1]
 
-    found = [sums for _, (sums, _) in through(flipped, list(plan), unit_names, basis, work)]
+    found = [sums for _, (sums, _) in through(flipped, list(plan), unit_ids, basis, work)]
     sums = plan.join(found) if found else xp.zeros((0, r * r + r + 2), dtype=basis.dtype, device=device_of(basis))
     whole = basis.T @ (basis * usable[:, None])
     return Normal(*(to_numpy(x).astype(np.float64, copy=False) for x in (sums, whole)))
@@ -87,7 +87,7 @@ def solve_normal_equations(normal: Normal, start: Array) -> tuple[Array, np.ndar
     G = np.reshape(normal.sums[:, : r * r], (k, r, r))
     b, n_in = normal.sums[:, r * r : r * r + r], normal.sums[:, -1]
     a = to_numpy(start).astype(np.float64) + np.linalg.solve(with_ridge(G)[0], b[:, :, None])[:, :, 0]
-    # as in `look._measure`: in coordinates in which the whole basis is orthonormal
+    # as in `passes._measure`: in coordinates in which the whole basis is orthonormal
     values, vectors = np.linalg.eigh(normal.basis)
     least = np.finfo(normal.basis.dtype).eps * np.abs(values).max() + np.finfo(normal.basis.dtype).smallest_normal
     white = (vectors / np.sqrt(np.maximum(values, least))).T

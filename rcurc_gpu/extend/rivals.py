@@ -16,7 +16,7 @@ from scipy.special import betainc
 from ..backends.arrays import Array, array_namespace, bring, gather, take_rows, to_numpy
 from ..backends.blocks import Block, pieces
 from ..backends.kernels import Kernels
-from ..backends.plain.passes import Look, again
+from ..backends.plain.passes import FitPass, again
 from ..backends.plain.regression import Schedule
 from .diagnostics import CONTESTED, OK, UnitDiagnostics
 from .regress_all import regress_all
@@ -34,7 +34,7 @@ _AT_ONCE = 1_000_000  # observations
 def rivals(
     block: Block,
     units: np.ndarray,
-    names: np.ndarray,
+    ids: np.ndarray,
     coefficients: Array,
     basis: Array,
     usable: Array,
@@ -52,7 +52,7 @@ def rivals(
     block : Block
     units : int64 array (u,)
         Their numbers in the block, ascending.
-    names : int64 array (u,)
+    ids : int64 array (u,)
         Their numbers in the matrix, which fix the random subsets.
     coefficients : float array (u, r)
         Their solutions, where the block is or where the basis is.
@@ -62,7 +62,7 @@ def rivals(
     kernels, chunk_bytes :
         What does the work, and in how much memory.
     share : float, optional
-        As of `agreeing_share`: then rivals are only looked for where they may be too near. Without it, also those are that
+        As of `consensus_share`: then rivals are only looked for where they may be too near. Without it, also those are that
         have half of the rejected entries, but less thoroughly.
 
     Returns
@@ -76,13 +76,13 @@ def rivals(
         a = bring(coefficients[start:stop, :], basis)
         winner[start:stop], rejected = _split(here, a, basis, usable, schedule.floor)
         if share is None:
-            rest = (names[start:stop], basis, schedule, kernels, chunk_bytes, _MIXED, _SUBSETS)
-            rival[start:stop] = _most_in_agreement(rejected, *rest)
+            rest = (ids[start:stop], basis, schedule, kernels, chunk_bytes, _MIXED, _SUBSETS)
+            rival[start:stop] = _largest_consensus(rejected, *rest)
             continue
         near = np.flatnonzero(_too_near(winner[start:stop], rejected.counts, share))
         if near.size:
-            rest = (names[start + near], basis, schedule, kernels, chunk_bytes, _PURE, _MOST_SUBSETS)
-            rival[start + near] = _most_in_agreement(rejected.take_units(near), *rest)
+            rest = (ids[start + near], basis, schedule, kernels, chunk_bytes, _PURE, _MOST_SUBSETS)
+            rival[start + near] = _largest_consensus(rejected.take_units(near), *rest)
     rival[rival < basis.shape[1] + 2] = 0
     return winner, rival
 
@@ -111,9 +111,9 @@ def _ends(block: Block, chosen: Array) -> Array:
     return gather(total, block.indptr)
 
 
-def _most_in_agreement(
+def _largest_consensus(
     block: Block,
-    names: np.ndarray,
+    ids: np.ndarray,
     basis: Array,
     schedule: Schedule,
     kernels: Kernels,
@@ -124,15 +124,15 @@ def _most_in_agreement(
     """The largest number of entries of each unit that some solution agrees with, as far as random subsets find it if a
     `share` of them does."""
     number = int(min(5 / share ** basis.shape[1], most_subsets)) + 1
-    first = Look(schedule, 0.0)
+    first = FitPass(schedule, 0.0)
     found = [
-        to_numpy(regress_all(block, basis, look, kernels, chunk_bytes, names)[1])[:, 1]
-        for look in (first, again(first, 0.7, "subsets", number))
+        to_numpy(regress_all(block, basis, fit_pass, kernels, chunk_bytes, ids)[1])[:, 1]
+        for fit_pass in (first, again(first, 0.7, "subsets", number))
     ]
     return np.maximum(*found).astype(np.int64)
 
 
-def agreeing_share(winner: np.ndarray, rival: np.ndarray) -> float:
+def consensus_share(winner: np.ndarray, rival: np.ndarray) -> float:
     """Share of the outliers that agree among all that agree with something."""
     total = int(winner.sum() + rival.sum())
     return int(rival.sum()) / total if total else 0.0
@@ -172,6 +172,6 @@ def _too_near(winner: np.ndarray, rival: np.ndarray, share: float) -> np.ndarray
     near = lead <= margin(share)
     unclear = ~near & (lead <= margin(np.maximum(own, share)))
     # the chance of at least so many among all votes, as an incomplete beta function, which takes fractions, too
-    usual = min(max(share, _LEAST_SHARE), _MOST_SHARE)
-    near[unclear] = betainc(np.maximum(rival[unclear], 1e-3), winner[unclear] + 1, usual) < _CHANCE
+    typical = min(max(share, _LEAST_SHARE), _MOST_SHARE)
+    near[unclear] = betainc(np.maximum(rival[unclear], 1e-3), winner[unclear] + 1, typical) < _CHANCE
     return np.asarray(near)

@@ -68,13 +68,13 @@ def sweep(
         return basis, asarray_on((status == OK).astype(np.float64), basis, basis.dtype)
 
     def again(
-        block: Block, factor: Array, status: np.ndarray, names: tuple[np.ndarray, np.ndarray], old: Array, transposed: bool
+        block: Block, factor: Array, status: np.ndarray, ids: tuple[np.ndarray, np.ndarray], old: Array, transposed: bool
     ) -> tuple[Array, np.ndarray]:
         """Chosen rows (columns) of which the whole factor of the other side is known."""
-        start = bring(without_nan(_take(old, names[0])), like)
+        start = bring(without_nan(_take(old, ids[0])), like)
         basis, usable = basis_of(factor, status)
         normal = normal_equations(
-            block, basis, usable, start, *names, transposed, seed, holdout, schedule.floor, kernels, chunk_bytes
+            block, basis, usable, start, *ids, transposed, seed, holdout, schedule.floor, kernels, chunk_bytes
         )
         new, good = solve_normal_equations(normal, start)
         return bring(new, old), good
@@ -89,12 +89,12 @@ def sweep(
     )
 
     def regress(
-        block: Block, basis: tuple[Array, Array], names: tuple[np.ndarray, np.ndarray], start: Array, transposed: bool
+        block: Block, basis: tuple[Array, Array], ids: tuple[np.ndarray, np.ndarray], start: Array, transposed: bool
     ) -> Extension:
         task = Task(
             block,
             *basis,
-            *names,
+            *ids,
             transposed,
             holdout,
             seed,

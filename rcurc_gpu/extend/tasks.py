@@ -23,13 +23,13 @@ from ..backends.arrays import (
 )
 from ..backends.blocks import Block, ChunkPlan, pieces
 from ..backends.kernels import Kernels
-from ..backends.plain.passes import N_NUMBERS, Look, Names, again, names_on
+from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass, again, entry_ids_on
 from ..backends.plain.regression import Schedule
 from ..backends.streaming import through
 from ..solve.checkpoint import Checkpoint
 from .diagnostics import DIAGNOSTIC_NAMES, TOO_FEW_INLIERS, UnitDiagnostics, diagnose
 from .rivals import contestable, contested, rivals
-from .typical import Usual, doubtful, in_doubt, mark, mark_unusual, tally, usual_of, with_gates
+from .typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally, typical_of, with_gates
 
 _RESTARTS = 6
 _MOST_SUBSETS = 1000
@@ -43,7 +43,7 @@ class Extension:
     coefficients: Array
     diagnostics: UnitDiagnostics
     n_held: int
-    n_agreeing: int
+    n_consensus: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +57,7 @@ class Task:
     basis : float array (length, r)
         Orthonormal up to what was left out; rows that are not to be used have `usable` 0.
     usable : float array (length,)
-    unit_names, index_names : int64 arrays
+    unit_ids, index_ids : int64 arrays
         Numbers of units and positions in the whole matrix (for the held-out entries).
     transposed : bool
         Whether units are columns of the matrix.
@@ -75,8 +75,8 @@ class Task:
     block: Block
     basis: Array
     usable: Array
-    unit_names: np.ndarray
-    index_names: np.ndarray
+    unit_ids: np.ndarray
+    index_ids: np.ndarray
     transposed: bool
     holdout: float
     seed: int
@@ -100,23 +100,23 @@ class Task:
         return (vectors / xp.sqrt(safe)).T
 
     @cached_property
-    def names(self) -> Names:
+    def ids(self) -> EntryIds:
         """Names of the entries, on the device; of those that are streamed, each chunk brings its own."""
-        unit_names = self.unit_names if same_place(self.block.value, self.basis) else self.unit_names[:0]
-        return names_on(self.basis, unit_names, self.index_names, self.transposed, self.seed, self.holdout)
+        unit_ids = self.unit_ids if same_place(self.block.value, self.basis) else self.unit_ids[:0]
+        return entry_ids_on(self.basis, unit_ids, self.index_ids, self.transposed, self.seed, self.holdout)
 
-    def resident(self, units: np.ndarray) -> tuple[Block, np.ndarray, Names]:
+    def resident(self, units: np.ndarray) -> tuple[Block, np.ndarray, EntryIds]:
         """Some units as a block on the device, their numbers in it, and names."""
         if same_place(self.block.value, self.basis):
-            return self.block, units, self.names
-        names = replace(self.names, unit=asarray_on(self.unit_names[units], self.basis))
-        return self.block.take_units(units).to(self.basis), np.arange(len(units)), names
+            return self.block, units, self.ids
+        ids = replace(self.ids, unit=asarray_on(self.unit_ids[units], self.basis))
+        return self.block.take_units(units).to(self.basis), np.arange(len(units)), ids
 
     @property
-    def look(self) -> Look:
+    def fit_pass(self) -> FitPass:
         """The first look."""
         # half of a typical entry, where the noise is larger than that
-        return Look(self.schedule, min(self.schedule.floor, 0.1 * self.schedule.zeta0))
+        return FitPass(self.schedule, min(self.schedule.floor, 0.1 * self.schedule.zeta0))
 
     def plan(self, units: np.ndarray) -> ChunkPlan:
         """Chunks for `units`."""
@@ -145,38 +145,38 @@ def extend(
         Do not look again, and do not judge: the start is known to be good.
     """
     units = np.arange(task.block.n_units) if units is None else units
-    first = first_look(task, units, report)
+    first = first_pass(task, units, report)
     if once:
         return first
     rank, schedule = task.basis.shape[1], task.schedule
-    usual = usual_of(tally(first.diagnostics, schedule.floor), schedule.floor)
+    typical = typical_of(tally(first.diagnostics, schedule.floor), schedule.floor)
     if typical_share is not None:
-        usual = replace(usual, share=typical_share)
-    return second_looks(task, units, first, with_gates(usual, in_doubt(first.diagnostics, usual, rank, schedule)))
+        typical = replace(typical, share=typical_share)
+    return later_passes(task, units, first, with_gates(typical, in_doubt(first.diagnostics, typical, rank, schedule)))
 
 
-def first_look(task: Task, units: np.ndarray, report: Callable[[int], None] | None = None) -> Extension:
+def first_pass(task: Task, units: np.ndarray, report: Callable[[int], None] | None = None) -> Extension:
     """Regress units once, from the task's start if it has one."""
-    look = task.look if task.start is None else replace(task.look, begin="given", start=task.start)
-    return _look(task, units, look, report)
+    fit_pass = task.fit_pass if task.start is None else replace(task.fit_pass, begin="given", start=task.start)
+    return _run_pass(task, units, fit_pass, report)
 
 
-def second_looks(task: Task, units: np.ndarray, first: Extension, usual: Usual) -> Extension:
-    """Look again at the units that are not as `usual`, and mark those that remain doubtful."""
+def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typical) -> Extension:
+    """Look again at the units that are not as `typical`, and mark those that remain doubtful."""
     rank, schedule = task.basis.shape[1], task.schedule
-    extension = _marked(first, usual, rank)
-    if usual.again:
-        chosen = doubtful(extension.diagnostics, usual, rank, schedule)
-        for look in [again(task.look, 0.8)] + [again(task.look, 0.7, "part", k) for k in range(_RESTARTS)]:
-            better = _look_again(task, units, extension, usual, look, chosen)
+    extension = _marked(first, typical, rank)
+    if typical.again:
+        chosen = doubtful(extension.diagnostics, typical, rank, schedule)
+        for fit_pass in [again(task.fit_pass, 0.8)] + [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]:
+            better = _pass_again(task, units, extension, typical, fit_pass, chosen)
             if better is not extension:
-                extension, chosen = better, doubtful(better.diagnostics, usual, rank, schedule)
-    n_subsets = _subsets_needed(usual.share, rank)
-    if n_subsets and usual.subsets:
+                extension, chosen = better, doubtful(better.diagnostics, typical, rank, schedule)
+    n_subsets = _subsets_needed(typical.share, rank)
+    if n_subsets and typical.subsets:
         failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
-        extension = _look_again(task, units, extension, usual, again(task.look, 0.7, "subsets", n_subsets), failed)
-    extension = replace(extension, diagnostics=mark_unusual(extension.diagnostics, usual, rank, schedule))
-    return _without_contested(task, units, extension, usual.share)
+        extension = _pass_again(task, units, extension, typical, again(task.fit_pass, 0.7, "subsets", n_subsets), failed)
+    extension = replace(extension, diagnostics=mark_atypical(extension.diagnostics, typical, rank, schedule))
+    return _without_contested(task, units, extension, typical.share)
 
 
 def _without_contested(task: Task, units: np.ndarray, extension: Extension, typical: float) -> Extension:
@@ -188,35 +188,35 @@ def _without_contested(task: Task, units: np.ndarray, extension: Extension, typi
         return extension
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))
     rest = (task.basis, task.usable, task.schedule, task.kernels, task.chunk_bytes, task.agreeing)
-    counts = rivals(task.block, units[chosen], task.unit_names[units[chosen]], a, *rest)
+    counts = rivals(task.block, units[chosen], task.unit_ids[units[chosen]], a, *rest)
     return replace(extension, diagnostics=contested(extension.diagnostics, chosen, *counts, task.agreeing))
 
 
-def _look_again(
-    task: Task, units: np.ndarray, extension: Extension, usual: Usual, look: Look, chosen: np.ndarray
+def _pass_again(
+    task: Task, units: np.ndarray, extension: Extension, typical: Typical, fit_pass: FitPass, chosen: np.ndarray
 ) -> Extension:
     """Look at some of the `units` again."""
     if chosen.size == 0:
         return extension
-    new = _marked(_look(task, units[chosen], look, None), usual, task.basis.shape[1])
+    new = _marked(_run_pass(task, units[chosen], fit_pass, None), typical, task.basis.shape[1])
     return _merge(extension, new, chosen)
 
 
-def _marked(extension: Extension, usual: Usual, rank: int) -> Extension:
-    return replace(extension, diagnostics=mark(extension.diagnostics, usual, rank))
+def _marked(extension: Extension, typical: Typical, rank: int) -> Extension:
+    return replace(extension, diagnostics=mark(extension.diagnostics, typical, rank))
 
 
 def measure(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
     """Diagnostics of coefficients that were found otherwise (len(units), r)."""
-    extension, floor = look_at_given(task, units, coefficients), task.schedule.floor
-    usual = usual_of(tally(extension.diagnostics, floor), floor)
-    return _without_contested(task, units, _marked(extension, usual, task.basis.shape[1]), usual.share)
+    extension, floor = pass_over_given(task, units, coefficients), task.schedule.floor
+    typical = typical_of(tally(extension.diagnostics, floor), floor)
+    return _without_contested(task, units, _marked(extension, typical, task.basis.shape[1]), typical.share)
 
 
-def look_at_given(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
+def pass_over_given(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
     """Coefficients that were found otherwise as they are, before units are compared with each other."""
     start = _spread(coefficients, units, task.block.n_units)
-    return _look(task, units, replace(task.look, begin="given", start=start, max_steps=0), None)
+    return _run_pass(task, units, replace(task.fit_pass, begin="given", start=start, max_steps=0), None)
 
 
 def _spread(coefficients: Array, units: np.ndarray, total: int) -> Array:
@@ -232,21 +232,21 @@ def _subsets_needed(typical: float, rank: int) -> int:
     return int(min(5 / share, _MOST_SUBSETS)) + 1 if share > 1 / _MOST_SUBSETS else 0
 
 
-def _look(task: Task, units: np.ndarray, look: Look, report: Callable[[int], None] | None) -> Extension:
-    """Look at some units; `look.start` has a row for every unit of the block."""
+def _run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Callable[[int], None] | None) -> Extension:
+    """Look at some units; `fit_pass.start` has a row for every unit of the block."""
     if len(units) == 0:
         a, table = bring(task.basis[:0, :], task.block.value), np.zeros((0, N_NUMBERS))
     elif task.checkpoint is None or task.block.counts[units].sum() < 2 * _PART:
-        a, table = _look_at(task, units, look, report)
+        a, table = _pass_over(task, units, fit_pass, report)
     else:
-        a, table = _look_in_parts(task, task.checkpoint, units, look, report)
+        a, table = _pass_in_parts(task, task.checkpoint, units, fit_pass, report)
     return Extension(a, diagnose(table, task.basis.shape[1]), int(table[:, 6].sum()), int(table[:, 7].sum()))
 
 
-def _look_in_parts(
-    task: Task, checkpoint: Checkpoint, units: np.ndarray, look: Look, report: Callable[[int], None] | None
+def _pass_in_parts(
+    task: Task, checkpoint: Checkpoint, units: np.ndarray, fit_pass: FitPass, report: Callable[[int], None] | None
 ) -> tuple[Array, np.ndarray]:
-    """`_look_at`, part by part: those that an earlier run has done are taken from it."""
+    """`_pass_over`, part by part: those that an earlier run has done are taken from it."""
     coefficients, tables = [], []
     for start, stop in pairwise(pieces(task.block.counts[units], _PART)):
         step = checkpoint.step("columns" if task.transposed else "rows")
@@ -255,29 +255,31 @@ def _look_in_parts(
             if report is not None:
                 report(int(stop - start))
         else:
-            a, table = _look_at(task, units[start:stop], look, report)
+            a, table = _pass_over(task, units[start:stop], fit_pass, report)
             step.save({"a": a, "table": table})
         coefficients.append(a)
         tables.append(table)
     return array_namespace(a).concat(coefficients), np.concatenate(tables)
 
 
-def _look_at(task: Task, units: np.ndarray, look: Look, report: Callable[[int], None] | None) -> tuple[Array, np.ndarray]:
-    """Coefficients of some units, and the table of `look.regress` on the host."""
+def _pass_over(
+    task: Task, units: np.ndarray, fit_pass: FitPass, report: Callable[[int], None] | None
+) -> tuple[Array, np.ndarray]:
+    """Coefficients of some units, and the table of `passes.regress` on the host."""
     plan = task.plan(units)
-    white, names_here = task.whitener, task.names  # made now, and not on the stream of the first chunk
+    white, names_here = task.whitener, task.ids  # made now, and not on the stream of the first chunk
 
-    def work(block: Block, local: np.ndarray, chosen: np.ndarray, unit_names: Array | None) -> tuple[Array, Array]:
+    def work(block: Block, local: np.ndarray, chosen: np.ndarray, unit_ids: Array | None) -> tuple[Array, Array]:
         start = None
-        if look.start is not None:
-            start = bring(take_rows(look.start, asarray_on(chosen, look.start)), task.basis)
-        names = names_here if unit_names is None else replace(names_here, unit=unit_names)
-        here = replace(look, start=start)
+        if fit_pass.start is not None:
+            start = bring(take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start)), task.basis)
+        ids = names_here if unit_ids is None else replace(names_here, unit=unit_ids)
+        here = replace(fit_pass, start=start)
         with profiled(f"look at {len(local)} units", task.basis):
-            return task.kernels.regress(block, local, task.basis, task.usable, white, names, here)
+            return task.kernels.regress(block, local, task.basis, task.usable, white, ids, here)
 
     coefficients, numbers = [], []
-    for chosen, (a, table) in through(task.block, list(plan), task.unit_names, task.basis, work):
+    for chosen, (a, table) in through(task.block, list(plan), task.unit_ids, task.basis, work):
         coefficients.append(a)
         numbers.append(table)
         if report is not None:

@@ -21,7 +21,7 @@ _FEW = 16
 
 
 @dataclass(frozen=True)
-class Usual:
+class Typical:
     """What is usual among the units of a block.
 
     Attributes
@@ -71,10 +71,10 @@ def _counted(x: np.ndarray) -> np.ndarray:
     return np.bincount(np.rint(x * _BINS).astype(np.int64), minlength=_BINS + 1)
 
 
-def usual_of(counts: Tally, floor: float) -> Usual:
+def typical_of(counts: Tally, floor: float) -> Typical:
     """The medians."""
     share, spread = _median(counts.shares), _median(counts.spreads)
-    return Usual(1.0 if share is None else share, 0.0 if spread is None else spread * _WIDEST * floor)
+    return Typical(1.0 if share is None else share, 0.0 if spread is None else spread * _WIDEST * floor)
 
 
 def _median(counts: np.ndarray) -> float | None:
@@ -83,25 +83,25 @@ def _median(counts: np.ndarray) -> float | None:
     return float(np.searchsorted(total, 0.5 * total[-1])) / _BINS if total[-1] else None
 
 
-def in_doubt(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule) -> np.ndarray:
+def in_doubt(d: UnitDiagnostics, typical: Typical, rank: int, schedule: Schedule) -> np.ndarray:
     """How many units are doubtful, have too few inliers, and are there at all (3,); these numbers add up."""
-    marked = mark(d, usual, rank)
+    marked = mark(d, typical, rank)
     failed = np.count_nonzero(marked.status == TOO_FEW_INLIERS)
-    return np.asarray([len(doubtful(marked, usual, rank, schedule)), failed, len(d.status)])
+    return np.asarray([len(doubtful(marked, typical, rank, schedule)), failed, len(d.status)])
 
 
-def with_gates(usual: Usual, doubts: np.ndarray) -> Usual:
-    """`usual`, with what the counts of `in_doubt` allow: when many fail, looking again is in vain."""
+def with_gates(typical: Typical, doubts: np.ndarray) -> Typical:
+    """`typical`, with what the counts of `in_doubt` allow: when many fail, looking again is in vain."""
     n_doubtful, n_failed, n_units = map(int, doubts)
     most = max(_MANY * n_units, _FEW)
     again = n_doubtful <= most
-    return replace(usual, again=again, subsets=again or n_failed <= most)
+    return replace(typical, again=again, subsets=again or n_failed <= most)
 
 
-def doubtful(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule) -> np.ndarray:
+def doubtful(d: UnitDiagnostics, typical: Typical, rank: int, schedule: Schedule) -> np.ndarray:
     """Units whose solution may be a wrong one: fewer inliers than chance leaves them at the usual share, or inliers that
     spread wider than the noise."""
-    unusual = (thin(d, usual.share, 2.5) & beatable(d, rank, schedule)) | _wide(d, usual, rank, schedule, 4)
+    unusual = (thin(d, typical.share, 2.5) & beatable(d, rank, schedule)) | _wide(d, typical, rank, schedule, 4)
     return np.flatnonzero((d.status == TOO_FEW_INLIERS) | ((d.status == OK) & unusual))
 
 
@@ -123,29 +123,29 @@ def _has_noise(schedule: Schedule) -> bool:
     return schedule.floor > 1e-4 * schedule.zeta0
 
 
-def _wide(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule, deviations: float) -> np.ndarray:
+def _wide(d: UnitDiagnostics, typical: Typical, rank: int, schedule: Schedule, deviations: float) -> np.ndarray:
     """Whether a unit's inliers spread wider than the noise, or the usual unit, does by chance."""
     dof = np.maximum(d.n_inliers - rank, 1)
-    return d.spread > max(schedule.floor / FLOOR_SIGMAS, usual.spread) * (1 + deviations / np.sqrt(2 * dof))
+    return d.spread > max(schedule.floor / FLOOR_SIGMAS, typical.spread) * (1 + deviations / np.sqrt(2 * dof))
 
 
-def mark(d: UnitDiagnostics, usual: Usual, rank: int) -> UnitDiagnostics:
+def mark(d: UnitDiagnostics, typical: Typical, rank: int) -> UnitDiagnostics:
     """Mark units whose inliers are too few: fewer than rank + 2, or half of the usual share."""
-    least = np.maximum(rank + 2, 0.5 * usual.share * d.n_obs)
+    least = np.maximum(rank + 2, 0.5 * typical.share * d.n_obs)
     few = (d.status != TOO_FEW_OBSERVATIONS) & (d.n_inliers < least)
     return replace(d, status=np.where(few, TOO_FEW_INLIERS, d.status).astype(np.int8))
 
 
-def mark_unusual(d: UnitDiagnostics, usual: Usual, rank: int, schedule: Schedule) -> UnitDiagnostics:
+def mark_atypical(d: UnitDiagnostics, typical: Typical, rank: int, schedule: Schedule) -> UnitDiagnostics:
     """After all looks: a unit with unusually few inliers is believed only if they prove something.
 
     With noise they have to outnumber the unknowns by far. Without noise a few exact agreements cannot be chance, unless
     they are zeros.
     """
     rejected = d.n_obs - d.n_inliers
-    doubt = thin(d, usual.share, 5.0) & (d.n_telling < np.maximum(3 * rank, 0.25 * d.n_obs))
-    doubt = doubt | (thin(d, usual.share, 2.5) & (d.n_telling < 0.8 * rejected))
+    doubt = thin(d, typical.share, 5.0) & (d.n_informative < np.maximum(3 * rank, 0.25 * d.n_obs))
+    doubt = doubt | (thin(d, typical.share, 2.5) & (d.n_informative < 0.8 * rejected))
     if _has_noise(schedule):
-        unusual = thin(d, usual.share, 4.5) | (thin(d, usual.share, 2.5) & _wide(d, usual, rank, schedule, 5))
+        unusual = thin(d, typical.share, 4.5) | (thin(d, typical.share, 2.5) & _wide(d, typical, rank, schedule, 5))
         doubt = doubt | (unusual & (d.n_inliers < 10 * rank))
     return replace(d, status=np.where((d.status == OK) & doubt, TOO_FEW_INLIERS, d.status).astype(np.int8))

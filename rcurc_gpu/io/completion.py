@@ -13,7 +13,7 @@ from .. import files
 from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..core.history import IterationState, as_table, from_table
-from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, UnitDiagnostics
+from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
 from ..judge.rank import RankCurve
 from ..result.matrix import CURMatrix
 from ..result.result import Result
@@ -266,7 +266,7 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
     arrays |= {name: np.asarray(str(getattr(c, name))) for name in _WORDS}
     arrays |= {name: np.asarray(float(getattr(c, name))) for name in _NUMBERS}
     for axis, units in (("row", c.rows), ("col", c.columns)):
-        arrays |= {f"{axis}_{name}": getattr(units, name) for name in DIAGNOSTIC_NAMES}
+        arrays |= {f"{axis}_{name}": x for name, x in units.file_arrays().items()}
     if c.rank_curve is not None:
         curve = c.rank_curve
         arrays["rank_curve"] = np.asarray([curve.ranks, curve.errors, curve.supported], dtype=float)
@@ -307,7 +307,7 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         raise ValueError(f"{where!r} is damaged: seen does not fit a matrix of {cur.shape}")
     units = {}
     for axis, n in zip(("row", "col"), cur.shape, strict=True):
-        found = [a[f"{axis}_{name}"] for name in DIAGNOSTIC_NAMES]
+        found = [a[f"{axis}_{name}"] for name in FILE_NAMES]
         if any(x.shape != (n,) for x in found):
             raise ValueError(f"{where!r} is damaged: the diagnostics do not fit a matrix of {cur.shape}")
         units[axis] = UnitDiagnostics(*found)

@@ -42,7 +42,7 @@ class Evidence:
         Number of singular components that the held-out entries confirm.
     missing : float
         Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
-    telling_share : float
+    informative_share : float
         Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
     n_held : int
         Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
@@ -53,7 +53,7 @@ class Evidence:
     fit_share: float
     supported: int
     missing: float
-    telling_share: float
+    informative_share: float
     n_held: int
 
 
@@ -73,8 +73,8 @@ def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Eviden
     """
     # with noise as large as the entries, the threshold would leave none
     size = min(schedule.floor, 0.5 * float(quantile_abs(data.sample[2])))
-    fit_y, fit_residual = _telling(core, data.sample, size)
-    y, residual = _telling(core, data.held, size)
+    fit_y, fit_residual = _informative(core, data.sample, size)
+    y, residual = _informative(core, data.held, size)
     held_out = int(y.shape[0]) >= _LEAST_HELD
     if not held_out:
         y, residual = fit_y, fit_residual
@@ -84,18 +84,18 @@ def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Eviden
         fit_share=_share_below(fit_residual, schedule.floor),
         supported=_supported(core, data) if held_out else int(np.sum(_spread_out(core))),
         missing=_missing(data, core, schedule, seed),
-        telling_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
+        informative_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
         n_held=int(y.shape[0]) if held_out else 0,
     )
 
 
-def _telling(core: Core, entries: tuple[Array, Array, Array], size: float) -> tuple[Array, Array]:
+def _informative(core: Core, entries: tuple[Array, Array, Array], size: float) -> tuple[Array, Array]:
     """Values and residuals of the entries that are, or are said to be, larger than `size`."""
     y = entries[2]
     xp = array_namespace(y)
     residual = residuals(core.W * core.s, core.V, entries)
-    telling = (xp.abs(y) > size) | (xp.abs(y - residual) > size)
-    return xp.where(xp.abs(y) > size, y, xp.full_like(y, size))[telling], residual[telling]
+    informative = (xp.abs(y) > size) | (xp.abs(y - residual) > size)
+    return xp.where(xp.abs(y) > size, y, xp.full_like(y, size))[informative], residual[informative]
 
 
 # What is wrong with a core, and what to try.
@@ -176,7 +176,7 @@ def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> str:
     if overfit:
         return "overfit"
     # Where most entries are zeros, which fit anything, more of the others have to agree.
-    if e.held_share < (0.45 if e.telling_share > 0.5 else 0.6):
+    if e.held_share < (0.45 if e.informative_share > 0.5 else 0.6):
         return "too many outliers"
     if not checked.core.stopped:
         return "not settled"
@@ -221,7 +221,7 @@ def _held_out_problems(outside: tuple[Summary, Summary]) -> list[tuple[str, str]
     for name, units in zip(("columns", "rows"), outside, strict=True):
         if units.n_held < _LEAST_HELD:
             continue
-        held_share = units.n_agreeing / units.n_held
+        held_share = units.n_consensus / units.n_held
         fit_share = units.n_inliers / max(units.n_obs, 1)
         if held_share < fit_share - _slack(units.n_held):
             text = (

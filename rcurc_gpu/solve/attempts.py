@@ -36,6 +36,6 @@ def resigned(last: list[Attempt], typical: float) -> bool:
     return (noisy or second.only_contested) and second.n_undetermined > 0.8 * first.n_undetermined
 
 
-def beyond_all(samples: CrossSamples | CoreView) -> float:
+def no_threshold(samples: CrossSamples | CoreView) -> float:
     """A threshold that no residual exceeds."""
     return 1e6 * max(samples.largest)

@@ -95,12 +95,12 @@ class Solve(CoreSolve):
     def _extend_one(self, task: Task, units: np.ndarray) -> Extension:
         if self.settings.outliers:
             return extend(task, units, report=self.show.advance)
-        everything = replace(task, schedule=Schedule(self.beyond_all, self.beyond_all, EXTENSION_GAMMA))
+        everything = replace(task, schedule=Schedule(self.no_threshold, self.no_threshold, EXTENSION_GAMMA))
         return measure(task, units, extend(everything, units, report=self.show.advance, once=True).coefficients)
 
     def _paper(self, rank: int) -> tuple[Core, float, tuple[Array, Array]]:
         s = self.settings
-        zeta0, gamma = (self.zeta0, s.gamma or PAPER_GAMMA) if s.outliers else (self.beyond_all, 1.0)
+        zeta0, gamma = (self.zeta0, s.gamma or PAPER_GAMMA) if s.outliers else (self.no_threshold, 1.0)
         options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10)
         like = self.data.sample[2]
         xp = array_namespace(like)
@@ -169,7 +169,7 @@ class Solve(CoreSolve):
         left, right = factors.left, factors.right
         if self.settings.undetermined == "nan":
             left, right = blank_rows(left, factors.rows.undetermined), blank_rows(right, factors.cols.undetermined)
-        outside = tuple(Summary.of(e.diagnostics, e.n_held, e.n_agreeing) for e in factors.extensions)
+        outside = tuple(Summary.of(e.diagnostics, e.n_held, e.n_consensus) for e in factors.extensions)
         return conclude(
             found,
             (left, right),

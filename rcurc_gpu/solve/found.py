@@ -34,7 +34,7 @@ class FoundCore:
         Of the solve, with the share that is held out as it was.
     typical : float
         Median size of an observation.
-    beyond_all : float
+    no_threshold : float
         A threshold that no residual exceeds; 0 if outliers are expected.
     device, kernels : str
         Where it was found, and by what.
@@ -47,7 +47,7 @@ class FoundCore:
     asked: int
     settings: Settings
     typical: float
-    beyond_all: float
+    no_threshold: float
     device: str
     kernels: str
 

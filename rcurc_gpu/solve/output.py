@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from ..extend.diagnostics import DIAGNOSTIC_NAMES, UnitDiagnostics
+from ..extend.diagnostics import DIAGNOSTIC_NAMES, FILE_NAMES, UnitDiagnostics
 from ..files import UNREADABLE, naming, write_whole
 from ..result.matrix import CURMatrix
 from ..shards.on_disk import checksum
@@ -139,7 +139,9 @@ class Output:
         return arrays
 
     def _paths(self, side: str) -> dict[str, Path]:
-        names = {name: self.folder / f"{_UNITS[side]}_{name}.npy" for name in DIAGNOSTIC_NAMES}
+        names = {
+            name: self.folder / f"{_UNITS[side]}_{file}.npy" for name, file in zip(DIAGNOSTIC_NAMES, FILE_NAMES, strict=True)
+        }
         return {"factor": self.folder / f"{_FACTOR[side]}.npy"} | names
 
 

@@ -25,7 +25,7 @@ from ..judge.verdict import ENOUGH_HELD, Evidence, examine, judge_core
 from ..options import Settings
 from ..progress import Progress
 from ..samples.cross import CoreView, CrossSamples
-from .attempts import Attempt, beyond_all, resigned
+from .attempts import Attempt, no_threshold, resigned
 from .checkpoint import Checkpoint
 from .found import FoundCore
 
@@ -78,7 +78,7 @@ class CoreSolve:
         # Entries of very different size (dark and bright pixels, few large singular values): the median may be too small
         # to begin with. Larger ones let outliers in, so they come later.
         self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical]
-        self.beyond_all = 0.0 if s.outliers else beyond_all(samples)
+        self.no_threshold = 0.0 if s.outliers else no_threshold(samples)
 
     def find(self, rank: int | str) -> FoundCore:
         """The core at a rank, or at one that is chosen."""
@@ -96,7 +96,7 @@ class CoreSolve:
             asked,
             self.settings,
             self.typical,
-            self.beyond_all,
+            self.no_threshold,
             device_name(self.like),
             self.kernels.at(core.rank).name,
         )
@@ -180,7 +180,7 @@ class CoreSolve:
         decays = self._decays()
         first = [(self.zeta0, gamma, max_iter) for gamma, max_iter in decays]
         if not self.settings.outliers:  # nothing is cut off, unless that overshoots: then early steps are, as with outliers
-            first.insert(0, (self.beyond_all, 1.0, decays[0][1]))
+            first.insert(0, (self.no_threshold, 1.0, decays[0][1]))
         return first + [(zeta0, *decays[min(1, len(decays) - 1)]) for zeta0 in self.other_zeta0]
 
     def _decays(self) -> list[tuple[float, int]]:
@@ -258,7 +258,7 @@ class CoreSolve:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
         eps = float(array_namespace(self.data.sample[2]).finfo(self.data.sample[2].dtype).eps)
         floor = max(FLOOR_SIGMAS * sigma, eps**0.5 * self.typical)
-        if zeta0 == self.beyond_all:  # the core cut nothing off, and thresholds only judge
+        if zeta0 == self.no_threshold:  # the core cut nothing off, and thresholds only judge
             zeta0 = self.zeta0
         return Schedule(max(zeta0, floor), floor, EXTENSION_GAMMA)
 

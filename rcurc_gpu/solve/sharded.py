@@ -12,7 +12,7 @@ from ..backends.operators import invert
 from ..extend.diagnostics import Summary
 from ..extend.normal import solve_normal_equations
 from ..extend.sweeps import at_the_noise, renewed
-from ..extend.typical import usual_of, with_gates
+from ..extend.typical import typical_of, with_gates
 from ..progress import Progress
 from ..result.result import Result
 from ..shards.samples import ShardedSamples
@@ -57,7 +57,7 @@ class ShardedSolve:
             "kernels": s.kernels,
             "device": device,
             "unit": unit,
-            "beyond_all": 0.0 if s.outliers else found.beyond_all,
+            "beyond_all": 0.0 if s.outliers else found.no_threshold,
             "blank": s.undetermined == "nan",
             "agreeing": checked.agreeing,
         }
@@ -125,15 +125,15 @@ class ShardedSolve:
         """A look at all units of some sides, then others at those that are not as the rest of their side."""
         found = self._map(first, "first", sides, None, [()] * len(sides), reads=True)
         parts = [part for part, _ in found]
-        usual = []
+        typical = []
         for side, numbers in zip(sides, self._by_side(sides, found), strict=True):
             tallies = [tally_of(x) for x in numbers]
-            usual.append(usual_of(sum(tallies[1:], tallies[0]), side.schedule.floor))
+            typical.append(typical_of(sum(tallies[1:], tallies[0]), side.schedule.floor))
         if self.found.settings.outliers:
-            counted = self._map(doubts, "doubts", sides, parts, [(u,) for u in usual], reads=False, kept=False)
+            counted = self._map(doubts, "doubts", sides, parts, [(u,) for u in typical], reads=False, kept=False)
             for k, numbers in enumerate(self._by_side(sides, counted)):
-                usual[k] = with_gates(usual[k], np.sum([x["doubts"] for x in numbers], axis=0))
-        found = self._map(second, "second", sides, parts, [(u, last) for u in usual], reads=not last)
+                typical[k] = with_gates(typical[k], np.sum([x["doubts"] for x in numbers], axis=0))
+        found = self._map(second, "second", sides, parts, [(u, last) for u in typical], reads=not last)
         self._note(sides, found)
         return [part for part, _ in found]
 

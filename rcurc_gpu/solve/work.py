@@ -20,8 +20,8 @@ from ..extend.diagnostics import OK, Summary, UnitDiagnostics, join_diagnostics
 from ..extend.normal import normal_equations
 from ..extend.rivals import contestable
 from ..extend.sweeps import renewed, without_nan
-from ..extend.tasks import Extension, Task, extend, first_look, look_at_given, second_looks
-from ..extend.typical import Tally, Usual, doubtful, in_doubt, mark, mark_unusual, tally
+from ..extend.tasks import Extension, Task, extend, first_pass, later_passes, pass_over_given
+from ..extend.typical import Tally, Typical, doubtful, in_doubt, mark, mark_atypical, tally
 from ..result.matrix import join_units
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
@@ -42,7 +42,7 @@ class Side:
         What units are regressed on.
     usable : float array (length,)
         0 for rows of the basis that are not to be used, else 1.
-    index_names : int64 array (length,)
+    index_ids : int64 array (length,)
         I or J.
     scale : float array (r,)
         Coefficients times this are rows of the factor.
@@ -58,7 +58,7 @@ class Side:
         Of the solve.
     unit : float
         Observations are divided by this.
-    beyond_all : float
+    no_threshold : float
         A threshold that no residual exceeds, if all observations are right; else 0.
     blank : bool
         Whether undetermined rows of the factor become NaN.
@@ -69,7 +69,7 @@ class Side:
     side: str
     basis: np.ndarray
     usable: np.ndarray
-    index_names: np.ndarray
+    index_ids: np.ndarray
     scale: np.ndarray
     anchor: np.ndarray
     chosen: np.ndarray
@@ -82,7 +82,7 @@ class Side:
     kernels: str
     device: str
     unit: float
-    beyond_all: float
+    no_threshold: float
     blank: bool
     agreeing: float | None
 
@@ -105,7 +105,7 @@ class Side:
     def stamp(self) -> str:
         """What tells one side from another: results for different ones must not be mixed."""
         arrays = (self.basis, self.usable, self.scale, self.anchor, self.core, *self.core_diagnostics.arrays().values())
-        rest = (self.side, self.schedule, self.holdout, self.seed, self.unit, self.beyond_all, self.blank, self.agreeing)
+        rest = (self.side, self.schedule, self.holdout, self.seed, self.unit, self.no_threshold, self.blank, self.agreeing)
         return f"{checksum(list(arrays))} {rest!r}"
 
 
@@ -120,20 +120,20 @@ class _Place:
         self.inside = side.chosen[self.places] - start
         self.outside = others(self.inside, self.n_units)
 
-    def task(self, block: Block, names: np.ndarray) -> Task:
+    def task(self, block: Block, ids: np.ndarray) -> Task:
         """The regression of the units of a block, which have these numbers in the matrix."""
         s = self.side
         block = block if s.unit == 1 else block.scaled(1 / s.unit)
         basis, usable = bring(s.basis, self.like), bring(s.usable, self.like)
         rest = (s.holdout, s.seed, s.schedule, s.chunk_bytes, self.kernels)
-        return Task(block, basis, usable, names, s.index_names, s.side == "r", *rest, agreeing=s.agreeing)
+        return Task(block, basis, usable, ids, s.index_ids, s.side == "r", *rest, agreeing=s.agreeing)
 
     @property
     def kernels(self) -> Any:
         """What does the work."""
         return choose(self.side.kernels, self.like).at(self.side.rank)
 
-    def names(self) -> np.ndarray:
+    def ids(self) -> np.ndarray:
         """Numbers of all units in the matrix."""
         return np.arange(self.start, self.start + self.n_units)
 
@@ -142,23 +142,25 @@ def first(shard: Shard, block: Block, side: Side) -> tuple[Arrays, Arrays]:
     """Regress the units of a shard that lie outside of the core, once."""
     here = _Place(side, shard.start, shard.stop)
     with device_scope(here.like):
-        task = here.task(block, here.names())
-        if side.beyond_all:  # everything is right: nothing is cut off, and thresholds only judge
-            free = replace(task, schedule=replace(side.schedule, zeta0=side.beyond_all, floor=side.beyond_all))
+        task = here.task(block, here.ids())
+        if side.no_threshold:  # everything is right: nothing is cut off, and thresholds only judge
+            free = replace(task, schedule=replace(side.schedule, zeta0=side.no_threshold, floor=side.no_threshold))
             given = extend(free, here.outside, once=True).coefficients
-            extension = look_at_given(task, here.outside, given)
+            extension = pass_over_given(task, here.outside, given)
         else:
-            extension = first_look(task, here.outside)
+            extension = first_pass(task, here.outside)
     counts = tally(extension.diagnostics, side.schedule.floor)
     return _arrays(extension), {"shares": _packed(counts.shares), "spreads": _packed(counts.spreads)}
 
 
-def doubts(shard: Shard, block: None, side: Side, part: Arrays, usual: Usual) -> tuple[Arrays, Arrays]:
+def doubts(shard: Shard, block: None, side: Side, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
     """Count the units that are not as usual."""
-    return {}, {"doubts": in_doubt(_extension(part).diagnostics, usual, side.rank, side.schedule)}
+    return {}, {"doubts": in_doubt(_extension(part).diagnostics, typical, side.rank, side.schedule)}
 
 
-def second(shard: Shard, block: Block | None, side: Side, part: Arrays, usual: Usual, last: bool) -> tuple[Arrays, Arrays]:
+def second(
+    shard: Shard, block: Block | None, side: Side, part: Arrays, typical: Typical, last: bool
+) -> tuple[Arrays, Arrays]:
     """Look again at units that are not as usual, and put all units of the shard together.
 
     With all observations (`block`), also give normal equations of the positions; `last` if nothing follows.
@@ -166,11 +168,11 @@ def second(shard: Shard, block: Block | None, side: Side, part: Arrays, usual: U
     here = _Place(side, shard.start, shard.stop)
     extension = _extension(part)
     with device_scope(here.like):
-        extension = _looked_again(shard, here, extension, usual)
+        extension = _passed_again(shard, here, extension, typical)
         done = _whole(here, extension.coefficients * side.scale, extension.diagnostics)
         if block is not None:
             done |= _normal(here, block, done)
-    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_agreeing)
+    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
     return _finished(here, done, last), _summaries(here, done, outside)
 
 
@@ -179,7 +181,7 @@ def again(shard: Shard, block: Block, side: Side, part: Arrays, last: bool) -> t
     here = _Place(side, shard.start, shard.stop)
     old, diagnostics = part["factor"], _diagnostics(part)
     with device_scope(here.like):
-        task = replace(here.task(block, here.names()), start=without_nan(old))
+        task = replace(here.task(block, here.ids()), start=without_nan(old))
         extension = extend(task, here.outside, once=True)
         status = diagnostics.status[here.outside]
         new = renewed(extension.coefficients, extension.diagnostics.status == OK, old[here.outside], status)
@@ -187,26 +189,26 @@ def again(shard: Shard, block: Block, side: Side, part: Arrays, last: bool) -> t
         done = {"factor": factor} | diagnostics.arrays()
         if not last:
             done |= _normal(here, block, done)
-    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_agreeing)
+    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
     return _finished(here, done, last), _summaries(here, done, outside)
 
 
-def _looked_again(shard: Shard, here: _Place, found: Extension, usual: Usual) -> Extension:
+def _passed_again(shard: Shard, here: _Place, found: Extension, typical: Typical) -> Extension:
     side, rank = here.side, here.side.rank
-    marked = mark(found.diagnostics, usual, rank)
-    if side.beyond_all:
+    marked = mark(found.diagnostics, typical, rank)
+    if side.no_threshold:
         return replace(found, diagnostics=marked)
-    whole = mark_unusual(marked, usual, rank, side.schedule)
-    chosen = doubtful(marked, usual, rank, side.schedule) if usual.again or usual.subsets else np.arange(0)
+    whole = mark_atypical(marked, typical, rank, side.schedule)
+    chosen = doubtful(marked, typical, rank, side.schedule) if typical.again or typical.subsets else np.arange(0)
     if side.agreeing is not None:
-        chosen = np.union1d(chosen, contestable(whole, side.agreeing, side.holdout, usual.share))
+        chosen = np.union1d(chosen, contestable(whole, side.agreeing, side.holdout, typical.share))
     if chosen.size == 0:
         return replace(found, diagnostics=whole)
     # only the observations of these are needed
     units = here.outside[chosen]
     task = here.task(shard.some(units), here.start + units)
     few = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))
-    few = second_looks(task, np.arange(len(units)), few, usual)
+    few = later_passes(task, np.arange(len(units)), few, typical)
     coefficients = found.coefficients.copy()
     coefficients[chosen] = few.coefficients
     for name, array in few.diagnostics.arrays().items():
@@ -234,8 +236,8 @@ def _normal(here: _Place, block: Block, done: Arrays) -> Arrays:
         basis,
         usable,
         anchor,
-        side.index_names,
-        here.names(),
+        side.index_ids,
+        here.ids(),
         side.side != "r",
         side.seed,
         side.holdout,
@@ -289,12 +291,12 @@ def numbers_of(summary: Summary) -> np.ndarray:
 
 def summary_of(numbers: np.ndarray) -> Summary:
     """The summary that `numbers_of` gave as numbers."""
-    *by_status, first, n_obs, n_inliers, square, n_held, n_agreeing = numbers.tolist()
-    return Summary(tuple(map(int, by_status)), int(first), int(n_obs), int(n_inliers), square, int(n_held), int(n_agreeing))
+    *by_status, first, n_obs, n_inliers, square, n_held, n_consensus = numbers.tolist()
+    return Summary(tuple(map(int, by_status)), int(first), int(n_obs), int(n_inliers), square, int(n_held), int(n_consensus))
 
 
 def _arrays(extension: Extension) -> Arrays:
-    held = np.asarray([extension.n_held, extension.n_agreeing])
+    held = np.asarray([extension.n_held, extension.n_consensus])
     return {"coefficients": to_numpy(extension.coefficients), "held": held} | extension.diagnostics.arrays()
 
 

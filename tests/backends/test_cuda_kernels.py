@@ -11,10 +11,10 @@ from conftest import DEVICE, SKIP_CUPY
 
 from rcurc_gpu.backends import operators
 from rcurc_gpu.backends.blocks import Block
-from rcurc_gpu.backends.plain import passes as look
+from rcurc_gpu.backends.plain import passes as fit_pass
 from rcurc_gpu.backends.plain import recursion as follow
 from rcurc_gpu.backends.plain.grid import make_grid
-from rcurc_gpu.backends.plain.passes import Look, Names
+from rcurc_gpu.backends.plain.passes import EntryIds, FitPass
 from rcurc_gpu.backends.plain.regression import Schedule
 
 if not DEVICE:
@@ -39,7 +39,7 @@ def to_device(x):
         return x
     if isinstance(x, Block):
         return Block(*map(to_device, (x.indptr, x.index, x.value)), x.length)
-    if isinstance(x, Names):
+    if isinstance(x, EntryIds):
         return replace(x, unit=to_device(x.unit), index=to_device(x.index))
     return cupy.asarray(x)
 
@@ -80,20 +80,20 @@ def problem(counts, length, rank, dtype, outliers=0.15, seed=0):
 
 def a_look(dtype, begin="zero", number=0, start=None, **others):
     floor = 4 * NOISE[dtype]
-    return Look(Schedule(5.0, floor, 0.6), min(floor, 0.5), begin, number, start, **others)
+    return FitPass(Schedule(5.0, floor, 0.6), min(floor, 0.5), begin, number, start, **others)
 
 
 def some_names(block, share=0.0, transposed=False):
-    return Names(np.arange(block.n_units) * 2 + 5, np.arange(block.length) * 3 + 1, transposed, 7, share)
+    return EntryIds(np.arange(block.n_units) * 2 + 5, np.arange(block.length) * 3 + 1, transposed, 7, share)
 
 
-def check_regress(block, units, basis, names, a_look, usable=None, least_good=1):
+def check_regress(block, units, basis, ids, a_look, usable=None, least_good=1):
     """Compare with the plain code on NumPy: everything where the inliers determine the unit, the numbers elsewhere."""
     dtype, rank = basis.dtype.name, basis.shape[1]
     usable = np.ones(block.length, dtype) if usable is None else usable
     white = (np.linalg.inv(np.linalg.cholesky(basis.T @ basis))).astype(dtype)
-    expected, table = look.regress(block, units, basis, usable, white, names, a_look)
-    arguments = tuple(map(to_device, (block, units, basis, usable, white, names)))
+    expected, table = fit_pass.regress(block, units, basis, usable, white, ids, a_look)
+    arguments = tuple(map(to_device, (block, units, basis, usable, white, ids)))
     there = replace(a_look, start=to_device(a_look.start))
     (found, found_table), counted = launches(cuda.regress, *arguments, there)
     assert counted in (None, {"regress": 1})
@@ -154,8 +154,8 @@ def test_regress_holds_out_and_leaves_out_rows(dtype, transposed):
     block, basis, _ = problem([100, 39, 40, 2000, 250], 2500, 5, dtype)
     usable = (np.random.default_rng(3).random(2500) < 0.8).astype(dtype)
     basis[usable == 0] = 7.0
-    names = some_names(block, 0.2, transposed)
-    _, table = check_regress(block, np.arange(5), basis, names, a_look(dtype), usable, least_good=5)
+    ids = some_names(block, 0.2, transposed)
+    _, table = check_regress(block, np.arange(5), basis, ids, a_look(dtype), usable, least_good=5)
     assert table[1, 6] == 0  # too few entries to spare any
     assert 0.15 < table[3, 6] / 2000 < 0.25
     assert table[3, 7] > 0.6 * table[3, 6]  # the others are outliers, or in rows that are not usable
@@ -392,10 +392,10 @@ def test_advance(dtype, rank, share):
     zetas = np.asarray([5, 3, 2, 1.5], dtype)
     usable = (rng.random(700) < 0.9).astype(dtype)
     units = np.asarray([7, 3, 0, 1, 5, 4])
-    names = some_names(block, share, True)
+    ids = some_names(block, share, True)
     a = rng.standard_normal((len(units), rank)).astype(dtype)
-    expected, expected_sums = follow.advance(block, units, usable, names, bases, turns, zetas, 1.7, a)
-    arguments = tuple(map(to_device, (block, units, usable, names, bases, turns, zetas, 1.7, a)))
+    expected, expected_sums = follow.advance(block, units, usable, ids, bases, turns, zetas, 1.7, a)
+    arguments = tuple(map(to_device, (block, units, usable, ids, bases, turns, zetas, 1.7, a)))
     (found, sums), counted = launches(cuda.advance, *arguments)
     assert counted in (None, {"advance": 1})
     close(found, expected, dtype)
@@ -415,9 +415,9 @@ def test_advance_of_many_and_of_no_units():
     block, basis, _ = problem(counts, 1000, 2, "float64")
     bases = np.stack([basis, basis, basis]) / 1000
     turns, zetas, a = np.stack([np.eye(2)] * 2), np.asarray([2.0, 1.0]), np.zeros((2100, 2))
-    names, usable = some_names(block), np.ones(1000)
+    ids, usable = some_names(block), np.ones(1000)
     for units in (np.arange(2100), np.arange(0)):
-        arguments = (block, units, usable, names, bases, turns, zetas, 3.0, a[: len(units)])
+        arguments = (block, units, usable, ids, bases, turns, zetas, 3.0, a[: len(units)])
         found, sums = cuda.advance(*map(to_device, arguments))
         assert found.shape == (len(units), 2)
         if len(units):

@@ -25,11 +25,11 @@ def make_block(n_units=300, seed=0):
     return Block(indptr, index, rng.standard_normal(len(index)), 200)
 
 
-def sums(block, local, chosen, names):
+def sums(block, local, chosen, ids):
     """The sum of each unit, and its number and name: something that shows what came where."""
     assert isinstance(block.value, cupy.ndarray)
     total = cupy.asarray([float(block.value[block.indptr[u] : block.indptr[u + 1]].sum()) for u in local.tolist()])
-    name = cupy.asarray(chosen) if names is None else names
+    name = cupy.asarray(chosen) if ids is None else ids
     return total[:, None], cupy.stack([cupy.asarray(chosen), name], axis=1)
 
 
@@ -48,9 +48,9 @@ CHUNKS = (
 @pytest.mark.parametrize("where", ["host", "device"])
 def test_everything_comes_back_in_order(chunks, where):
     block = make_block()
-    names = np.arange(300) + 1000
+    ids = np.arange(300) + 1000
     there = block.to(cupy.zeros(1)) if where == "device" else block
-    done = list(through(there, chunks, names, cupy.zeros(1), sums))
+    done = list(through(there, chunks, ids, cupy.zeros(1), sums))
     units = np.concatenate([chosen for chosen, _ in done])
     np.testing.assert_array_equal(units, np.concatenate(chunks))
     found = [np.concatenate([to_numpy(part[k]) for _, part in done]) for k in (0, 1)]
@@ -66,11 +66,11 @@ class Short:
     def __init__(self, most):
         self.most, self.asked = most, []
 
-    def __call__(self, block, local, chosen, names):
+    def __call__(self, block, local, chosen, ids):
         self.asked.append(len(chosen))
         if len(chosen) > self.most:
             raise cupy.cuda.memory.OutOfMemoryError(1, 1, 1)
-        return sums(block, local, chosen, names)
+        return sums(block, local, chosen, ids)
 
 
 @pytest.mark.parametrize("where", ["host", "device"])

@@ -16,10 +16,10 @@ import rcurc_gpu as rg
 from rcurc_gpu.backends import kernels as fused
 from rcurc_gpu.backends.blocks import Block, pieces
 from rcurc_gpu.backends.kernels import XP, choose
-from rcurc_gpu.backends.plain import passes as look
+from rcurc_gpu.backends.plain import passes as fit_pass
 from rcurc_gpu.backends.plain import recursion as follow
 from rcurc_gpu.backends.plain.grid import DenseGrid
-from rcurc_gpu.backends.plain.passes import Look, Names
+from rcurc_gpu.backends.plain.passes import EntryIds, FitPass
 from rcurc_gpu.backends.plain.regression import Schedule
 
 NUMBA = choose("fused", np.zeros(0))
@@ -45,9 +45,9 @@ def make_case(rank, dtype, counts, length=300, outliers=0.2, share=0.05, transpo
     block = Block(block.indptr, block.index, value.astype(dtype), length)
     usable = np.ones(length, dtype=dtype)
     usable[:unusable] = 0
-    names = Names(rng.permutation(5000)[: len(counts)], rng.permutation(5000)[:length], transposed, 3, share)
+    ids = EntryIds(rng.permutation(5000)[: len(counts)], rng.permutation(5000)[:length], transposed, 3, share)
     white = np.linalg.qr(rng.standard_normal((rank, rank)))[0].astype(dtype)
-    return (block, np.arange(len(counts)), basis.astype(dtype), usable, white, names), truth
+    return (block, np.arange(len(counts)), basis.astype(dtype), usable, white, ids), truth
 
 
 def assert_same(found, expected, dtype):
@@ -76,15 +76,15 @@ def test_a_look_is_that_of_the_plain_code(rank, dtype, begin, number):
     counts = [14 * rank + 60, 14 * rank + 61, 14 * rank + 75, 20 * rank + 60]
     args, truth = make_case(rank, dtype, counts, 720, outliers)
     start = (truth + 0.01).astype(dtype) if begin == "given" else None
-    which = Look(SCHEDULES[dtype], 0.1, begin, number, start)
-    assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
+    which = FitPass(SCHEDULES[dtype], 0.1, begin, number, start)
+    assert_same(NUMBA.regress(*args, which), fit_pass.regress(*args, which), dtype)
 
 
 @pytest.mark.parametrize(("begin", "number"), BEGINS)
 def test_a_unit_too_long_to_go_with_others_goes_alone(begin, number):
     args, truth = make_case(9, np.float64, [600, 150, 160, 700, 650, 170], 720, 0.05)
-    which = Look(SCHEDULES[np.float64], 0.1, begin, number, truth + 0.01 if begin == "given" else None)
-    assert_same(NUMBA.regress(*args, which), look.regress(*args, which), np.float64)
+    which = FitPass(SCHEDULES[np.float64], 0.1, begin, number, truth + 0.01 if begin == "given" else None)
+    assert_same(NUMBA.regress(*args, which), fit_pass.regress(*args, which), np.float64)
 
 
 @pytest.mark.parametrize(("rank", "dtype"), [(5, np.float64), (2, np.float32)])
@@ -92,18 +92,18 @@ def test_a_unit_too_long_to_go_with_others_goes_alone(begin, number):
 def test_a_look_with_a_rank_that_the_compiler_knows_is_that_of_the_plain_code(rank, dtype, begin, monkeypatch):
     monkeypatch.setattr(fused.cpu, "_MANY", 0)
     args, truth = make_case(rank, dtype, [0, 80, *range(130, 151)])
-    which = Look(SCHEDULES[dtype], 0.1, begin, start=(truth + 0.01).astype(dtype) if begin == "given" else None)
-    assert_same(NUMBA.regress(*args, which), look.regress(*args, which), dtype)
+    which = FitPass(SCHEDULES[dtype], 0.1, begin, start=(truth + 0.01).astype(dtype) if begin == "given" else None)
+    assert_same(NUMBA.regress(*args, which), fit_pass.regress(*args, which), dtype)
     assert any(numba.types.UniTuple(numba.int64, rank) in kinds for kinds in fused.cpu_look_kernel.regress.signatures)
 
 
 def test_units_of_all_lengths_in_any_order():
     counts = [0, 1, 2, 300, 7, 15, 16, 17, 64, 0]
     args, _ = make_case(3, np.float64, counts)
-    which = Look(SCHEDULES[np.float64], 0.1)
+    which = FitPass(SCHEDULES[np.float64], 0.1)
     units = np.asarray([9, 3, 8, 0, 7])
     found = NUMBA.regress(args[0], units, *args[2:], which)
-    assert_same(found, look.regress(args[0], units, *args[2:], which), np.float64)
+    assert_same(found, fit_pass.regress(args[0], units, *args[2:], which), np.float64)
     assert np.all(found[0][[0, 3]] == 0)
     assert NUMBA.regress(args[0], units[:0], *args[2:], which)[0].shape == (0, 3)
 
@@ -116,7 +116,7 @@ def test_a_unit_does_not_depend_on_those_beside_it(begin):
     value = block.value.copy()
     value[0] = 1e200
     block = Block(block.indptr, block.index, value, block.length)
-    which = Look(SCHEDULES[np.float64], 0.1, begin)
+    which = FitPass(SCHEDULES[np.float64], 0.1, begin)
     together = NUMBA.regress(block, *args[1:], which)
     for unit in args[1]:
         alone = NUMBA.regress(block, args[1][unit : unit + 1], *args[2:], which)
@@ -130,11 +130,11 @@ def test_a_unit_does_not_depend_on_those_beside_it(begin):
 )
 def test_held_out_unusable_and_hopeless(changes):
     args, _ = make_case(3, np.float64, [100, 90, 80], **changes)
-    which = Look(SCHEDULES[np.float64], 0.1, max_steps=80 if changes.get("outliers") != 1.0 else 0, begin="zero")
+    which = FitPass(SCHEDULES[np.float64], 0.1, max_steps=80 if changes.get("outliers") != 1.0 else 0, begin="zero")
     if which.max_steps == 0:  # nothing agrees: only the measuring can be compared
         which = replace(which, begin="given", start=np.ones((3, 3)))
     found = NUMBA.regress(*args, which)
-    assert_same(found, look.regress(*args, which), np.float64)
+    assert_same(found, fit_pass.regress(*args, which), np.float64)
     assert (found[1][:, 6].sum() > 0) == (args[-1].share > 0)
 
 
@@ -145,9 +145,9 @@ def test_entries_that_say_nothing_determine_nothing():
     block = Block(
         np.asarray([0, 49, 99]), np.concatenate([np.arange(1, 50), np.arange(50)]).astype(np.int32), np.zeros(99), 50
     )
-    names = Names(np.arange(2), np.arange(50), True, 0, 0.0)
-    args = (block, np.arange(2), basis, np.ones(50), np.eye(1), names, Look(SCHEDULES[np.float64], 0.1))
-    for regress in (NUMBA.regress, look.regress):
+    ids = EntryIds(np.arange(2), np.arange(50), True, 0, 0.0)
+    args = (block, np.arange(2), basis, np.ones(50), np.eye(1), ids, FitPass(SCHEDULES[np.float64], 0.1))
+    for regress in (NUMBA.regress, fit_pass.regress):
         np.testing.assert_array_equal(regress(*args)[1][:, 3], [1, 0])
 
 
@@ -158,10 +158,10 @@ def test_a_gram_matrix_of_what_is_left_of_larger_ones_is_not_rounding():
     value = basis @ [1.0, -2.0]
     value[:10] += 1e3 * rng.standard_normal(10)
     block = Block(np.asarray([0, 70]), np.arange(70, dtype=np.int32), value, 70)
-    names = Names(np.arange(1), np.arange(70), True, 0, 0.0)
-    which = Look(Schedule(1e4, 1e-6, 1e-3), 0.1, "given", start=np.asarray([[1.0, -2.0]]))
-    args = (block, np.arange(1), basis, np.ones(70), np.eye(2), names, which)
-    found, expected = NUMBA.regress(*args), look.regress(*args)
+    ids = EntryIds(np.arange(1), np.arange(70), True, 0, 0.0)
+    which = FitPass(Schedule(1e4, 1e-6, 1e-3), 0.1, "given", start=np.asarray([[1.0, -2.0]]))
+    args = (block, np.arange(1), basis, np.ones(70), np.eye(2), ids, which)
+    found, expected = NUMBA.regress(*args), fit_pass.regress(*args)
     np.testing.assert_allclose(found[0], [[1, -2]], atol=1e-9)
     np.testing.assert_allclose(found[1], expected[1], atol=1e-9)
 
@@ -199,7 +199,7 @@ def test_without_a_place_to_keep_what_is_compiled_it_compiles_anyway(tmp_path):
 def test_it_finds_the_truth_and_does_not_touch_its_input():
     args, truth = make_case(5, np.float64, [150] * 50)
     before = [np.array(x) for x in (args[0].value, args[2], args[3], args[4])]
-    a, table = NUMBA.regress(*args, Look(SCHEDULES[np.float64], 0.1))
+    a, table = NUMBA.regress(*args, FitPass(SCHEDULES[np.float64], 0.1))
     wrong = np.abs(a - truth).max(axis=1) > 1e-9
     assert wrong.sum() <= 1
     assert np.all(table[~wrong, 3] == 0)
@@ -210,13 +210,13 @@ def test_it_finds_the_truth_and_does_not_touch_its_input():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("steps", [1, 7])
 def test_the_papers_recursion_is_that_of_the_plain_code(dtype, steps):
-    (block, units, _, usable, _, names), _ = make_case(4, dtype, [120, 0, 60, 33], unusable=20)
+    (block, units, _, usable, _, ids), _ = make_case(4, dtype, [120, 0, 60, 33], unusable=20)
     rng = np.random.default_rng(5)
     bases = np.stack([np.linalg.qr(rng.standard_normal((300, 4)))[0] for _ in range(steps + 1)]).astype(dtype)
     turns = bases[:-1].transpose(0, 2, 1) @ bases[1:]
     zetas = np.geomspace(20, 1, steps).astype(dtype)
     a = rng.standard_normal((4, 4)).astype(dtype)
-    args = (block, units, usable, names, bases, turns, zetas, 1.3, a)
+    args = (block, units, usable, ids, bases, turns, zetas, 1.3, a)
     kept = a.copy()
     found, expected = NUMBA.advance(*args), follow.advance(*args)
     np.testing.assert_array_equal(a, kept)
@@ -376,7 +376,7 @@ def test_kernels_are_refused_where_there_are_none(elsewhere):
 def test_the_same_entries_are_held_out():
     rng = np.random.default_rng(0)
     block = make_block(rng, [0, 7, 300, 50], 300, np.float64)
-    names = (rng.permutation(5000)[:4], rng.permutation(5000)[:300])
-    found = NUMBA.held_out(block, *names, 5, 0.3)
-    np.testing.assert_array_equal(found, look.held_out(block, *names, 5, 0.3))
+    ids = (rng.permutation(5000)[:4], rng.permutation(5000)[:300])
+    found = NUMBA.held_out(block, *ids, 5, 0.3)
+    np.testing.assert_array_equal(found, fit_pass.held_out(block, *ids, 5, 0.3))
     assert 0 < found.sum() < block.n_obs

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcurc_gpu.backends.plain.passes import Look, _measure
+from rcurc_gpu.backends.plain.passes import FitPass, _measure
 from rcurc_gpu.backends.plain.regression import Schedule, middle_residual, robust_regression, solve_normal
 
 
@@ -86,7 +86,7 @@ def test_what_rounding_makes_of_a_singular_unit_is_called_so(seed):
     white = rng.standard_normal((r, r)) * 10.0 ** rng.uniform(-5, 5, (r, 1))
     D, white = (x.astype(np.float64 if seed % 2 else np.float32) for x in (D, white))
     nothing = np.zeros((1, m), D.dtype)
-    look = Look(Schedule(1.0, 1e-6, 0.5), 0.0)
-    table = _measure(D, nothing, nothing + 1, nothing != 0, np.zeros((1, r), D.dtype), white, look)
+    fit_pass = FitPass(Schedule(1.0, 1e-6, 0.5), 0.0)
+    table = _measure(D, nothing, nothing + 1, nothing != 0, np.zeros((1, r), D.dtype), white, fit_pass)
     assert table[0, 3] == 1
     assert np.all(np.isfinite(table))

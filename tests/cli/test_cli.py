@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from rcurc_gpu import CURMatrix, __version__, cli, rcurc
+from rcurc_gpu import CURMatrix, __version__, cli, rcurc, synthetic
 from rcurc_gpu.cli import demo_report
-from rcurc_gpu.testing import synthetic
 
 DEMO = sys.modules["rcurc_gpu.cli.demo"]  # the package has a command of the same name
 SMALL = ("--size", "300", "--rank", "2", "--rate", "0.5")

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from rcurc_gpu import cli
-from rcurc_gpu.testing import ratings as synthetic_ratings
+from rcurc_gpu import cli, synthetic_ratings
 
 
 def run(*arguments):

@@ -139,7 +139,7 @@ def test_a_wrong_regression_is_seen(change):
         if change == "seed":
             names = replace(names, seed=names.seed + 1)
         if change == "telling":
-            look = replace(look, telling=1.0)
+            look = replace(look, informative=1.0)
         if change == "start" and look.start is not None:
             look = replace(look, start=1.001 * look.start)
         if change == "white":

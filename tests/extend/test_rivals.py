@@ -11,7 +11,7 @@ from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import choose
 from rcurc_gpu.backends.plain.regression import Schedule
 from rcurc_gpu.extend.diagnostics import CONTESTED, OK, UnitDiagnostics
-from rcurc_gpu.extend.rivals import agreeing_share, contestable, contested, margin, rivals
+from rcurc_gpu.extend.rivals import consensus_share, contestable, contested, margin, rivals
 from rcurc_gpu.shards import ShardedSamples
 
 RANK = 3
@@ -81,7 +81,7 @@ def test_noise_is_no_rival():
     winner, rival = rivals(
         block, np.arange(50), np.arange(50), solutions, basis, np.ones(400), schedule, choose("xp", basis), None
     )
-    assert agreeing_share(winner, rival) < 0.01
+    assert consensus_share(winner, rival) < 0.01
 
 
 def test_a_lead_is_asked_for_that_chance_does_not_give():

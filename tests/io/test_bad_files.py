@@ -15,9 +15,8 @@ import scipy.sparse
 from click.testing import CliRunner
 from pyarrow import parquet
 
-from rcurc_gpu import CrossSamples, cli, rcurc
+from rcurc_gpu import CrossSamples, cli, rcurc, synthetic
 from rcurc_gpu.io import read_observations, save_result
-from rcurc_gpu.testing import synthetic
 
 GOOD = "row,column,value\n" + "".join(f"r{i},c{j},{(i + 1) * (j + 1)}\n" for i in range(12) for j in range(10))
 MARKET = "%%MatrixMarket matrix coordinate real general\n"

@@ -13,11 +13,10 @@ import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rcurc_gpu import ConvergenceWarning, CrossSamples, CURMatrix, rcurc
+from rcurc_gpu import ConvergenceWarning, CrossSamples, CURMatrix, rcurc, synthetic
 from rcurc_gpu.io import Completion, LabelledSamples, Labels, load_result, read_observations, read_pairs, save_result
 from rcurc_gpu.io.arrow import read_text_fast
 from rcurc_gpu.io.text import Columns, look_at, read_text
-from rcurc_gpu.testing import synthetic
 
 RNG = np.random.default_rng(0)
 MATRIX = np.where(RNG.random((14, 11)) < 0.7, RNG.standard_normal((14, 11)), np.nan)

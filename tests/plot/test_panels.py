@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from rcurc_gpu import ConvergenceWarning, CrossSamples, LowRankMatrix, rcurc
+from rcurc_gpu import ConvergenceWarning, CrossSamples, LowRankMatrix, rcurc, synthetic
 from rcurc_gpu.plot import panels as plot
-from rcurc_gpu.testing import synthetic
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from rcurc_gpu import rcurc
+from rcurc_gpu import rcurc, synthetic
 from rcurc_gpu.io import Completion, Labels
 from rcurc_gpu.plot.result import _merged, outlier_map, pictures, result_figure, unit_fit, worst_units
-from rcurc_gpu.testing import synthetic
 
 
 @pytest.fixture(scope="module")

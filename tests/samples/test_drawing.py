@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from rcurc_gpu import CrossSamples, CURMatrix, LowRankMatrix, ccs_sample
+from rcurc_gpu import CrossSamples, CURMatrix, LowRankMatrix, ccs_sample, synthetic
 from rcurc_gpu.samples import drawing as sampling
-from rcurc_gpu.testing import synthetic
 
 NAN = np.nan
 

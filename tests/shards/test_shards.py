@@ -14,7 +14,7 @@ import pytest
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import choose
-from rcurc_gpu.backends.plain.passes import names_on
+from rcurc_gpu.backends.plain.passes import entry_ids_on
 from rcurc_gpu.extend.normal import normal_equations, solve_normal_equations
 from rcurc_gpu.io import Completion
 from rcurc_gpu.shards import ShardedSamples, open_result
@@ -649,7 +649,7 @@ def test_normal_equations_find_least_squares():
 def test_a_row_that_sees_too_little_keeps_what_it_had():
     block = Block(np.asarray([0, 2, 12]), np.asarray([0, 1, *range(10)], np.int32), np.ones(12), 10)
     basis = np.random.default_rng(0).standard_normal((10, 2))
-    names = names_on(basis, np.arange(2), np.arange(10), False, 0, 0.0)
+    names = entry_ids_on(basis, np.arange(2), np.arange(10), False, 0, 0.0)
     assert names.share == 0
     normal = normal_equations(
         block,

@@ -69,7 +69,7 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch, small_parts):
     p = problem()
     first = rg.rcurc(p.samples, 3, checkpoint=tmp_path / "c")
     again = []
-    look = extend._look_at
+    look = extend._pass_over
     monkeypatch.setattr(extend, "_look_at", lambda task, units, *rest: again.append(len(units)) or look(task, units, *rest))
     monkeypatch.setattr("rcurc_gpu.core.iteration.iterate_core", None)
     same(rg.rcurc(p.samples, 3, checkpoint=tmp_path / "c"), first)

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from rcurc_gpu import rcurc_reference
-from rcurc_gpu.testing import synthetic
+from rcurc_gpu import rcurc_reference, synthetic
 
 RATE = 0.6
 

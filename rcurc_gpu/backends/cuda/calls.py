@@ -1,4 +1,4 @@
-"""The fused kernels on CuPy: the signatures of `look.regress` and `follow.advance`, one launch for each call."""
+"""The fused kernels on CuPy: the signatures of `passes.regress` and `recursion.advance`, one launch for each call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block
-from ..plain.passes import HOLDOUT_STREAM, PART, PART_STREAM, SUBSET_STREAM, Look, Names
+from ..plain.passes import HOLDOUT_STREAM, PART, PART_STREAM, SUBSET_STREAM, EntryIds, FitPass
 from ..random import stream_key
 from .grid import CudaDenseGrid, CudaGrid, make_grid
 from .launch import dense, kernel, launch, pointer
@@ -26,9 +26,9 @@ _ADVANCE_BLOCKS = 512  # each of their warps has a row of partial sums for each 
 
 
 def regress(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, names: Names, look: Look
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, fit_pass: FitPass
 ) -> tuple[Array, Array]:
-    """`look.regress` in one launch; `units` may be on the host or on the device."""
+    """`passes.regress` in one launch; `units` may be on the host or on the device."""
     dtype, rank = basis.dtype, basis.shape[1]
     real = dtype.type
     with basis.device:
@@ -37,21 +37,24 @@ def regress(
         if u == 0:
             return coefficients, table
         warps, per_block, tiles = _shape(u, block, rank, dtype.itemsize)
-        stream = PART_STREAM + look.number if look.begin == "part" else SUBSET_STREAM
-        start = None if look.begin != "given" else dense(look.start, dtype)
+        stream = PART_STREAM + fit_pass.number if fit_pass.begin == "part" else SUBSET_STREAM
+        start = None if fit_pass.begin != "given" else dense(fit_pass.start, dtype)
         arguments = (
             cupy.asarray(units, dtype=cupy.int64),
             np.int64(u),
             np.int32(per_block),
             *_entries(block),
             *(dense(x, dtype) for x in (basis, usable, white)),
-            *_held(names),
-            np.int32(_BEGIN[look.begin]),
-            *(real(x) for x in (look.schedule.zeta0, look.schedule.floor, look.schedule.gamma, look.telling)),
-            np.int32(look.number),
-            np.int32(look.max_steps),
+            *_held(ids),
+            np.int32(_BEGIN[fit_pass.begin]),
+            *(
+                real(x)
+                for x in (fit_pass.schedule.zeta0, fit_pass.schedule.floor, fit_pass.schedule.gamma, fit_pass.informative)
+            ),
+            np.int32(fit_pass.number),
+            np.int32(fit_pass.max_steps),
             pointer(start),
-            np.uint64(stream_key(names.seed, stream)),
+            np.uint64(stream_key(ids.seed, stream)),
             np.uint64(_below(PART)),
             np.int32(tiles),
             coefficients,
@@ -74,11 +77,11 @@ def _entries(block: Block) -> tuple[Array, ...]:
     return dense(block.indptr, np.int64), dense(block.index, np.int32), dense(block.value)
 
 
-def _held(names: Names) -> tuple[Any, ...]:
+def _held(ids: EntryIds) -> tuple[Any, ...]:
     """Names and what is held out, as the kernels want them."""
-    key = stream_key(names.seed, HOLDOUT_STREAM)
-    places = (dense(names.unit, np.int64), dense(names.index, np.int64))
-    return *places, np.int32(names.transposed), np.uint64(key), np.uint64(_below(names.share))
+    key = stream_key(ids.seed, HOLDOUT_STREAM)
+    places = (dense(ids.unit, np.int64), dense(ids.index, np.int64))
+    return *places, np.int32(ids.transposed), np.uint64(key), np.uint64(_below(ids.share))
 
 
 def _below(share: float) -> int:
@@ -90,14 +93,14 @@ def advance(
     block: Block,
     units: np.ndarray,
     usable: Array,
-    names: Names,
+    ids: EntryIds,
     bases: Array,
     turns: Array,
     zetas: Array,
     step_size: float,
     a: Array,
 ) -> tuple[Array, Array]:
-    """`follow.advance` in one launch; `units` may be on the host or on the device."""
+    """`recursion.advance` in one launch; `units` may be on the host or on the device."""
     dtype, (_, length, rank) = bases.dtype, bases.shape
     u, steps = len(units), turns.shape[0]
     with bases.device:
@@ -109,7 +112,7 @@ def advance(
             np.int64(u),
             *_entries(block),
             dense(usable, dtype),
-            *_held(names),
+            *_held(ids),
             np.int64(length),
             *(dense(x, dtype) for x in (bases, turns, zetas)),
             np.int32(steps),

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block, pieces
-from ..plain.passes import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, Look, Names
+from ..plain.passes import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, EntryIds, FitPass
 from ..random import stream_key
 from . import core_kernels as cpu_core_kernels
 from . import pass_kernel as cpu_look_kernel
@@ -26,22 +26,22 @@ _BEGIN = {
 
 
 def regress(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, names: Names, look: Look
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, fit_pass: FitPass
 ) -> tuple[Array, Array]:
-    """`look.regress`."""
+    """`passes.regress`."""
     u, r = len(units), basis.shape[1]
-    streams = (HOLDOUT_STREAM, PART_STREAM + (look.number if look.begin == "part" else 0), SUBSET_STREAM)
-    keys = np.asarray([stream_key(names.seed, stream) for stream in streams], dtype=np.uint64)
+    streams = (HOLDOUT_STREAM, PART_STREAM + (fit_pass.number if fit_pass.begin == "part" else 0), SUBSET_STREAM)
+    keys = np.asarray([stream_key(ids.seed, stream) for stream in streams], dtype=np.uint64)
     units = _fixed(units)
-    start = _fixed(np.empty((1, r), dtype=basis.dtype) if look.start is None else look.start)
-    there = tuple(map(_fixed, (basis, usable, white, names.unit, names.index)))
+    start = _fixed(np.empty((1, r), dtype=basis.dtype) if fit_pass.start is None else fit_pass.start)
+    there = tuple(map(_fixed, (basis, usable, white, ids.unit, ids.index)))
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
     counts = block.counts[units]
     edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (4 * THREADS), _PIECE // 32)))
     if u > 4 * LANES * len(edges):  # pieces of many units: of whole groups of them
         edges[1:-1] -= edges[1:-1] % LANES
-    s = look.schedule
-    known = r <= _MOST_KNOWN and block.n_obs >= _MANY and look.begin in ("zero", "given")
+    s = fit_pass.schedule
+    known = r <= _MOST_KNOWN and block.n_obs >= _MANY and fit_pass.begin in ("zero", "given")
     rank = (0,) * r if known else r
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
 
@@ -51,17 +51,17 @@ def regress(
             *entries,
             units[part],
             *there,
-            names.transposed,
+            ids.transposed,
             keys,
-            float(names.share),
-            _BEGIN[look.begin],
-            look.number,
-            start if look.start is None else start[part],
+            float(ids.share),
+            _BEGIN[fit_pass.begin],
+            fit_pass.number,
+            start if fit_pass.start is None else start[part],
             float(s.zeta0),
             float(s.floor),
             float(s.gamma),
-            look.max_steps,
-            float(look.telling),
+            fit_pass.max_steps,
+            float(fit_pass.informative),
             rank,
             a[part],
             table[part],
@@ -75,20 +75,20 @@ def advance(
     block: Block,
     units: np.ndarray,
     usable: Array,
-    names: Names,
+    ids: EntryIds,
     bases: Array,
     turns: Array,
     zetas: Array,
     step_size: float,
     a: Array,
 ) -> tuple[Array, Array]:
-    """`follow.advance`."""
-    key = np.uint64(stream_key(names.seed, HOLDOUT_STREAM))
+    """`recursion.advance`."""
+    key = np.uint64(stream_key(ids.seed, HOLDOUT_STREAM))
     units, a = _fixed(units), np.array(a, order="C")
     edges = pieces(block.counts[units], _PIECE)
     sums = np.zeros((len(edges) - 1, turns.shape[0], 2))
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
-    there = (*map(_fixed, (usable, names.unit, names.index)), names.transposed, key, float(names.share))
+    there = (*map(_fixed, (usable, ids.unit, ids.index)), ids.transposed, key, float(ids.share))
     iterates = (_fixed(bases), _fixed(turns), _fixed(zetas), float(step_size))
 
     def work(k: int) -> None:
@@ -99,14 +99,16 @@ def advance(
     return a, sums.sum(axis=0).astype(bases.dtype)
 
 
-def normal_sums(block: Block, units: np.ndarray, basis: Array, usable: Array, names: Names, a: Array, floor: float) -> Array:
+def normal_sums(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, ids: EntryIds, a: Array, floor: float
+) -> Array:
     """`normal.normal_sums`."""
     r = basis.shape[1]
-    key = np.uint64(stream_key(names.seed, HOLDOUT_STREAM))
+    key = np.uint64(stream_key(ids.seed, HOLDOUT_STREAM))
     out = np.empty((len(units), r * r + r + 2))
     units, a = _fixed(units), _fixed(a)
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
-    there = (*map(_fixed, (basis, usable, names.unit, names.index)), names.transposed, key, float(names.share))
+    there = (*map(_fixed, (basis, usable, ids.unit, ids.index)), ids.transposed, key, float(ids.share))
     edges = pieces(block.counts[units], _PIECE)
 
     def work(k: int) -> None:
@@ -117,11 +119,11 @@ def normal_sums(block: Block, units: np.ndarray, basis: Array, usable: Array, na
     return out
 
 
-def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, share: float) -> Array:
-    """`look.held_out`."""
+def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:
+    """`passes.held_out`."""
     key = np.uint64(stream_key(seed, HOLDOUT_STREAM))
     out = np.empty(block.n_obs, dtype=np.bool_)
-    there = tuple(map(_fixed, (block.indptr, block.index, unit_names, index_names)))
+    there = tuple(map(_fixed, (block.indptr, block.index, unit_ids, index_ids)))
     cpu_core_kernels.held_out(*there, key, float(share), out)
     return out
 

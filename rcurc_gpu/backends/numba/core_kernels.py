@@ -1,6 +1,6 @@
-"""The kernels of the core's grid that Numba compiles for the CPU; see `cpu_kernels` for how they are made."""
+"""The kernels of the core's grid that Numba compiles for the CPU; see `entries` for how they are made."""
 
-# Numba looks at the age of this file alone: after a change of `cpu_kernels`, touch it, or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `entries`, touch it, or what was compiled before is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def residual_sizes(i, j, y, left, Q, out):
 
 
 @njit(**OPTIONS)
-def held_out(indptr, index, unit_names, index_names, key, share, out):
-    """`look.held_out`"""
+def held_out(indptr, index, unit_ids, index_ids, key, share, out):
+    """`passes.held_out`"""
     for unit in range(indptr.shape[0] - 1):
         for t in range(indptr[unit], indptr[unit + 1]):
-            out[t] = uniform(unit_names[unit], index_names[index[t]], key) < share
+            out[t] = uniform(unit_ids[unit], index_ids[index[t]], key) < share

@@ -155,15 +155,15 @@ def solve(G, L, b, a, eps, rank):
 
 
 @njit(**WITHIN)
-def measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone):
+def measure(G, L, M, T, b, res, fit, w, y, numbers, floor, informative, eps, rows, rank, alone):
     """Numbers 1 to 5 and 7 of the table of a look; `T` is the whitener, in all lanes."""
     R = number_of(rank)
-    n_in, square, n_telling, n_agree = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
+    n_in, square, n_informative, n_agree = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     for t in range(rows):
         weight, x = load(w, t), load(res, t)
         n_in = n_in + weight
         square = square + weight * x * x
-        n_telling = n_telling + weight * (splat(telling) < size(load(y, t)))
+        n_informative = n_informative + weight * (splat(informative) < size(load(y, t)))
         n_agree = n_agree + (load(fit, t) < splat(0.0)) * (size(x) < splat(floor))
     n_in = all_lanes(n_in, alone)
     spread = root(all_lanes(square, alone) / larger(n_in - splat(1.0 * R), splat(1.0)))
@@ -199,5 +199,5 @@ def measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, r
     store(numbers, 2, spread)
     store(numbers, 3, ill)
     store(numbers, 4, spread * root(inverse))
-    store(numbers, 5, all_lanes(n_telling, alone))
+    store(numbers, 5, all_lanes(n_informative, alone))
     store(numbers, 7, all_lanes(n_agree, alone))

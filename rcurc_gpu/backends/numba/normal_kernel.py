@@ -1,6 +1,6 @@
-"""The kernel of normal equations that Numba compiles for the CPU; see `cpu_kernels` for how it is made."""
+"""The kernel of normal equations that Numba compiles for the CPU; see `entries` for how it is made."""
 
-# Numba looks at the age of this file alone: after a change of `cpu_kernels`, touch it, or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `entries`, touch it, or what was compiled before is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from .entries import OPTIONS, uniform
 
 @njit(**OPTIONS)
 def normal_sums(
-    indptr, index, value, units, basis, usable, unit_names, index_names, transposed, key, share, a, floor, out
+    indptr, index, value, units, basis, usable, unit_ids, index_ids, transposed, key, share, a, floor, out
 ):  # fmt: skip
     """`normal.normal_sums` for some units."""
     R = basis.shape[1]
@@ -22,7 +22,7 @@ def normal_sums(
     b = np.empty(R)
     for k in range(units.shape[0]):
         unit = units[k]
-        name = unit_names[unit]
+        name = unit_ids[unit]
         G[:] = 0.0
         b[:] = 0.0
         n_fit = 0.0
@@ -32,7 +32,7 @@ def normal_sums(
             if usable[i] == 0:
                 continue
             if share > 0:
-                u = uniform(index_names[i], name, key) if transposed else uniform(name, index_names[i], key)
+                u = uniform(index_ids[i], name, key) if transposed else uniform(name, index_ids[i], key)
                 if u < share:
                     continue
             n_fit += 1.0

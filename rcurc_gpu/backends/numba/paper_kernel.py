@@ -1,6 +1,6 @@
-"""The kernel of the paper's recursion that Numba compiles for the CPU; see `cpu_kernels` for how it is made."""
+"""The kernel of the paper's recursion that Numba compiles for the CPU; see `entries` for how it is made."""
 
-# Numba looks at the age of this file alone: after a change of `cpu_kernels`, touch it, or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `entries`, touch it, or what was compiled before is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from .entries import OPTIONS, PADDING, products, residual, uniform
 
 @njit(**OPTIONS)
 def advance(
-    indptr, index, value, units, usable, unit_names, index_names, transposed, key, share,
+    indptr, index, value, units, usable, unit_ids, index_ids, transposed, key, share,
     bases, turns, zetas, step_size, a_out, sums
 ):  # fmt: skip
-    """`follow.advance` for some units."""
+    """`recursion.advance` for some units."""
     R = bases.shape[2]
     longest = PADDING
     for k in range(units.shape[0]):
@@ -33,14 +33,14 @@ def advance(
         unit = units[k]
         low = indptr[unit]
         m = indptr[unit + 1] - low
-        name = unit_names[unit]
+        name = unit_ids[unit]
         hold = share > 0 and m >= LEAST_HELD * R
         for t in range(m):
             i = index[low + t]
             y[t] = value[low + t]
             fit[t] = usable[i]
             if hold:
-                u = uniform(index_names[i], name, key) if transposed else uniform(name, index_names[i], key)
+                u = uniform(index_ids[i], name, key) if transposed else uniform(name, index_ids[i], key)
                 if u < share:
                     fit[t] = 0
         for q in range(R):

@@ -8,7 +8,7 @@ depends on what is in the others.
 The rank comes as a number, or as a tuple of that length: it is then part of the type, and the compiler unrolls what it can.
 """
 
-# Numba looks at the age of this file alone: after a change of `cpu_kernels`, `cpu_lanes` or `vectors`, touch it, or what was
+# Numba looks at the age of this file alone: after a change of `entries`, `lanes` or `vectors`, touch it, or what was
 # compiled before is used. It reads types from arguments; annotations would not help it.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
@@ -50,10 +50,10 @@ def _drawn_for(buffers, lengths, names, keys, begin, number, count, floor, eps, 
 
 @njit(**OPTIONS)
 def regress(
-    indptr, index, value, units, basis, usable, white, unit_names, index_names, transposed, keys, share,
-    begin, number, start, zeta0, floor, gamma, max_steps, telling, rank, a_out, table
+    indptr, index, value, units, basis, usable, white, unit_ids, index_ids, transposed, keys, share,
+    begin, number, start, zeta0, floor, gamma, max_steps, informative, rank, a_out, table
 ):  # fmt: skip
-    """`look.regress` for some units."""
+    """`passes.regress` for some units."""
     R = number_of(rank)
     most = max(_CACHED // (8 * LANES * R), _SHORT * R)  # entries of a unit that goes with others
     longest = 0
@@ -106,7 +106,7 @@ def regress(
             low[lane] = indptr[units[k]]
             lengths[lane] = indptr[units[k] + 1] - low[lane]
             heights[lane] = lengths[lane]
-            names[lane] = unit_names[units[k]]
+            names[lane] = unit_ids[units[k]]
             limits[0, lane] = share if lengths[lane] >= LEAST_HELD * R else 0.0
             if alone:
                 low[lane] += lane
@@ -117,7 +117,7 @@ def regress(
         apart = LANES if alone else 1
         _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, rank)
         if share > 0:
-            _draw(index, index_names, names, low, heights, apart, transposed, keys[0], pair, lot.ravel(), rows)
+            _draw(index, index_ids, names, low, heights, apart, transposed, keys[0], pair, lot.ravel(), rows)
         limit, end = load(limits, 0), load(ends, 0)
         count = zero
         n_held = zero
@@ -164,7 +164,7 @@ def regress(
         changed = classify(res, fit, w, lowest, one, rows)
         if max_steps == 0 or total(changed) > 0:
             normal_equations(D, y, w, G, b, rows, rank, alone)
-        measure(G, L, M, T, b, res, fit, w, y, numbers, floor, telling, eps, rows, rank, alone)
+        measure(G, L, M, T, b, res, fit, w, y, numbers, floor, informative, eps, rows, rank, alone)
         for lane in range(n):
             for q in range(R):
                 a_out[order[first + lane], q] = a[q, lane]
@@ -233,12 +233,12 @@ def _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, ran
 
 
 @njit(**WITHIN)
-def _draw(index, index_names, names, low, heights, apart, transposed, key, pair, lot, rows):
+def _draw(index, index_ids, names, low, heights, apart, transposed, key, pair, lot, rows):
     """Draw the lots of the entries. Numbers are unsigned: Numba looks whether others are negative."""
     for lane in range(LANES):
         f, e, name = np.uint64(lane), np.uint64(low[lane]), np.uint64(names[lane])
         for _ in range(heights[lane]):
-            other = np.uint64(index_names[np.uint64(index[e])])
+            other = np.uint64(index_ids[np.uint64(index[e])])
             pair[f] = pair_of(other, name) if transposed else pair_of(name, other)
             f += np.uint64(LANES)
             e += np.uint64(apart)

@@ -9,11 +9,13 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, gather, take_rows
 from ..blocks import Block, load_chunk
-from .passes import Names, is_held_out
+from .passes import EntryIds, is_held_out
 from .regression import fitted, gram
 
 
-def normal_sums(block: Block, units: np.ndarray, basis: Array, usable: Array, names: Names, a: Array, floor: float) -> Array:
+def normal_sums(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, ids: EntryIds, a: Array, floor: float
+) -> Array:
     """Sums over the entries of some units that have the coefficients `a` (u, r).
 
     Returns
@@ -26,9 +28,9 @@ def normal_sums(block: Block, units: np.ndarray, basis: Array, usable: Array, na
     xp = array_namespace(basis)
     D = take_rows(basis, chunk.index)
     fit = xp.astype(chunk.seen, basis.dtype) * gather(usable, chunk.index)
-    if names.share > 0:
-        unit, place = gather(names.unit, chunk.units)[:, None], gather(names.index, chunk.index)
-        held = is_held_out(*((place, unit) if names.transposed else (unit, place)), names.seed, names.share)
+    if ids.share > 0:
+        unit, place = gather(ids.unit, chunk.units)[:, None], gather(ids.index, chunk.index)
+        held = is_held_out(*((place, unit) if ids.transposed else (unit, place)), ids.seed, ids.share)
         fit = fit * xp.astype(~held, basis.dtype)
     residual = chunk.value - fitted(D, a)
     keep = xp.astype(xp.abs(residual) < floor, basis.dtype) * fit

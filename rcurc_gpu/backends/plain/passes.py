@@ -24,7 +24,7 @@ N_NUMBERS = 8  # columns of the table of a look
 
 
 @dataclass(frozen=True, eq=False)
-class Names:
+class EntryIds:
     """Where entries stand in the whole matrix, which decides what is held out.
 
     Attributes
@@ -47,13 +47,13 @@ class Names:
 
 
 @dataclass(frozen=True, eq=False)
-class Look:
+class FitPass:
     """How to regress.
 
     Attributes
     ----------
     schedule : Schedule
-    telling : float
+    informative : float
         Entries larger than this tell something; smaller ones fit a solution of 0.
     begin : {"zero", "given", "part", "subsets"}
         Where to begin: at 0; at `start`; with least squares on a random part of the entries; with the best of many random
@@ -67,7 +67,7 @@ class Look:
     """
 
     schedule: Schedule
-    telling: float
+    informative: float
     begin: str = "zero"
     number: int = 0
     start: Array | None = None
@@ -79,13 +79,13 @@ def is_held_out(i: Array, j: Array, seed: int, share: float) -> Array:
     return uniform_at(i, j, seed, HOLDOUT_STREAM) < share
 
 
-def held_out(block: Block, unit_names: Array, index_names: Array, seed: int, share: float) -> Array:
+def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:
     """`is_held_out` of all entries of a block whose units are rows (n_obs,)."""
-    return is_held_out(gather(unit_names, block.unit_of_entry()), gather(index_names, block.index), seed, share)
+    return is_held_out(gather(unit_ids, block.unit_of_entry()), gather(index_ids, block.index), seed, share)
 
 
 def regress(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, names: Names, look: Look
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, fit_pass: FitPass
 ) -> tuple[Array, Array]:
     """Regress some units of a block.
 
@@ -99,8 +99,8 @@ def regress(
         0 for rows of the basis that are not to be used, else 1.
     white : float array (r, r)
         Makes ``basis @ white.T`` orthonormal.
-    names : Names
-    look : Look
+    ids : EntryIds
+    fit_pass : FitPass
 
     Returns
     -------
@@ -111,48 +111,48 @@ def regress(
     """
     chunk = load_chunk(block, units)
     D = take_rows(basis, chunk.index)
-    held = held_in(chunk, names, basis.shape[1])
+    held = held_in(chunk, ids, basis.shape[1])
     xp = array_namespace(basis)
     fit = xp.astype(chunk.seen & ~held, basis.dtype) * gather(usable, chunk.index)
-    unit_names = gather(names.unit, chunk.units)
-    start, zeta0 = _begin(D, chunk, fit, unit_names, names.seed, look)
-    a = robust_regression(D, chunk.value, fit, look.schedule, start, zeta0) if look.max_steps else start
+    unit_ids = gather(ids.unit, chunk.units)
+    start, zeta0 = _begin(D, chunk, fit, unit_ids, ids.seed, fit_pass)
+    a = robust_regression(D, chunk.value, fit, fit_pass.schedule, start, zeta0) if fit_pass.max_steps else start
     assert a is not None
-    return a, _measure(D, chunk.value, fit, held, a, white, look)
+    return a, _measure(D, chunk.value, fit, held, a, white, fit_pass)
 
 
-def held_in(chunk: Chunk, names: Names, rank: int) -> Array:
+def held_in(chunk: Chunk, ids: EntryIds, rank: int) -> Array:
     """Entries of a chunk that are held out (bool). Units with little to spare give none."""
     xp = array_namespace(chunk.value)
-    if names.share == 0:
+    if ids.share == 0:
         return xp.zeros_like(chunk.seen)
-    unit = gather(names.unit, chunk.units)[:, None]
-    place = gather(names.index, chunk.index)
-    pair = (place, unit) if names.transposed else (unit, place)
+    unit = gather(ids.unit, chunk.units)[:, None]
+    place = gather(ids.index, chunk.index)
+    pair = (place, unit) if ids.transposed else (unit, place)
     rich = xp.sum(xp.astype(chunk.seen, xp.int64), axis=1) >= LEAST_HELD * rank
-    return is_held_out(*pair, names.seed, names.share) & chunk.seen & rich[:, None]
+    return is_held_out(*pair, ids.seed, ids.share) & chunk.seen & rich[:, None]
 
 
 def _begin(
-    D: Array, chunk: Chunk, fit: Array, unit_names: Array, seed: int, look: Look
+    D: Array, chunk: Chunk, fit: Array, unit_ids: Array, seed: int, fit_pass: FitPass
 ) -> tuple[Array | None, Array | None]:
     """First coefficients (None: 0) and first thresholds (None: the schedule's)."""
     xp = array_namespace(D)
     y = chunk.value
-    floor = xp.full((D.shape[0],), look.schedule.floor, dtype=D.dtype, device=device_of(D))
-    if look.begin == "given":
-        return look.start, None
-    if look.begin == "part":
+    floor = xp.full((D.shape[0],), fit_pass.schedule.floor, dtype=D.dtype, device=device_of(D))
+    if fit_pass.begin == "given":
+        return fit_pass.start, None
+    if fit_pass.begin == "part":
         lane = xp.arange(fit.shape[1], dtype=xp.int64, device=device_of(D))
-        lot = uniform_at(unit_names[:, None], lane[None, :], seed, PART_STREAM + look.number)
+        lot = uniform_at(unit_ids[:, None], lane[None, :], seed, PART_STREAM + fit_pass.number)
         start = solve_normal(D, y, fit * xp.astype(lot < PART, D.dtype))
         return start, xp.maximum(middle_residual(y - fitted(D, start), fit, PART), floor)
-    if look.begin == "subsets":
-        return _best_subset(D, chunk, fit, unit_names, seed, look), 10 * floor
+    if fit_pass.begin == "subsets":
+        return _best_subset(D, chunk, fit, unit_ids, seed, fit_pass), 10 * floor
     return None, None
 
 
-def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_names: Array, seed: int, look: Look) -> Array:
+def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_ids: Array, seed: int, fit_pass: FitPass) -> Array:
     """Solve many random subsets of as many entries as unknowns; the one that most entries agree with."""
     xp = array_namespace(D)
     (u, m, r), y = D.shape, chunk.value
@@ -161,24 +161,24 @@ def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_names: Array, seed: in
     flat_D, flat_y, flat_fit = xp.reshape(D, (-1, r)), xp.reshape(y, (-1,)), xp.reshape(fit, (-1,))
     best = xp.zeros((u, r), dtype=D.dtype, device=device_of(D))
     most = xp.zeros((u,), dtype=D.dtype, device=device_of(D))
-    for k in range(look.number):
+    for k in range(fit_pass.number):
         draw = xp.arange(k * r, (k + 1) * r, dtype=xp.int64, device=device_of(D))
-        lot = uniform_at(unit_names[:, None], draw[None, :], seed, SUBSET_STREAM)
+        lot = uniform_at(unit_ids[:, None], draw[None, :], seed, SUBSET_STREAM)
         place = first + xp.astype(xp.floor(lot * counts[:, None]), xp.int64)  # may come twice: one subset lost
         a = solve_normal(take_rows(flat_D, place), gather(flat_y, place), gather(flat_fit, place))
-        agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * look.schedule.floor, D.dtype) * fit, axis=1)
+        agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * fit_pass.schedule.floor, D.dtype) * fit, axis=1)
         better = agree > most
         most = xp.where(better, agree, most)
         best = xp.where(better[:, None], a, best)
     return best
 
 
-def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array, look: Look) -> Array:
+def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array, fit_pass: FitPass) -> Array:
     """The table of `regress`."""
     xp = array_namespace(D)
     r = D.shape[2]
     residual = y - fitted(D, a)
-    inside = xp.abs(residual) < look.schedule.floor
+    inside = xp.abs(residual) < fit_pass.schedule.floor
     keep = xp.astype(inside, D.dtype) * fit
     n_in = xp.sum(keep, axis=1)
     kept = residual * keep
@@ -199,18 +199,18 @@ def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array
         spread,
         xp.astype(ill, D.dtype),
         spread * xp.sqrt(xp.abs(trace)),
-        xp.sum(xp.astype(xp.abs(y) > look.telling, D.dtype) * keep, axis=1),
+        xp.sum(xp.astype(xp.abs(y) > fit_pass.informative, D.dtype) * keep, axis=1),
         xp.sum(xp.astype(held, D.dtype), axis=1),
         xp.sum(xp.astype(held & inside, D.dtype), axis=1),
     ]
     return xp.stack(columns, axis=1)
 
 
-def again(look: Look, gamma: float, begin: str = "zero", number: int = 0) -> Look:
+def again(fit_pass: FitPass, gamma: float, begin: str = "zero", number: int = 0) -> FitPass:
     """Another look, with another beginning and decay."""
-    return replace(look, schedule=replace(look.schedule, gamma=gamma), begin=begin, number=number, start=None)
+    return replace(fit_pass, schedule=replace(fit_pass.schedule, gamma=gamma), begin=begin, number=number, start=None)
 
 
-def names_on(like: Array, unit: np.ndarray, index: np.ndarray, transposed: bool, seed: int, share: float) -> Names:
-    """`Names` on the device of `like`."""
-    return Names(asarray_on(unit, like), asarray_on(index, like), transposed, seed, share)
+def entry_ids_on(like: Array, unit: np.ndarray, index: np.ndarray, transposed: bool, seed: int, share: float) -> EntryIds:
+    """`EntryIds` on the device of `like`."""
+    return EntryIds(asarray_on(unit, like), asarray_on(index, like), transposed, seed, share)

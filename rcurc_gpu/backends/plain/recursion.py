@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, gather, take_rows
 from ..blocks import Block, load_chunk
-from .passes import Names, held_in
+from .passes import EntryIds, held_in
 from .regression import fitted
 
 
@@ -18,7 +18,7 @@ def advance(
     block: Block,
     units: np.ndarray,
     usable: Array,
-    names: Names,
+    ids: EntryIds,
     bases: Array,
     turns: Array,
     zetas: Array,
@@ -30,7 +30,7 @@ def advance(
     Parameters
     ----------
     block, units, usable, names :
-        As in `look.regress`.
+        As in `passes.regress`.
     bases : float array (K + 1, length, r)
         W_k before and after each iteration.
     turns : float array (K, r, r)
@@ -50,7 +50,7 @@ def advance(
     xp = array_namespace(bases)
     chunk = load_chunk(block, units)
     y = chunk.value
-    held = held_in(chunk, names, bases.shape[2])
+    held = held_in(chunk, ids, bases.shape[2])
     fit = xp.astype(chunk.seen & ~held, y.dtype) * gather(usable, chunk.index)
     E = (y - fitted(take_rows(bases[0, :, :], chunk.index), a)) * fit
     sums = []
