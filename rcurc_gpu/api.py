@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-from array_api_compat import is_cupy_array
-
-from .backends.arrays import Array, device_scope, place_for, same_place
 from .core.history import IterationState
-from .errors import ConvergenceWarning, check_number
-from .files import UNREADABLE
-from .options import Settings, Where, check_rank, check_settings
-from .progress import Progress
+from .options import Where, check_settings
 from .result.result import Result
 from .samples.cross import CrossSamples
 from .shards.samples import ShardedSamples
-from .solve.checkpoint import Checkpoint, identity_of, seed_in_checkpoint, settings_identity
-from .solve.driver import Solve
-from .solve.output import seed_in_output
-from .solve.run import solve_in_shards
-from .solve.scaling import at_home, in_units, state_at_home, unit_of
-
-log = logging.getLogger("rcurc_gpu")
+from .solve.driver import solve
+from .solve.output import last_seed
 
 
 def rcurc(
@@ -154,7 +139,7 @@ def rcurc(
         resolution=resolution,
     )
     where = Where(device, checkpoint, checkpoint_every, output, client, gather)
-    return _solve(samples, rank, settings, where, progress)
+    return solve(samples, rank, settings, where, progress)
 
 
 def icurc(
@@ -234,7 +219,7 @@ callback, progress, checkpoint, checkpoint_every, output, client, gather :
         step_core=step_core,
     )
     where = Where(device, checkpoint, checkpoint_every, output, client, gather)
-    return _solve(samples, rank, settings, where, progress)
+    return solve(samples, rank, settings, where, progress)
 
 
 def _checked(samples: Any) -> CrossSamples | ShardedSamples:
@@ -245,72 +230,3 @@ def _checked(samples: Any) -> CrossSamples | ShardedSamples:
         )
         raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}; {hint}")
     return samples
-
-
-def _solve(samples: CrossSamples | ShardedSamples, rank: Any, settings: Settings, where: Where, progress: bool) -> Result:
-    """Compute where the user says, in units in which squares neither overflow nor vanish."""
-    rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
-    where = replace(where, checkpoint_every=check_number("checkpoint_every", where.checkpoint_every))
-    if isinstance(samples, ShardedSamples) or where.client is not None or where.output is not None:
-        return announced(solve_in_shards(samples, rank, settings, where, progress), stacklevel=4)
-    if where.gather is not True:
-        raise ValueError(f"gather is for a solve with a client, got gather={where.gather!r} and none")
-    like = place_for(where.device, samples.r_block.value)
-    keeper = None
-    if where.checkpoint is not None:
-        keeper = _keeper(where.checkpoint, samples, rank, settings, like, where.checkpoint_every)
-    here = reachable(samples, like)
-    with device_scope(like):
-        unit = unit_of(here)
-    with Progress(progress, _at_home(settings.callback, samples, unit)) as show, device_scope(like):
-        if unit != 1:
-            settings = settings.scaled(1 / unit)
-            here = here.scaled(1 / unit)
-        try:
-            result = in_units(Solve(here, settings, show, like, keeper).run(rank), unit)
-        finally:
-            if keeper is not None:
-                keeper.close()
-    return announced(at_home(result, samples), stacklevel=4)
-
-
-def last_seed(checkpoint: Any, output: Any) -> int | None:
-    """The seed of a solve that has left its work in a file or a directory; None if there is none.
-
-    Of what is no work of ours nothing is said here: who is going to use it does.
-    """
-    try:
-        if output is not None:
-            return seed_in_output(output)
-        return None if checkpoint is None else seed_in_checkpoint(checkpoint)
-    except UNREADABLE:
-        return None
-
-
-def _keeper(
-    path: str | os.PathLike[str], samples: CrossSamples, rank: int | str, settings: Settings, like: Array, every: float
-) -> Checkpoint:
-    if settings.method != "fast":
-        raise ValueError(f"checkpoint is for method='fast', got method={settings.method!r}")
-    return Checkpoint(path, identity_of(samples, settings_identity(settings, rank, like)), every)
-
-
-def reachable(samples: CrossSamples, like: Array) -> CrossSamples:
-    """The samples where a solve on the device of `like` takes them from: they stream to a CUDA device, to any other place
-    they are copied."""
-    return samples if is_cupy_array(like) or same_place(like, samples.r_block.value) else samples.to_namespace(np)
-
-
-def announced(result: Result, stacklevel: int) -> Result:
-    """The result, with a warning to the user's line if it is not confirmed."""
-    if not result.converged:
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=stacklevel)
-    log.info("%r", result)
-    return result
-
-
-def _at_home(
-    callback: Callable[[IterationState], Any] | None, samples: CrossSamples, unit: float
-) -> Callable[[IterationState], Any] | None:
-    """The callback, for states on samples that were divided by `unit`."""
-    return None if callback is None else lambda state: callback(state_at_home(state, samples, unit))

@@ -20,6 +20,7 @@ class Progress:
     def __init__(self, visible: bool, callback: Callable[[IterationState], Any] | None = None) -> None:
         self.visible, self.callback = visible, callback
         self.ended = False  # whether the callback wants to stop
+        self.done = 0  # units of all stages
         self._bar: Any = None
         self._name = ""
 
@@ -41,6 +42,7 @@ class Progress:
 
     def advance(self, count: int) -> None:
         """Count units of the stage as done."""
+        self.done += count
         if self._bar is not None:
             self._bar.update(count)
 

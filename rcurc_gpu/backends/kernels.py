@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
 
+from ..progress import Progress
 from .arrays import Array, array_namespace
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
@@ -17,7 +20,7 @@ from .plain.normal_sums import normal_sums
 from .plain.passes import held_out, regress
 from .plain.recursion import advance
 
-__all__ = ["XP", "Kernels", "choose"]
+__all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -109,3 +112,66 @@ def _numba(required: bool) -> Kernels:
         return XP
     grid = cpu_grid.CompiledGrid.of
     return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.normal_sums)
+
+
+class Step(Protocol):
+    """One step of a solve in its store."""
+
+    @property
+    def saved(self) -> dict[str, np.ndarray] | None:
+        """What an earlier run left, or None."""
+
+    def save(self, arrays: dict[str, Any]) -> None:
+        """Keep `arrays`, from any device, in the place of what was there."""
+
+
+class StepStore(Protocol):
+    """What keeps the steps of a solve that may be interrupted."""
+
+    def step(self, name: str) -> Step:
+        """The next step."""
+
+
+@dataclass(frozen=True, eq=False)
+class RunContext:
+    """What travels through a whole solve.
+
+    Attributes
+    ----------
+    like : array
+        Where to compute.
+    kernels : Kernels
+        What does the work.
+    seed : int
+    holdout : float
+        Share of the observations that is kept out of the fit.
+    chunk_bytes : int, optional
+        Working memory of one chunk of columns or rows.
+    progress : Progress
+    store : StepStore, optional
+        Keeps what was done, if the solve may be interrupted.
+    started : float
+        What `time.perf_counter` said when the solve began.
+    """
+
+    like: Array
+    kernels: Kernels
+    seed: int = 0
+    holdout: float = 0.0
+    chunk_bytes: int | None = None
+    progress: Progress = field(default_factory=lambda: Progress(False))
+    store: StepStore | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    def at(self, rank: int) -> RunContext:
+        """The same, with the kernels that serve `rank`."""
+        kernels = self.kernels.at(rank)
+        return self if kernels is self.kernels else replace(self, kernels=kernels)
+
+    def clock(self) -> float:
+        """Seconds since the beginning."""
+        return time.perf_counter() - self.started
+
+    def step(self, name: str) -> Step | None:
+        """The next step in the store, if there is one."""
+        return None if self.store is None else self.store.step(name)

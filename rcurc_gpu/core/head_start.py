@@ -9,27 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather
 from ..backends.blocks import Block
-from ..backends.kernels import Kernels
+from ..backends.kernels import RunContext
 from ..backends.operators import invert, product_svd
 from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
 from ..extend.regress_all import regress_all
-from ..solve.checkpoint import Checkpoint
-from .history import IterationState
 from .iteration import Core, CoreOptions, solve_core
-from .problem import CoreData, draw_sample
+from .problem import CoreProblem, draw_sample
 
 _ZEROS = 0.05
 _RICH = 64  # observations of a row (column), times the rank, from which half of them is plenty
 
 
-def is_rich(data: CoreData, rank: int) -> bool:
+def is_rich(data: CoreProblem, rank: int) -> bool:
     """Whether a quarter of the intersection is enough to begin with."""
     if data.count < _RICH * rank * max(data.grid.shape):
         return False
@@ -39,16 +36,11 @@ def is_rich(data: CoreData, rank: int) -> bool:
 
 
 def solve_with_head_start(
-    data: CoreData,
+    data: CoreProblem,
     rank: int,
     options: CoreOptions,
     schedule: Callable[[float], Schedule],
-    seed: int,
-    clock: Callable[[], float],
-    callback: Callable[[IterationState], Any] | None,
-    kernels: Kernels,
-    chunk_bytes: int | None,
-    checkpoint: Checkpoint | None = None,
+    run: RunContext,
 ) -> Core | None:
     """`core.solve_core`, beginning with a quarter; None if that did not settle.
 
@@ -56,11 +48,10 @@ def solve_with_head_start(
     ----------
     schedule : callable
         Thresholds of a regression from the standard deviation of the noise.
-    kernels : Kernels
-        What does the work.
+    run : RunContext
     """
     xp = array_namespace(data.weight)
-    rng = np.random.default_rng([seed, 3])
+    rng = np.random.default_rng([run.seed, 3])
     halves = [np.sort(rng.choice(size, (size + 1) // 2, replace=False)) for size in data.grid.shape]
     fitted = _select(data.block, data.weight, xp.nonzero(data.weight > 0)[0])
     in_cols = _restrict(*fitted, halves[1])  # all rows, half of the columns
@@ -73,24 +64,22 @@ def solve_with_head_start(
         data,
         block=block,
         weight=weight.value,
-        grid=kernels.make_grid(block, weight.value, chunk_bytes),
+        grid=run.kernels.make_grid(block, weight.value, run.chunk_bytes),
         total=float(xp.sum(block.value**2)),
         count=block.n_obs,
         sample=draw_sample(block, rng),
     )
-    memory = None if checkpoint is None else checkpoint.step("quarter of the core")
-    head = solve_core(quarter, rank, options, seed, clock, callback, memory=memory)
+    head = solve_core(quarter, rank, options, run, step=run.step("quarter of the core"))
     if not head.stopped:
         return None
     fit_pass = FitPass(schedule(head.sigma), 0.0)
-    left, _ = regress_all(in_cols[0], head.V, fit_pass, kernels, chunk_bytes)
-    right, _ = regress_all(by_col, head.W, fit_pass, kernels, chunk_bytes)
+    left, _ = regress_all(in_cols[0], head.V, fit_pass, run.kernels, run.chunk_bytes)
+    right, _ = regress_all(by_col, head.W, fit_pass, run.kernels, run.chunk_bytes)
     start = product_svd(left * invert(head.s), right)
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets
     rest = replace(options, zeta0=2 * head.threshold, max_iter=max(options.max_iter - before, 1))
-    memory = None if checkpoint is None else checkpoint.step("core")
-    core = solve_core(data, rank, rest, seed, clock, callback, start, memory)
+    core = solve_core(data, rank, rest, run, start, run.step("core"))
     later = [replace(state, iteration=state.iteration + before) for state in core.history]
     return replace(core, history=head.history + later)
 

@@ -7,19 +7,18 @@ needed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, device_of, qr, quantile_abs, to_numpy
+from ..backends.kernels import RunContext, Step
 from ..backends.operators import random_start, sketch_width, subspace_svd
 from ..backends.plain.grid import Grid, residuals
-from ..solve.checkpoint import Step
 from .history import IterationState, as_table, from_table
-from .problem import CoreData, dof_share
+from .problem import CoreProblem, dof_share
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -128,7 +127,7 @@ class Resume:
 
 
 def iterate_core(
-    data: CoreData,
+    data: CoreProblem,
     rank: int,
     options: CoreOptions,
     seed: int,
@@ -199,47 +198,46 @@ def _rmul(grid: Grid, left: Array, Q: Array, G: list[Array], P: Array) -> Array:
 
 
 def solve_core(
-    data: CoreData,
+    data: CoreProblem,
     rank: int,
     options: CoreOptions,
-    seed: int,
-    clock: Callable[[], float],
-    callback: Callable[[IterationState], Any] | None = None,
+    run: RunContext,
     start: Factors | None = None,
-    memory: Step | None = None,
+    step: Step | None = None,
 ) -> Core:
     """Iterate the core from 0, or from `start`, until it stands still.
 
     A handful of numbers is read back from the device every few iterations (every one, with a callback). A callback
-    that returns True ends the iteration. `memory` keeps how far it got, and goes on from there.
+    that returns True ends the iteration. `step` of the store keeps how far it got, to go on from there.
     """
+    callback = run.progress.iteration
     history: list[IterationState] = []
     pending: list[CoreStep] = []
     stopped, ended, resume = False, False, None
-    if memory is not None and memory.saved is not None:
-        if "sigma" in memory.saved:
-            return _recalled(memory.saved, data.weight)
-        history, resume = _half_way(memory.saved, data.weight)
-    for step in iterate_core(data, rank, options, seed, start, resume):
-        pending.append(step)
-        if step.k % CHECK_EVERY and step.k != options.max_iter and callback is None:
+    if step is not None and step.saved is not None:
+        if "sigma" in step.saved:
+            return _recalled(step.saved, data.weight)
+        history, resume = _half_way(step.saved, data.weight)
+    for at in iterate_core(data, rank, options, run.seed, start, resume):
+        pending.append(at)
+        if at.k % CHECK_EVERY and at.k != options.max_iter and callback is None:
             continue
-        states, s, zeta = read_back(pending, data, history[-1].seconds if history else 0.0, clock())
+        states, s, zeta = read_back(pending, data, history[-1].seconds if history else 0.0, run.clock())
         history += states
         pending.clear()
         note(history[-1])
         ended = callback is not None and callback(history[-1]) is True
         # not more often for one who watches: progress bars must not change the result
-        looked = step.k % CHECK_EVERY == 0 or step.k == options.max_iter
+        looked = at.k % CHECK_EVERY == 0 or at.k == options.max_iter
         stopped = looked and _stands_still(history, s, zeta, data, options)
         if stopped or ended or diverged(history):
             break
-        if memory is not None and step.k % CHECK_EVERY == 0 and step.k < options.max_iter:
-            memory.save(_kept(step.whole, history, zeta))
-    W, S, V = step.factors
+        if step is not None and at.k % CHECK_EVERY == 0 and at.k < options.max_iter:
+            step.save(_kept(at.whole, history, zeta))
+    W, S, V = at.factors
     sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
-    if memory is not None and not ended:  # what a callback ended is not done
-        memory.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
+    if step is not None and not ended:  # what a callback ended is not done
+        step.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
     return Core(W, S, V, stopped, history, sigma, zeta)
 
 
@@ -278,7 +276,7 @@ def note(state: IterationState) -> None:
 
 
 def read_back(
-    steps: list[CoreStep], data: CoreData, before: float, now: float
+    steps: list[CoreStep], data: CoreProblem, before: float, now: float
 ) -> tuple[list[IterationState], np.ndarray, float]:
     """Numbers of some iterations as history, the last singular values and the next threshold.
 
@@ -301,7 +299,9 @@ def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
     return table[:, :5], table[-1, 5:]
 
 
-def _stands_still(history: list[IterationState], s: np.ndarray, zeta: float, data: CoreData, options: CoreOptions) -> bool:
+def _stands_still(
+    history: list[IterationState], s: np.ndarray, zeta: float, data: CoreProblem, options: CoreOptions
+) -> bool:
     """Whether U has stopped moving: to the square root of tol, or, once the noise holds the threshold up, to a thousandth of
     it; to a fiftieth if it comes no nearer to rest, because entries at the edge of the threshold change sides for ever."""
     state = history[-1]

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
+from ..backends.kernels import RunContext
 from ..backends.plain.grid import residuals
 from ..extend.tasks import Task
-from ..result.matrix import CURMatrix
 from .history import IterationState
 from .iteration import (
     BEYOND,
@@ -31,14 +31,16 @@ from .iteration import (
     numbers_of,
     robust_sigma,
 )
-from .problem import CoreData, dof_share
+from .problem import CoreProblem, dof_share
 
 _PILOT = 4096  # units that run along with the core, to see when e_k is small enough
 _TRAIL_BYTES = 64 << 20  # bases handed over at once
 
+Assemble = Callable[[Factors, tuple[Array, Array]], Any]  # a matrix of a core and the coefficients of both sides
+
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class PaperSide:
     """One block of the cross in the paper's recursion.
 
     Attributes
@@ -61,7 +63,7 @@ class Side:
 class _Runner:
     """A chunk of units on its way through the iterations."""
 
-    def __init__(self, side: Side, units: np.ndarray) -> None:
+    def __init__(self, side: PaperSide, units: np.ndarray) -> None:
         self.side, self.units = side, units
         self.part: Any = side.task.resident(units)
         basis = side.task.basis
@@ -94,19 +96,16 @@ class _Runner:
 
     def _advance(self, bases: Array, turns: Array, zetas: Array) -> tuple[Array, Array]:
         (block, units, ids), task = self.part, self.side.task
-        return task.kernels.advance(block, units, task.usable, ids, bases, turns, zetas, self.side.step_size, self.a)
+        return task.run.kernels.advance(block, units, task.usable, ids, bases, turns, zetas, self.side.step_size, self.a)
 
 
 def solve_paper(
-    data: CoreData,
-    sides: tuple[Side, Side],
+    data: CoreProblem,
+    sides: tuple[PaperSide, PaperSide],
     rank: int,
     options: CoreOptions,
-    seed: int,
-    clock: Callable[[], float],
-    assemble: Callable[[Factors, tuple[Array, Array]], CURMatrix],
-    callback: Callable[[IterationState], Any] | None = None,
-    report: Callable[[int], None] | None = None,
+    run: RunContext,
+    assemble: Assemble,
 ) -> tuple[Core, tuple[Array, Array]]:
     """Run Algorithm 1; the core, and the coefficients of the units of both sides.
 
@@ -118,7 +117,8 @@ def solve_paper(
     Otherwise all of them then follow to the same iteration and e_k is summed over everything; on the pilot the rule is
     asked to hold with a tenth to spare, so that the last iterate meets it.
     """
-    rng = np.random.default_rng([seed, 2])
+    callback = run.progress.iteration
+    rng = np.random.default_rng([run.seed, 2])
     pilots = [np.sort(rng.choice(side.units, min(len(side.units), _PILOT), replace=False)) for side in sides]
     runners = [[_Runner(side, units) for units in side.task.plan(pilot)] for side, pilot in zip(sides, pilots, strict=True)]
     scale = [len(side.units) / max(len(pilot), 1) for side, pilot in zip(sides, pilots, strict=True)]
@@ -129,7 +129,7 @@ def solve_paper(
     trail: list[CoreStep] = []
     core_sums = np.zeros((0, 2))
     history: list[IterationState] = []
-    for steps in _groups(iterate_core(data, rank, options, seed), CHECK_EVERY if callback is None else 1):
+    for steps in _groups(iterate_core(data, rank, options, run.seed), CHECK_EVERY if callback is None else 1):
         numbers, _ = numbers_of(steps)
         before = [[runner.a for runner in group] for group in runners]
         sums = numbers[:, :2] + _advance_all(runners, scale, steps)
@@ -141,7 +141,7 @@ def solve_paper(
                 for runner, a in zip(group, starts, strict=True):
                     runner.a = a
             _advance_all(runners, scale, steps)
-        seconds = np.linspace(history[-1].seconds if history else 0.0, clock(), len(steps) + 1)[1:].tolist()
+        seconds = np.linspace(history[-1].seconds if history else 0.0, run.clock(), len(steps) + 1)[1:].tolist()
         for step, (error, share), (_, _, zeta, change, _), at in zip(steps, sums / size, numbers, seconds, strict=False):
             history.append(IterationState(step.k, float(error), float(zeta), float(share), float(change), at))
             note(history[-1])
@@ -155,7 +155,7 @@ def solve_paper(
         if ends.size:
             break
     if not whole:
-        history = _follow(sides, runners, trail, history, core_size, core_sums, report)
+        history = _follow(sides, runners, trail, history, core_size, core_sums)
     W, s, V = steps[-1].factors
     sample = residuals(W * s, V, data.sample)
     core = Core(
@@ -187,13 +187,12 @@ def _scaled_sum(parts: list[list[np.ndarray]], scale: list[float], shape: tuple[
 
 
 def _follow(
-    sides: tuple[Side, Side],
+    sides: tuple[PaperSide, PaperSide],
     runners: list[list[_Runner]],
     trail: list[CoreStep],
     history: list[IterationState],
     core_size: np.ndarray,
     sums: np.ndarray,
-    report: Callable[[int], None] | None,
 ) -> list[IterationState]:
     """Bring all units to the last iterate, chunk by chunk, and sum e_k over them (the pilot, now done, goes again)."""
     size = core_size
@@ -205,8 +204,7 @@ def _follow(
             sums = sums + runner.advance(trail)
             runner.part = None  # free all but the result
             group.append(runner)
-            if report is not None:
-                report(len(units))
+            side.task.run.progress.advance(len(units))
     return [
         replace(state, error=e / size[0], outlier_share=n / size[1]) for state, (e, n) in zip(history, sums, strict=True)
     ]
@@ -217,11 +215,11 @@ def _places(runners: list[list[_Runner]]) -> list[list[tuple[np.ndarray, Array]]
     return [[(runner.units, runner.a) for runner in group] for group in runners]
 
 
-def _coefficients(sides: tuple[Side, Side], places: list[list[tuple[np.ndarray, Array]]]) -> tuple[Array, Array]:
+def _coefficients(sides: tuple[PaperSide, PaperSide], places: list[list[tuple[np.ndarray, Array]]]) -> tuple[Array, Array]:
     return _gather(sides[0], places[0]), _gather(sides[1], places[1])
 
 
-def _gather(side: Side, places: list[tuple[np.ndarray, Array]]) -> Array:
+def _gather(side: PaperSide, places: list[tuple[np.ndarray, Array]]) -> Array:
     if not places:
         return bring(side.task.basis[:0, :], side.task.block.value)
     like = places[0][1]
@@ -231,9 +229,9 @@ def _gather(side: Side, places: list[tuple[np.ndarray, Array]]) -> Array:
 
 
 def _matrix(
-    assemble: Callable[[Factors, tuple[Array, Array]], CURMatrix],
+    assemble: Assemble,
     factors: Factors,
-    sides: tuple[Side, Side],
+    sides: tuple[PaperSide, PaperSide],
     places: list[list[tuple[np.ndarray, Array]]],
-) -> CURMatrix:
+) -> Any:
     return assemble(factors, _coefficients(sides, places))

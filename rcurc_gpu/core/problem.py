@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,15 +10,15 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
-from ..backends.kernels import Kernels
+from ..backends.kernels import RunContext
 from ..backends.plain.grid import Entries, Grid
-from ..samples.cross import CoreView, CrossSamples
+from ..samples.cross import CoreView
 
 _SAMPLE = 16384  # entries from which medians are taken
 
 
 @dataclass(frozen=True, eq=False)
-class CoreData:
+class CoreProblem:
     """The intersection, ready to iterate.
 
     Attributes
@@ -53,45 +53,48 @@ class CoreData:
         return self.block.transpose()
 
 
-def step_weights(seen_by: Array, step_rows: float, step_cols: float, dtype: Any, step_core: float | None = None) -> Array:
-    """The step of each entry of the intersection: eta_R, eta_C, or their harmonic mean where both blocks see it; or the
-    same `step_core` for all."""
-    xp = array_namespace(seen_by)
-    steps = (step_rows, step_cols, 2 * step_rows * step_cols / (step_rows + step_cols))
-    table = asarray_on(np.asarray([0.0, *(steps if step_core is None else [step_core] * 3)]), seen_by, dtype)
-    return gather(table, xp.astype(seen_by, xp.int64))
+@dataclass(frozen=True)
+class Steps:
+    """The steps of the iteration: eta_R, eta_C and, if it is the same for the whole intersection, eta_U; None where they
+    are to be found."""
+
+    rows: float | None
+    cols: float | None
+    core: float | None = None
+
+    def weights(self, seen_by: Array, dtype: Any) -> Array:
+        """The step of each entry of the intersection: eta_R, eta_C, or their harmonic mean where both blocks see it; or
+        eta_U for all."""
+        xp = array_namespace(seen_by)
+        assert self.rows is not None
+        assert self.cols is not None
+        steps = (self.rows, self.cols, 2 * self.rows * self.cols / (self.rows + self.cols))
+        table = asarray_on(np.asarray([0.0, *(steps if self.core is None else [self.core] * 3)]), seen_by, dtype)
+        return gather(table, xp.astype(seen_by, xp.int64))
 
 
-def prepare(
-    samples: CrossSamples | CoreView,
-    step_rows: float | None,
-    step_cols: float | None,
-    holdout: float,
-    seed: int,
-    chunk_bytes: int | None,
-    kernels: Kernels,
-    like: Array,
-    step_core: float | None = None,
-) -> tuple[CoreData, float, float]:
-    """Lay out the intersection where `like` is; steps that are None become 1 / p_u, p_u its observed share."""
-    block, seen_by = samples.intersection.block.to(like), bring(samples.intersection.seen_by, like)
+def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem, Steps]:
+    """Lay out the intersection where the run computes; steps that are None become 1 / p_u, p_u its observed share."""
+    block, seen_by = view.intersection.block.to(run.like), bring(view.intersection.seen_by, run.like)
     xp = array_namespace(block.value)
-    rows, cols = asarray_on(samples.rows, block.value), asarray_on(samples.cols, block.value)
-    held = kernels.held_out(block, rows, cols, seed, holdout)
+    rows, cols = asarray_on(view.rows, block.value), asarray_on(view.cols, block.value)
+    held = run.kernels.held_out(block, rows, cols, run.seed, run.holdout)
     held_places = xp.nonzero(held)[0]
     count = block.n_obs - int(held_places.shape[0])
     if count == 0:
         raise ValueError("no observation lies in the intersection of rows and cols: the core cannot be found")
-    rate = count / (len(samples.rows) * len(samples.cols))
-    step_rows = 1 / rate if step_rows is None else step_rows
-    step_cols = 1 / rate if step_cols is None else step_cols
+    rate = count / (len(view.rows) * len(view.cols))
+    steps = replace(
+        steps,
+        rows=1 / rate if steps.rows is None else steps.rows,
+        cols=1 / rate if steps.cols is None else steps.cols,
+    )
     fit = xp.astype(~held, block.value.dtype)
-    weight = step_weights(seen_by, step_rows, step_cols, block.value.dtype, step_core) * fit
-    grid = kernels.make_grid(block, weight, chunk_bytes)
+    weight = steps.weights(seen_by, block.value.dtype) * fit
+    grid = run.kernels.make_grid(block, weight, run.chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
-    sample = draw_sample(block, np.random.default_rng([seed, 1]), ~held)
-    data = CoreData(block, weight, grid, rate, total, count, sample, _entries_at(block, held_places))
-    return data, step_rows, step_cols
+    sample = draw_sample(block, np.random.default_rng([run.seed, 1]), ~held)
+    return CoreProblem(block, weight, grid, rate, total, count, sample, _entries_at(block, held_places)), steps
 
 
 def draw_sample(block: Block, rng: np.random.Generator, taken: Array | None = None) -> Entries:
@@ -116,7 +119,7 @@ def _entries_at(block: Block, places: Array) -> Entries:
     return unit, xp.astype(gather(block.index, places), xp.int64), gather(block.value, places)
 
 
-def dof_share(data: CoreData, rank: int) -> float:
+def dof_share(data: CoreProblem, rank: int) -> float:
     """Unknowns of a rank-r core over its entries."""
     m, n = data.grid.shape
     return rank * (m + n - rank) / data.count

@@ -1,4 +1,4 @@
-"""A second look at single rows and columns of the core.
+"""A second check of single rows and columns of the core.
 
 Now and then the core's iteration leaves one row wrong while all others are exact. The others give the basis, so the row is
 a robust regression like any column outside of the core.
@@ -6,104 +6,50 @@ a robust regression like any column outside of the core.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, quantile_abs, take_rows, to_numpy
 from ..backends.blocks import Block
-from ..backends.kernels import Kernels
+from ..backends.kernels import RunContext
 from ..backends.operators import product_svd
 from ..backends.plain.grid import Grid
 from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
-from ..extend.diagnostics import (
-    CONTESTED,
-    DIAGNOSTIC_NAMES,
-    ILL_CONDITIONED,
-    OK,
-    TOO_FEW_INLIERS,
-    TOO_FEW_OBSERVATIONS,
-    UnitDiagnostics,
-)
+from ..extend.diagnostics import ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
+from ..extend.extension import extend
 from ..extend.regress_all import regress_all
 from ..extend.rivals import consensus_share, contestable, contested, rivals
-from ..extend.tasks import Extension, Task, extend
+from ..extend.tasks import Extension, Task
 from ..extend.typical import beatable, thin
-from ..samples.cross import CoreView, CrossSamples
+from ..samples.cross import CoreView
 from .iteration import Core
-from .problem import CoreData
+from .problem import CoreProblem
 
-_SOME = 32  # rows, and columns, in which rivals are counted
+_SOME = 32  # rows, and columns, in which rivals are counted: enough to tell a share of 2 % from none, and cheap
 _ZEROS = 0.2  # share of entries about 0 from which they are told from the others
 
-
-@dataclass(frozen=True, eq=False)
-class CheckedCore:
-    """A core with the diagnostics of its rows and columns, and weights that leave undetermined ones out.
-
-    `agreeing` is the share of its entries that agree on another solution than their row and column has; None if outliers
-    are not expected.
-    """
-
-    core: Core
-    rows: UnitDiagnostics
-    cols: UnitDiagnostics
-    schedule: Schedule
-    agreeing: float | None = None
-
-    @property
-    def usable_rows(self) -> Array:
-        """1 for rows that are determined, 0 for others (|I|,)."""
-        return self._usable(self.rows)
-
-    @property
-    def usable_cols(self) -> Array:
-        """1 for columns that are determined, 0 for others (|J|,)."""
-        return self._usable(self.cols)
-
-    @property
-    def n_undetermined(self) -> int:
-        """Rows and columns that are not determined."""
-        return len(self.rows.undetermined) + len(self.cols.undetermined)
-
-    @property
-    def only_contested(self) -> bool:
-        """Whether those that are not determined have rivals, all of them."""
-        status = np.concatenate([self.rows.status, self.cols.status])
-        return bool(np.all((status == OK) | (status == CONTESTED)))
-
-    def _usable(self, diagnostics: UnitDiagnostics) -> Array:
-        return asarray_on((diagnostics.status == OK).astype(np.float64), self.core.s, self.core.s.dtype)
+Checked = tuple[Core, UnitDiagnostics, UnitDiagnostics]  # a core, and the diagnostics of its rows and columns
 
 
-def check_core(
-    samples: CrossSamples | CoreView,
-    data: CoreData,
-    core: Core,
-    schedule: Schedule,
-    holdout: float,
-    seed: int,
-    chunk_bytes: int | None,
-    kernels: Kernels,
-    mend: bool = True,
-) -> CheckedCore:
+def recheck(
+    view: CoreView, data: CoreProblem, core: Core, schedule: Schedule, run: RunContext, mend: bool = True
+) -> Checked:
     """Count the inliers of every row and column of the core and, to `mend` it, regress again those that have too few."""
-    informative = _informative_grid(data, schedule, kernels, chunk_bytes)
+    informative = _informative_grid(data, schedule, run)
     rows, cols, typical = _count(data, core, schedule)
-    rows, cols = _believed(data, core, rows, cols, schedule, informative, kernels, chunk_bytes)
+    rows, cols = _believed(data, (core, rows, cols), schedule, informative, run)
     bad_rows, bad_cols = (
         np.flatnonzero((d.status != OK) | (thin(d, typical, 2.5) & beatable(d, core.rank, schedule))) for d in (rows, cols)
     )
     n_bad, n_all = len(bad_rows) + len(bad_cols), len(rows.status) + len(cols.status)
-    if not mend or n_bad == 0 or n_bad > 0.3 * n_all:
-        return CheckedCore(core, rows, cols, schedule)
+    if not mend or n_bad == 0 or n_bad > 0.3 * n_all:  # where many are bad, the basis is, and they cannot be mended by it
+        return core, rows, cols
 
     def regress(block: Block, basis: Array, known: UnitDiagnostics, units: np.ndarray, transposed: bool) -> Extension:
-        usable = asarray_on((known.status == OK).astype(np.float64), basis, basis.dtype)
-        ids = (samples.cols, samples.rows) if transposed else (samples.rows, samples.cols)
-        task = Task(block, basis, usable, *ids, transposed, holdout, seed, schedule, chunk_bytes, kernels)
-        return extend(task, units, typical)
+        ids = (view.cols, view.rows) if transposed else (view.rows, view.cols)
+        return extend(Task(block, basis, usable_weights(known, basis), *ids, transposed, schedule, run), units, typical)
 
     if len(bad_rows):
         again = regress(data.block, core.V, cols, bad_rows, False)
@@ -113,39 +59,49 @@ def check_core(
         again = regress(data.by_cols, core.W, rows, bad_cols, True)
         right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
         core = _orthonormal(core, core.W, right)
-    rows, cols = _believed(data, core, rows, cols, schedule, informative, kernels, chunk_bytes)
-    return CheckedCore(core, rows, cols, schedule)
+    return core, *_believed(data, (core, rows, cols), schedule, informative, run)
 
 
-def without_contested(
-    checked: CheckedCore, data: CoreData, holdout: float, seed: int, chunk_bytes: int | None, kernels: Kernels
-) -> CheckedCore:
-    """Mark rows and columns whose solution has a rival; how often there is one, some of them tell."""
-    core, rng = checked.core, np.random.default_rng([seed, 6])
-    left, right = core.W * core.s, core.V * core.s
-    sides = (
-        (data.block, left, core.V, checked.usable_cols, checked.rows),
-        (data.by_cols, right, core.W, checked.usable_rows, checked.cols),
-    )
+def usable_weights(diagnostics: UnitDiagnostics, like: Array) -> Array:
+    """1 for rows (columns) that are determined, 0 for others, beside `like`."""
+    return asarray_on((diagnostics.status == OK).astype(np.float64), like, like.dtype)
 
-    def count(side: int, units: np.ndarray, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-        block, factor, basis, usable, _ = sides[side]
-        a = take_rows(factor, asarray_on(units, factor))
-        return rivals(block, units, units, a, basis, usable, checked.schedule, kernels, chunk_bytes, share)
 
-    some = [np.flatnonzero(side[4].status == OK) for side in sides]
+def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, run: RunContext) -> tuple[Checked, float]:
+    """Mark rows and columns whose solution has a rival; how often there is one, some of them tell.
+
+    Returns
+    -------
+    checked
+    consensus : float
+        Share of the entries that agree on another solution than their row and column has.
+    """
+    core, rows, cols = checked
+    rng = np.random.default_rng([run.seed, 6])
+
+    def side(block: Block, basis: Array, known: UnitDiagnostics) -> Task:
+        ids = (np.arange(block.n_units), np.arange(block.length))
+        return Task(block, basis, usable_weights(known, basis), *ids, False, schedule, run)
+
+    tasks = (side(data.block, core.V, cols), side(data.by_cols, core.W, rows))
+    factors, diagnostics = (core.W * core.s, core.V * core.s), (rows, cols)
+
+    def count(k: int, units: np.ndarray, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+        return rivals(tasks[k], units, take_rows(factors[k], asarray_on(units, factors[k])), share)
+
+    some = [np.flatnonzero(d.status == OK) for d in diagnostics]
     some = [np.sort(rng.choice(units, _SOME, replace=False)) if len(units) > _SOME else units for units in some]
-    counted = [count(side, units) for side, units in enumerate(some)]
+    counted = [count(k, units) for k, units in enumerate(some)]
     share = consensus_share(*(np.concatenate(x) for x in zip(*counted, strict=True)))
     found = []
-    for side, (*_, diagnostics) in enumerate(sides):
-        typical = float(np.median(diagnostics.n_inliers / np.maximum(diagnostics.n_obs, 1)))
-        units = contestable(diagnostics, share, holdout, typical)
-        found.append(contested(diagnostics, units, *count(side, units, share), share) if len(units) else diagnostics)
-    return replace(checked, rows=found[0], cols=found[1], agreeing=share)
+    for k, d in enumerate(diagnostics):
+        typical = float(np.median(d.n_inliers / np.maximum(d.n_obs, 1)))
+        units = contestable(d, share, run.holdout, typical)
+        found.append(contested(d, units, *count(k, units, share), share) if len(units) else d)
+    return (core, found[0], found[1]), share
 
 
-def _informative_grid(data: CoreData, schedule: Schedule, kernels: Kernels, chunk_bytes: int | None) -> Grid | None:
+def _informative_grid(data: CoreProblem, schedule: Schedule, run: RunContext) -> Grid | None:
     """The entries that are not about 0, if many are."""
     xp = array_namespace(data.weight)
     if schedule.floor > 0.1 * float(quantile_abs(data.sample[2])):  # small entries are everywhere, and cannot be told from 0
@@ -153,21 +109,15 @@ def _informative_grid(data: CoreData, schedule: Schedule, kernels: Kernels, chun
     informative = xp.abs(data.block.value) > schedule.floor
     if int(xp.count_nonzero(informative)) > (1 - _ZEROS) * data.block.n_obs:
         return None
-    return kernels.make_grid(data.block, data.weight * xp.astype(informative, data.weight.dtype), chunk_bytes)
+    return run.kernels.make_grid(data.block, data.weight * xp.astype(informative, data.weight.dtype), run.chunk_bytes)
 
 
 def _believed(
-    data: CoreData,
-    core: Core,
-    rows: UnitDiagnostics,
-    cols: UnitDiagnostics,
-    schedule: Schedule,
-    informative: Grid | None,
-    kernels: Kernels,
-    chunk_bytes: int | None,
+    data: CoreProblem, checked: Checked, schedule: Schedule, informative: Grid | None, run: RunContext
 ) -> tuple[UnitDiagnostics, UnitDiagnostics]:
     """A row (column) of many zeros, which fit a solution of 0, is not determined if the rest of it does not fit, or if it
     was only seen where the others are 0."""
+    core, rows, cols = checked
     if informative is None:
         return rows, cols
     left = core.W * core.s
@@ -182,14 +132,14 @@ def _believed(
         status = np.where(doubt, TOO_FEW_INLIERS, d.status)
         block, basis, factor = side
         fit_pass = FitPass(schedule, 0.0, "given", start=factor, max_steps=0)
-        blind = to_numpy(regress_all(block, basis, fit_pass, kernels, chunk_bytes)[1])[:, 3] > 0
+        blind = to_numpy(regress_all(block, basis, fit_pass, run.kernels, run.chunk_bytes)[1])[:, 3] > 0
         status = np.where(blind & (status == OK), ILL_CONDITIONED, status).astype(np.int8)
         found.append(replace(d, status=status, n_informative=n_in.astype(np.int64)))
     return found[0], found[1]
 
 
 def _exchange(factor: Array, known: UnitDiagnostics, again: Extension, numbers: np.ndarray) -> tuple[Array, UnitDiagnostics]:
-    """Take the second look at some rows of a factor where it is as good; what remains undetermined becomes 0, so as not to
+    """Take the second fit of some rows of a factor where it is as good; what remains undetermined becomes 0, so as not to
     spoil the others."""
     xp = array_namespace(factor)
     taken = again.diagnostics.n_inliers >= known.n_inliers[numbers]
@@ -197,16 +147,10 @@ def _exchange(factor: Array, known: UnitDiagnostics, again: Extension, numbers: 
     place = np.arange(factor.shape[0])
     place[numbers[taken]] = factor.shape[0] + np.flatnonzero(taken)
     factor = take_rows(xp.concat([factor, again.coefficients * good]), asarray_on(place, factor))
-
-    def put(name: str) -> np.ndarray:
-        values = getattr(known, name).copy()
-        values[numbers[taken]] = getattr(again.diagnostics, name)[taken]
-        return values
-
-    return factor, UnitDiagnostics(*(put(name) for name in DIAGNOSTIC_NAMES))
+    return factor, known.put(numbers[taken], again.diagnostics.take(taken))
 
 
-def _count(data: CoreData, core: Core, schedule: Schedule) -> tuple[UnitDiagnostics, UnitDiagnostics, float]:
+def _count(data: CoreProblem, core: Core, schedule: Schedule) -> tuple[UnitDiagnostics, UnitDiagnostics, float]:
     left = core.W * core.s
     _, in_rows, in_cols = data.grid.inlying(left, core.V, schedule.floor)
     _, all_rows, all_cols = data.grid.inlying(left, core.V, float("inf"))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +62,16 @@ class UnitDiagnostics:
     def take(self, units: np.ndarray) -> UnitDiagnostics:
         """Those of some units."""
         return UnitDiagnostics(*(getattr(self, name)[units] for name in DIAGNOSTIC_NAMES))
+
+    def put(self, units: np.ndarray, new: UnitDiagnostics) -> UnitDiagnostics:
+        """The same, with `new` ones for some units."""
+
+        def exchanged(name: str) -> np.ndarray:
+            values = getattr(self, name).copy()
+            values[units] = getattr(new, name)
+            return values
+
+        return UnitDiagnostics(*map(exchanged, DIAGNOSTIC_NAMES))
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of them by name."""
@@ -131,6 +143,16 @@ class Summary:
             self.n_held + other.n_held,
             self.n_consensus + other.n_consensus,
         )
+
+    def named(self, prefix: str) -> dict[str, np.ndarray]:
+        """Its fields as arrays, by their names."""
+        return {f"{prefix}.{name}": np.asarray(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_named(cls, arrays: Mapping[str, Any], prefix: str) -> Summary:
+        """What `named` gave."""
+        found = {name: np.asarray(arrays[f"{prefix}.{name}"]).tolist() for name in cls.__dataclass_fields__}
+        return cls(**found | {"by_status": tuple(found["by_status"])})
 
     @property
     def n_units(self) -> int:

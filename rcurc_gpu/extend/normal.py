@@ -6,16 +6,17 @@ Gram matrix and right-hand side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, bring, default_chunk_bytes, device_of, take_rows, to_numpy
 from ..backends.blocks import Block
-from ..backends.kernels import XP, Kernels
-from ..backends.plain.passes import EntryIds, entry_ids_on
+from ..backends.kernels import XP
+from ..backends.plain.passes import entry_ids_on
 from ..backends.plain.regression import with_ridge
 from ..backends.streaming import through
+from .tasks import Task
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,47 +38,32 @@ class Normal:
         return Normal(self.sums + other.sums, self.basis + other.basis)
 
 
-def normal_equations(
-    flipped: Block,
-    basis: Array,
-    usable: Array,
-    start: Array,
-    unit_ids: np.ndarray,
-    index_ids: np.ndarray,
-    transposed: bool,
-    seed: int,
-    holdout: float,
-    floor: float,
-    kernels: Kernels,
-    chunk_bytes: int | None,
-) -> Normal:
+def normal_equations(task: Task, start: Array) -> Normal:
     """Normal equations of all units of a block, by their entries within the threshold of the coefficients they have.
 
     Parameters
     ----------
-    flipped : Block
-        Chosen rows (columns), with the columns (rows) of a part of the data as positions; anywhere.
-    basis : float array (length, r)
-        Where to compute.
-    usable : float array (length,)
-        0 for positions that are not to be used, else 1.
+    task : Task
+        Its units are chosen rows (columns), with the columns (rows) of a part of the data as positions; the floor of its
+        schedule is the threshold.
     start : float array (n_units, r)
-        The coefficients they have, where `basis` is.
+        The coefficients they have, where the basis is.
     """
-    kernels = kernels if kernels.name == "numba" else XP
-    ids = entry_ids_on(basis, unit_ids, index_ids, transposed, seed, holdout)
+    basis, run = task.basis, task.run
+    kernels = run.kernels if run.kernels.name == "numba" else XP
+    ids = entry_ids_on(basis, task.unit_ids, task.index_ids, task.transposed, run.seed, run.holdout)
     xp = array_namespace(basis)
-    r, units = basis.shape[1], np.arange(flipped.n_units)
-    plan = kernels.plan(flipped, units, r, chunk_bytes or default_chunk_bytes(basis))
+    r, units = task.rank, np.arange(task.block.n_units)
+    plan = kernels.plan(task.block, units, r, run.chunk_bytes or default_chunk_bytes(basis))
 
     def work(block: Block, local: np.ndarray, chosen: np.ndarray, there: Array | None) -> tuple[Array, Array]:
-        here = ids if there is None else EntryIds(there, ids.index, transposed, seed, holdout)
+        here = ids if there is None else replace(ids, unit=there)
         a = take_rows(start, xp.asarray(chosen, device=device_of(start)))
-        return kernels.normal(block, local, basis, usable, here, a, floor), a[:, :1]
+        return kernels.normal(block, local, basis, task.usable, here, a, task.schedule.floor), a[:, :1]
 
-    found = [sums for _, (sums, _) in through(flipped, list(plan), unit_ids, basis, work)]
+    found = [sums for _, (sums, _) in through(task.block, list(plan), task.unit_ids, basis, work)]
     sums = plan.join(found) if found else xp.zeros((0, r * r + r + 2), dtype=basis.dtype, device=device_of(basis))
-    whole = basis.T @ (basis * usable[:, None])
+    whole = basis.T @ (basis * task.usable[:, None])
     return Normal(*(to_numpy(x).astype(np.float64, copy=False) for x in (sums, whole)))
 
 

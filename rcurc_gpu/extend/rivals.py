@@ -8,6 +8,7 @@ be seen from how many agree with the winner, but from how many of the others agr
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,10 @@ from scipy.special import betainc
 
 from ..backends.arrays import Array, array_namespace, bring, gather, take_rows, to_numpy
 from ..backends.blocks import Block, pieces
-from ..backends.kernels import Kernels
 from ..backends.plain.passes import FitPass, again
-from ..backends.plain.regression import Schedule
 from .diagnostics import CONTESTED, OK, UnitDiagnostics
 from .regress_all import regress_all
+from .tasks import Task
 from .typical import thin
 
 _WRONG = 1e-3  # chance that a unit's winner is wrong from which it is not believed
@@ -31,36 +31,19 @@ _CLEAR = 2.0  # thresholds from the solution at which entries begin to speak for
 _AT_ONCE = 1_000_000  # observations
 
 
-def rivals(
-    block: Block,
-    units: np.ndarray,
-    ids: np.ndarray,
-    coefficients: Array,
-    basis: Array,
-    usable: Array,
-    schedule: Schedule,
-    kernels: Kernels,
-    chunk_bytes: int | None,
-    share: float | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
+def rivals(task: Task, units: np.ndarray, coefficients: Array, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Count who agrees with the solution of some units, and who with the best other one.
 
     The other one is found if it has most of the entries that the first rejects.
 
     Parameters
     ----------
-    block : Block
+    task : Task
+        What gave the solutions; its `unit_ids` fix the random subsets.
     units : int64 array (u,)
         Their numbers in the block, ascending.
-    ids : int64 array (u,)
-        Their numbers in the matrix, which fix the random subsets.
     coefficients : float array (u, r)
         Their solutions, where the block is or where the basis is.
-    basis, usable : float arrays (length, r) and (length,)
-    schedule : Schedule
-        Of the regressions that gave the solutions.
-    kernels, chunk_bytes :
-        What does the work, and in how much memory.
     share : float, optional
         As of `consensus_share`: then rivals are only looked for where they may be too near. Without it, also those are that
         have half of the rejected entries, but less thoroughly.
@@ -71,33 +54,28 @@ def rivals(
         The rival is 0 if it has no more entries than any r + 1 of them would give.
     """
     winner, rival = np.zeros((2, len(units)), dtype=np.int64)
-    for start, stop in zip(*_edges(block.counts[units]), strict=True):
-        here = block.take_units(units[start:stop]).to(basis)
-        a = bring(coefficients[start:stop, :], basis)
-        winner[start:stop], rejected = _split(here, a, basis, usable, schedule.floor)
+    ids = task.unit_ids[units]
+    for start, stop in pairwise(pieces(task.block.counts[units], _AT_ONCE)):
+        here = task.block.take_units(units[start:stop]).to(task.basis)
+        winner[start:stop], rejected = _split(task, here, bring(coefficients[start:stop, :], task.basis))
         if share is None:
-            rest = (ids[start:stop], basis, schedule, kernels, chunk_bytes, _MIXED, _SUBSETS)
-            rival[start:stop] = _largest_consensus(rejected, *rest)
+            rival[start:stop] = _largest_consensus(task, rejected, ids[start:stop], _MIXED, _SUBSETS)
             continue
         near = np.flatnonzero(_too_near(winner[start:stop], rejected.counts, share))
         if near.size:
-            rest = (ids[start + near], basis, schedule, kernels, chunk_bytes, _PURE, _MOST_SUBSETS)
-            rival[start + near] = _largest_consensus(rejected.take_units(near), *rest)
-    rival[rival < basis.shape[1] + 2] = 0
+            some = rejected.take_units(near)
+            rival[start + near] = _largest_consensus(task, some, ids[start + near], _PURE, _MOST_SUBSETS)
+    rival[rival < task.rank + 2] = 0
     return winner, rival
 
 
-def _edges(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    edges = pieces(counts, _AT_ONCE)
-    return edges[:-1], edges[1:]
-
-
-def _split(block: Block, a: Array, basis: Array, usable: Array, floor: float) -> tuple[np.ndarray, Block]:
+def _split(task: Task, block: Block, a: Array) -> tuple[np.ndarray, Block]:
     """How many entries of each unit agree with its solution, and a block of those that clearly do not."""
+    basis, floor = task.basis, task.schedule.floor
     xp = array_namespace(basis)
     fit = xp.sum(take_rows(basis, block.index) * take_rows(a, block.unit_of_entry()), axis=1)
     distance = xp.abs(block.value - fit)
-    counts = gather(usable, block.index) > 0
+    counts = gather(task.usable, block.index) > 0
     winner = _ends(block, counts & (distance < floor))
     out = counts & (distance >= _CLEAR * floor)
     rejected = Block(_ends(block, out), block.index[out], block.value[out], block.length)
@@ -111,22 +89,13 @@ def _ends(block: Block, chosen: Array) -> Array:
     return gather(total, block.indptr)
 
 
-def _largest_consensus(
-    block: Block,
-    ids: np.ndarray,
-    basis: Array,
-    schedule: Schedule,
-    kernels: Kernels,
-    chunk_bytes: int | None,
-    share: float,
-    most_subsets: int,
-) -> np.ndarray:
+def _largest_consensus(task: Task, block: Block, ids: np.ndarray, share: float, most_subsets: int) -> np.ndarray:
     """The largest number of entries of each unit that some solution agrees with, as far as random subsets find it if a
     `share` of them does."""
-    number = int(min(5 / share ** basis.shape[1], most_subsets)) + 1
-    first = FitPass(schedule, 0.0)
+    number = int(min(5 / share**task.rank, most_subsets)) + 1
+    first = FitPass(task.schedule, 0.0)
     found = [
-        to_numpy(regress_all(block, basis, fit_pass, kernels, chunk_bytes, ids)[1])[:, 1]
+        to_numpy(regress_all(block, task.basis, fit_pass, task.run.kernels, task.run.chunk_bytes, ids)[1])[:, 1]
         for fit_pass in (first, again(first, 0.7, "subsets", number))
     ]
     return np.maximum(*found).astype(np.int64)

@@ -58,6 +58,27 @@ class Tally:
     def __add__(self, other: Tally) -> Tally:
         return Tally(self.shares + other.shares, self.spreads + other.spreads)
 
+    def packed(self) -> dict[str, np.ndarray]:
+        """Both by name, each as how many counts there are, where they are not 0, and what they are there: most are 0, and
+        these travel."""
+        packed = {}
+        for name, counts in (("shares", self.shares), ("spreads", self.spreads)):
+            places = np.flatnonzero(counts)
+            packed[name] = np.concatenate([[len(counts)], places, counts[places]])
+        return packed
+
+    @classmethod
+    def unpacked(cls, packed: dict[str, np.ndarray]) -> Tally:
+        """What `packed` gave."""
+
+        def unpack(numbers: np.ndarray) -> np.ndarray:
+            counts = np.zeros(numbers[0], dtype=np.int64)
+            places, there = np.split(numbers[1:], 2)
+            counts[places] = there
+            return counts
+
+        return cls(unpack(packed["shares"]), unpack(packed["spreads"]))
+
 
 def tally(d: UnitDiagnostics, floor: float) -> Tally:
     """Count units; `floor` is the threshold of their regressions."""

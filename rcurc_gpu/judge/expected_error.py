@@ -9,7 +9,7 @@ import numpy as np
 from ..backends.arrays import array_namespace
 from ..backends.plain.grid import residuals
 from ..core.iteration import Core
-from ..core.problem import CoreData
+from ..core.problem import CoreProblem
 from ..extend.diagnostics import Summary
 
 
@@ -43,7 +43,7 @@ class CoreFacts:
     change: float
 
 
-def core_facts(data: CoreData, core: Core) -> CoreFacts:
+def core_facts(data: CoreProblem, core: Core) -> CoreFacts:
     """Measure a core."""
     m, n = data.grid.shape
     per_entry = float(array_namespace(core.s).linalg.vector_norm(core.s)) ** 2 / (m * n)
@@ -77,7 +77,7 @@ def expected_error(core: CoreFacts, per_unit: tuple[float, float] | None, column
     return float(square**0.5)
 
 
-def _noise_square(data: CoreData, core: Core) -> float:
+def _noise_square(data: CoreProblem, core: Core) -> float:
     """Mean square of the noise, its tails included: residuals up to six standard deviations, when the robust estimate
     sees only the middle (a few entries much noisier than most)."""
     residual = residuals(core.W * core.s, core.V, data.sample)

@@ -16,8 +16,8 @@ from ..backends.operators import random_start, subspace_svd
 from ..backends.plain.grid import residuals
 from ..backends.plain.regression import Schedule
 from ..core.iteration import Core, diverged
-from ..core.problem import CoreData
-from ..core.recheck import CheckedCore
+from ..core.problem import CoreProblem
+from ..core.recheck import Checked
 from ..extend.diagnostics import Summary
 from ..samples.describe import CORE_PER_RANK
 
@@ -66,7 +66,7 @@ class Verdict:
     message: str
 
 
-def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Evidence:
+def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int) -> Evidence:
     """Measure a core against what it was not fitted to, or, without held-out entries, against itself.
 
     Only entries count that tell something: in a matrix of many zeros, those that are 0, and are said to be, fit anything.
@@ -140,14 +140,14 @@ _CORE_TEXTS = {
 }
 
 
-def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma: float, cut_short: bool) -> Verdict:
+def judge_core(checked: Checked, evidence: Evidence, structure: float, gamma: float, cut_short: bool) -> Verdict:
     """The verdict on the core alone; `structure`, relative to X, may be left in the residuals; `cut_short` if the user
     limited the iterations."""
-    core = checked.core
+    core, rows, _ = checked
     cause = "not settled" if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
     text = _CORE_TEXTS[cause].format(
         rank=core.rank,
-        per_row=float(np.median(checked.rows.n_obs)),
+        per_row=float(np.median(rows.n_obs)),
         needed=CORE_PER_RANK * core.rank,
         n_iter=len(core.history),
         gamma=gamma,
@@ -156,15 +156,16 @@ def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma
     return Verdict(not cause, cause, text)
 
 
-def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> str:
+def _core_cause(checked: Checked, e: Evidence, structure: float) -> str:
     """What is wrong with a core, worst first."""
-    rank = checked.core.rank
-    lost = checked.n_undetermined > 0.3 * (len(checked.rows.status) + len(checked.cols.status))
+    core, rows, cols = checked
+    rank, n_undetermined = core.rank, len(rows.undetermined) + len(cols.undetermined)
+    lost = n_undetermined > 0.3 * (len(rows.status) + len(cols.status))
     overfit = e.held_share < e.fit_share - _slack(e.n_held)
     unexplained = e.unexplained > 0.8 or e.supported == 0
-    if diverged(checked.core.history):
+    if diverged(core.history):
         return "diverged"
-    scarce = float(np.median(checked.rows.n_obs)) < 0.9 * CORE_PER_RANK * rank
+    scarce = float(np.median(rows.n_obs)) < 0.9 * CORE_PER_RANK * rank
     if scarce and (overfit or lost or unexplained):
         return "too few observations"
     if e.supported < rank and not unexplained:
@@ -178,9 +179,9 @@ def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> str:
     # Where most entries are zeros, which fit anything, more of the others have to agree.
     if e.held_share < (0.45 if e.informative_share > 0.5 else 0.6):
         return "too many outliers"
-    if not checked.core.stopped:
+    if not core.stopped:
         return "not settled"
-    return "undetermined" if checked.n_undetermined else ""
+    return "undetermined" if n_undetermined else ""
 
 
 def _slack(n_held: int) -> float:
@@ -252,7 +253,7 @@ def _share_below(residual: Array, floor: float) -> float:
     return int(xp.count_nonzero(xp.abs(residual) < floor)) / n if n else 1.0
 
 
-def _supported(core: Core, data: CoreData) -> int:
+def _supported(core: Core, data: CoreProblem) -> int:
     """Components whose part in the held-out entries is really there.
 
     For each component: its product with the truth on held-out entries (clipped against outliers), over its square on
@@ -291,7 +292,7 @@ def _parts(core: Core, entries: tuple[Array, Array, Array]) -> Array:
     return take_rows(core.W * core.s, i) * take_rows(core.V, j)
 
 
-def _missing(data: CoreData, core: Core, schedule: Schedule, seed: int) -> float:
+def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int) -> float:
     """Size of the leading singular value of the inlying residuals, if it stands out from that of noise."""
     left = core.W * core.s
     xp = array_namespace(left)

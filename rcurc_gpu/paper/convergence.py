@@ -18,7 +18,7 @@ from ..errors import ConvergenceWarning, check_count
 from ..progress import Progress
 from ..result.matrix import CURMatrix
 from ..result.result import Result
-from ..solve.driver import PAPER_GAMMA
+from ..solve.paper import PAPER_GAMMA
 from ..testing.synthetic import SyntheticProblem, synthetic
 from .records import Record, fill, new_record, run_seed
 

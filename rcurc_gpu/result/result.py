@@ -10,11 +10,12 @@ from array_api_compat import is_dask_array
 
 from ..backends.arrays import Array, array_namespace, asarray_on, is_array, sparse_module, take_rows
 from ..backends.blocks import Block, join_blocks
-from ..backends.kernels import choose
+from ..backends.kernels import RunContext, choose
 from ..backends.plain.regression import Schedule
 from ..core.history import IterationState
 from ..extend.diagnostics import OK, UnitDiagnostics
-from ..extend.tasks import Extension, Task, extend
+from ..extend.extension import extend
+from ..extend.tasks import Extension, Task
 from ..judge.rank import RankCurve
 from ..samples.building import (
     block_from_dense,
@@ -292,8 +293,8 @@ def complete(
     basis = xp.where(usable[:, None] > 0, basis, xp.zeros_like(basis))
     size = float(xp.max(xp.abs(basis))) or 1.0  # the basis may carry the units of the data, whose squares may vanish
     names = (np.arange(block.n_units), chosen)
-    kernels = choose("auto", basis)
-    task = Task(block, basis / size, usable, *names, columns, 0.0, 0, schedule, chunk_bytes, kernels, agreeing=agreeing)
+    run = RunContext(basis[:0, 0], choose("auto", basis), chunk_bytes=chunk_bytes)
+    task = Task(block, basis / size, usable, *names, columns, schedule, run, consensus=agreeing)
     extension = extend(task, typical_share=typical)
     return replace(extension, coefficients=extension.coefficients / size)
 

@@ -33,18 +33,18 @@ def dense_source(Y: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class DenseReader:
-    """Rows and columns of a matrix, as floats divided by `unit`, where `like` is.
+    """Rows and columns of a matrix, as floats divided by `scale`, where `like` is.
 
     Attributes
     ----------
     Y : array or the like (n1, n2)
     like : array
-    unit : float
+    scale : float
     """
 
     Y: Any
     like: Array
-    unit: float = 1.0
+    scale: float = 1.0
 
     def rows(self, chosen: np.ndarray) -> Array:
         """``Y[chosen, :]`` (k, n2)"""
@@ -83,13 +83,13 @@ class DenseReader:
         else:
             R, C = self._taken(rows, 0).T, self._taken(cols, 1)
             r_block = block_from_dense(
-                "Y", lambda a, b: (R[a:b], None), len(R), len(rows), lambda unit, k: (int(rows[k]), unit)
+                "Y", lambda a, b: (R[a:b], None), len(R), len(rows), lambda column, k: (int(rows[k]), column)
             )
             c_block = block_from_dense(
-                "Y", lambda a, b: (C[a:b], None), len(C), len(cols), lambda unit, k: (unit, int(cols[k]))
+                "Y", lambda a, b: (C[a:b], None), len(C), len(cols), lambda row, k: (row, int(cols[k]))
             )
             samples = CrossSamples(check_observed(self.Y.shape, r_block, c_block), rows, cols, r_block, c_block)
-        return samples if self.unit == 1 else samples.scaled(1 / self.unit)
+        return samples if self.scale == 1 else samples.scaled(1 / self.scale)
 
     def _taken(self, chosen: np.ndarray, axis: int) -> Any:
         if isinstance(self.Y, np.ndarray):
@@ -110,7 +110,7 @@ class DenseReader:
 
     def _floats(self, part: Array) -> Array:
         part = bring(float_values("Y", part), self.like)
-        return part if self.unit == 1 else part / self.unit
+        return part if self.scale == 1 else part / self.scale
 
 
 def outlying_entries(Y: Any, X: LowRankMatrix, threshold: float) -> Any:

@@ -80,13 +80,7 @@ class ShardedSamples:
         if not isinstance(samples.r_block.value, np.ndarray):
             raise TypeError(f"samples must be NumPy arrays, got some on {samples.device!r}; use samples.to_namespace(numpy)")
         size = check_count("shard_bytes", shard_bytes) // (4 + samples.dtype.itemsize)
-        shards = [
-            [
-                Shard(side, k, int(start), int(stop), InMemory(block.take_units(np.arange(start, stop))))
-                for k, (start, stop) in enumerate(pairwise(pieces(block.counts, size)))
-            ]
-            for side, block in zip(SIDES, (samples.r_block, samples.c_block), strict=True)
-        ]
+        shards = [cut(side, block, size) for side, block in zip(SIDES, (samples.r_block, samples.c_block), strict=True)]
         return cls(samples.shape, samples.rows, samples.cols, samples.dtype, shards[0], shards[1], samples.n_unused)
 
     @classmethod
@@ -256,6 +250,15 @@ class ShardedSamples:
         """All of them in memory."""
         r, c = (join_blocks([block for _, block in self.blocks(side)]) for side in SIDES)
         return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+
+
+def cut(side: str, block: Block, size: int | None = None) -> list[Shard]:
+    """The shards of a block in memory, sharing it; each has about `size` observations, or all of them."""
+    if size is None:
+        return [Shard(side, 0, 0, block.n_units, InMemory(block))]
+    edges = enumerate(pairwise(pieces(block.counts, size)))
+    parts = [(k, int(start), int(stop)) for k, (start, stop) in edges]
+    return [Shard(side, k, a, b, InMemory(block.take_units(np.arange(a, b)))) for k, a, b in parts]
 
 
 Surveyed = tuple[Block, int, float, str]  # what `survey_shard` gives

@@ -116,6 +116,11 @@ class Shard:
         units = "columns" if self.side == "r" else "rows"
         return f"shard {self.number} of the {units} ({units} {self.start} to {self.stop - 1})"
 
+    @property
+    def resident(self) -> Block | None:
+        """All observations, if they are in memory anyway."""
+        return self.source.block if isinstance(self.source, InMemory) else None
+
     def load(self) -> Block:
         """All observations; an error names the shard."""
         with self._named():

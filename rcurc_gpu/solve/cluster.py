@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends.kernels import StepStore
 from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
@@ -25,11 +26,10 @@ from ..samples.cross import CoreView
 from ..shards.samples import ShardedSamples
 from ..shards.source import InMemory, Made, OnDisk, Shard
 from . import on_worker
-from .checkpoint import Checkpoint
-from .engine import Job, find_core
-from .found import FoundCore
-from .jobs import Saved, Store
-from .work import Arrays, Work
+from .engine import InProcess
+from .jobs import Job, Report, Stage
+from .solved import SolvedCore
+from .store import Arrays, PartStore, Saved
 
 try:
     import dask
@@ -81,7 +81,7 @@ class OnCluster:
         if client.status != "running":
             raise ValueError(f"client must be connected to a scheduler, got one that is {client.status}")
         self.client, self.gather = client, gather
-        self.store: Store | None = None
+        self.store: PartStore | None = None
         self._name = uuid.uuid4().hex[:12]  # others may work on the same cluster
         self._numbers = count()
         self._sent: dict[int, Future] = {}  # sides, functions, and shards of this process, by id
@@ -158,18 +158,18 @@ class OnCluster:
         return samples.with_survey(self._answers(remotes, None))
 
     def find_core(
-        self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, keeper: Checkpoint | None
-    ) -> FoundCore:
+        self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, store: StepStore | None
+    ) -> SolvedCore:
         """Solve the core on a worker with a GPU if there is one, else here."""
         found = None
         if device != "cpu" and settings.callback is None:
             found = self._core_on_gpu(view, rank, settings, "cuda" if device == "auto" else device, show)
-        return find_core(view, rank, settings, device, show, keeper) if found is None else found
+        return InProcess().find_core(view, rank, settings, device, show, store) if found is None else found
 
     @while_connected
     def _core_on_gpu(
         self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress
-    ) -> FoundCore | None:
+    ) -> SolvedCore | None:
         """The core by a worker with a GPU; None if no worker has one."""
         for _ in range(_TRIES):
             self._wait_for_a_worker()
@@ -181,7 +181,7 @@ class OnCluster:
             future = self._submit(on_worker.solve_core, self._held(view), rank, settings, device, workers=able)
             try:
                 for _ in self._completed([future], able):
-                    found: FoundCore = self._value(future)
+                    found: SolvedCore = self._value(future)
                 return found
             except Lost as error:
                 self.client.cancel([future])
@@ -189,17 +189,15 @@ class OnCluster:
         raise RuntimeError(f"the core was lost {_TRIES} times, each time with the worker that solved it")
 
     @while_connected
-    def map(
-        self, work: Work, step: str, jobs: list[Job], reads: bool, kept: bool, report: Callable[[int], None]
-    ) -> list[tuple[Remote, Arrays]]:
+    def map(self, stage: Stage, jobs: list[Job], report: Report) -> list[tuple[Remote, Arrays]]:
         """Do a step on many shards."""
-        store = self.store if kept else None
+        store = self.store if stage.kept else None
 
         def submit(job: Job) -> Future:
             shard, make = self._source(job.shard)
             before = None if job.part is None else job.part.future
-            args = (work, step, shard, make, self._held(job.side), before, job.args, reads, store)
-            key = f"rcurc-{step}-{job.shard.side}-{self._name}-{next(self._numbers)}"
+            args = (stage, shard, make, self._held(job.side), before, job.args, store)
+            key = f"rcurc-{stage.name}-{job.shard.side}-{self._name}-{next(self._numbers)}"
             return self._submit(on_worker.run, *args, key=key, **_preferred(job.part))
 
         remotes = [Remote(job, submit(job), submit) for job in jobs]
@@ -259,9 +257,7 @@ class OnCluster:
 
     # ---------------------------------------------------------------- answers
 
-    def _answers(
-        self, remotes: list[Remote], pick: Callable[[Any], Any] | None, report: Callable[[int], None] | None = None
-    ) -> list[Any]:
+    def _answers(self, remotes: list[Remote], pick: Callable[[Any], Any] | None, report: Report | None = None) -> list[Any]:
         """What `pick` takes of the outcome of each job (None: all of it). The first error ends it.
 
         What is lost with a worker is worked on again. A worker that dies takes along all that it had to do, so the shard

@@ -1,183 +1,192 @@
-"""One solve: samples -> core -> extension -> CUR, in this order."""
+"""One solve, whatever the samples are: samples -> core -> extend -> judge -> result.
+
+Samples in memory are one shard for each side; those on disk, or for a cluster, are many. The core is found first, in one
+place. Then steps go over the shards of both sides, done by an engine, and the verdict closes it.
+"""
 
 from __future__ import annotations
 
 import logging
+import sys
+import time
+import warnings
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-
-from ..backends.arrays import Array, array_namespace, bring, device_of, profiled
-from ..backends.blocks import others
-from ..backends.operators import invert
-from ..backends.plain.regression import Schedule
-from ..core.iteration import Core, CoreOptions
-from ..core.iteration import Factors as CoreFactors
-from ..core.paper import Side, solve_paper
-from ..core.recheck import CheckedCore
-from ..extend.diagnostics import Summary, join_diagnostics
-from ..extend.sweeps import Factors, sweep
-from ..extend.tasks import Extension, Task, extend, measure
-from ..judge.rank import RankCurve
-from ..result.matrix import CURMatrix, blank_rows, join_units
+from ..backends.arrays import place_for
+from ..errors import ConvergenceWarning, check_number
+from ..extend.diagnostics import Summary
+from ..judge.expected_error import expected_error
+from ..judge.verdict import judge_result
+from ..options import Settings, Where, check_rank
+from ..progress import Progress
+from ..result.matrix import CURMatrix
 from ..result.result import Result
 from ..samples.cross import CrossSamples
-from .conclude import conclude
-from .found import FoundCore
-from .search import EXTENSION_GAMMA, CoreSolve
+from ..shards.samples import ShardedSamples
+from .engine import InProcess, search_of
+from .jobs import Engine
+from .output import Output, diagnostics_of
+from .paper import by_the_paper
+from .scaling import matrix_at, power_of_two, rescaled, state_at
+from .sides import Sides
+from .store import Checkpoint, identity_of
+from .supply import Supply, check_where, supply_of
 
 log = logging.getLogger("rcurc_gpu")
 
-PAPER_GAMMA = 0.9  # of method="paper"
+_PACKAGE = str(Path(__file__).parents[1])
 
 
-class Solve(CoreSolve):
-    """One solve: samples -> core -> extension -> CUR."""
+def solve(
+    samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where, progress: bool
+) -> Result:
+    """samples -> core -> extend -> judge -> result."""
+    begun = time.perf_counter()
+    rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
+    where = replace(where, checkpoint_every=check_number("checkpoint_every", where.checkpoint_every))
+    check_where(samples, settings, where)
+    with ExitStack() as at_the_end:
+        engine = _engine(where)
+        at_the_end.callback(engine.close)
+        supply = supply_of(samples, where, engine.surveyed)
+        steps, output = _stores(supply, rank, settings, where)
+        if steps is not None:
+            at_the_end.callback(steps.close)
+            engine.store, begun = steps, begun - steps.elapsed
+        if output is not None:
+            at_the_end.callback(output.close)
+            engine.store = output.parts
+        scale = power_of_two(supply.view.largest[0], supply.like)
+        view = supply.view if scale == 1 else supply.view.scaled(1 / scale)
+        scaled = settings if scale == 1 else settings.scaled(1 / scale)
+        show = at_the_end.enter_context(Progress(progress, _watcher(settings, supply, scale)))
+        given = None
+        if settings.method == "paper":
+            search = search_of(view, scaled, where.device, show)
+            engine, blocks = InProcess(search.run), (supply.scaled_block("r", scale), supply.scaled_block("c", scale))
+            solved, given = by_the_paper(search, blocks, rank)
+        else:
+            solved = engine.find_core(view, rank, scaled, where.device, show, steps)
+            if output is not None:  # what follows goes on from this core, however it ends
+                output.steps.close()
+        solved = solved if supply.in_memory else solved.on_host()
+        sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
+        done = None if output is None else output.done
+        parts = {} if done else sides.swept() if sides.n_sweeps else sides.extended()
+        factors = _collected(sides, supply, parts, output, done)
+        result = concluded(sides, supply, factors, time.perf_counter() - begun)
+    return announced(replace(rescaled(result, scale), cur=matrix_at(result.cur, supply.like)))
 
-    samples: CrossSamples
 
-    def run(self, rank: int | str) -> Result:
-        """samples -> core -> extension -> CUR."""
-        if self.settings.method == "paper":
-            rank, curve = self._rank(rank)
-            return self.conclude_given(*self._paper(rank), curve, rank)
-        found = self.find(rank)
-        factors = self._factors(found.checked, *self._extend(found.checked))
-        return self._conclude(found, self._refine(found, factors))
+def _engine(where: Where) -> Engine:
+    if where.client is None:
+        return InProcess()
+    from .cluster import OnCluster
 
-    def conclude_given(
-        self, core: Core, gamma: float, coefficients: tuple[Array, Array], curve: RankCurve | None, asked: int
-    ) -> Result:
-        """Judge a core, and coefficients of the columns and rows outside of it, that were found otherwise.
+    return OnCluster(where.client, where.gather)
 
-        They are looked at as they are: nothing is mended.
-        """
-        schedule = self._schedule(core.sigma, self.zeta0)
-        # Agreement is what the iteration itself went for: a residual below its last threshold. Where it has none, below
-        # what e_k allows if all of it sits in one row or column.
-        near = core.threshold
-        if not self.settings.outliers:
-            worst = 3 * (max(self.samples.shape) * core.history[-1].error) ** 0.5
-            near = min(worst, self.settings.accuracy) * self.typical
-        schedule = replace(schedule, floor=max(schedule.floor, near))
-        attempt = self._judge(core, schedule, gamma, mend=False)
-        factors = self._factors(attempt.checked, *self._measured(attempt.checked, coefficients))
-        return self._conclude(self.found(attempt, curve, asked), factors)
 
-    # ------------------------------------------------------------ extension
+def _stores(supply: Supply, rank: int | str, settings: Settings, where: Where) -> tuple[Checkpoint | None, Output | None]:
+    """What keeps the steps of the core, and the directory for everything else if there is one."""
+    if where.checkpoint is None and where.output is None:
+        return None, None
+    # the devices of workers are not those of this process; parts of another core are told by their stamps
+    like = supply.like if where.client is not None else place_for(where.device, supply.like)
+    shards = [*supply.shards["r"], *supply.shards["c"]]
+    identity = identity_of(supply.view, shards, supply.survey, rank, settings, like)
+    if where.output is None:
+        assert where.checkpoint is not None
+        return Checkpoint(where.checkpoint, identity, where.checkpoint_every), None
+    output = Output(where.output, identity, where.checkpoint_every)
+    return output.steps, output
 
-    def _tasks(self, W: Array, V: Array, usable: tuple[Array, Array], schedule: Schedule) -> tuple[Task, Task]:
-        """Columns of R on W and rows of C on V; `usable` has weights for the rows of W and of V."""
-        s, samples = self.settings, self.samples
-        rest = (s.holdout, s.seed, schedule, s.chunk_bytes, self.kernels.at(W.shape[1]))
-        cols = Task(samples.r_block, W, usable[0], np.arange(samples.shape[1]), samples.rows, True, *rest)
-        rows = Task(samples.c_block, V, usable[1], np.arange(samples.shape[0]), samples.cols, False, *rest)
-        return replace(cols, checkpoint=self.checkpoint), replace(rows, checkpoint=self.checkpoint)
 
-    def _tasks_of(self, checked: CheckedCore) -> tuple[Task, Task]:
-        usable = (checked.usable_rows, checked.usable_cols)
-        tasks = self._tasks(checked.core.W, checked.core.V, usable, checked.schedule)
-        return replace(tasks[0], agreeing=checked.agreeing), replace(tasks[1], agreeing=checked.agreeing)
+def _watcher(settings: Settings, supply: Supply, scale: float) -> Any:
+    """The user's callback, for states on samples that were divided by `scale`."""
+    callback = settings.callback
+    return None if callback is None else lambda state: callback(state_at(state, supply.like, scale))
 
-    def _others(self) -> tuple[np.ndarray, np.ndarray]:
-        """Columns outside of J and rows outside of I."""
-        n1, n2 = self.samples.shape
-        return others(self.samples.cols, n2), others(self.samples.rows, n1)
 
-    def _extend(self, checked: CheckedCore) -> tuple[Extension, Extension]:
-        extensions = []
-        for name, task, units in zip(("columns", "rows"), self._tasks_of(checked), self._others(), strict=True):
-            self.show.stage(name, len(units))
-            with profiled(name, self.like):
-                extensions.append(self._extend_one(task, units))
-        return extensions[0], extensions[1]
+def _collected(
+    sides: Sides, supply: Supply, parts: dict[str, list[Any]], output: Output | None, done: dict[str, Any] | None
+) -> dict[str, Any]:
+    """The factor and the diagnostics of both sides; in a directory, if there is one."""
+    if output is None:
+        return {side: sides.engine.collect(parts[side]) for side in "rc"}
+    lengths = dict(zip("rc", supply.view.shape[::-1], strict=True))
+    if done is None:
+        for side, length in lengths.items():
+            output.assemble(side, sides.engine.saved(parts[side]), length)
+        output.finish(supply.view.rows, supply.view.cols, {side: sides.summary(side) for side in "rc"})
+    else:
+        for side in "rc":
+            sides.whole[side], sides.outside[side] = (Summary.from_named(done[side], name) for name in ("whole", "outside"))
+    return {side: output.load(side, length) for side, length in lengths.items()}
 
-    def _extend_one(self, task: Task, units: np.ndarray) -> Extension:
-        if self.settings.outliers:
-            return extend(task, units, report=self.show.advance)
-        everything = replace(task, schedule=Schedule(self.no_threshold, self.no_threshold, EXTENSION_GAMMA))
-        return measure(task, units, extend(everything, units, report=self.show.advance, once=True).coefficients)
 
-    def _paper(self, rank: int) -> tuple[Core, float, tuple[Array, Array]]:
-        s = self.settings
-        zeta0, gamma = (self.zeta0, s.gamma or PAPER_GAMMA) if s.outliers else (self.no_threshold, 1.0)
-        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, s.max_iter or 300, floor=0.0, svd_tol=1e-10)
-        like = self.data.sample[2]
-        xp = array_namespace(like)
-        # the recursion brings its own bases, one for each iteration
-        bases = [xp.zeros((k, rank), dtype=like.dtype, device=device_of(like)) for k in self.data.grid.shape]
-        everything = (xp.ones_like(bases[0][:, 0]), xp.ones_like(bases[1][:, 0]))
-        tasks = self._tasks(bases[0], bases[1], everything, self._schedule(0.0, self.zeta0))
-        cols, rows = (Side(*parts) for parts in zip(tasks, self._others(), self.steps, (0, 2), strict=True))
-        self.show.stage("Algorithm 1")
-        with profiled("Algorithm 1", self.like):
-            core, coefficients = solve_paper(
-                self._data_at(rank),
-                (cols, rows),
-                rank,
-                options,
-                s.seed,
-                self.clock,
-                self._matrix,
-                self.show.iteration,
-                self.show.advance,
-            )
-        return core, gamma, coefficients
+def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: float) -> Result:
+    """Judge everything.
 
-    def _measured(self, checked: CheckedCore, coefficients: tuple[Array, Array]) -> tuple[Extension, Extension]:
-        """Diagnostics of coefficients that were found otherwise."""
-        tasks, units = self._tasks_of(checked), self._others()
-        return measure(tasks[0], units[0], coefficients[0]), measure(tasks[1], units[1], coefficients[1])
-
-    def _matrix(self, core: CoreFactors, coefficients: tuple[Array, Array]) -> CURMatrix:
-        """X = left right^T with left[I] = W and right[J] = V diag(s); `coefficients` are of columns and of rows."""
-        samples = self.samples
-        n1, n2 = samples.shape
-        W, s, V = (bring(x, samples.r_block.value) for x in core)
-        left = join_units(W, coefficients[1] * invert(s), samples.rows, n1)
-        right = join_units(V * s, coefficients[0], samples.cols, n2)
-        return CURMatrix(left, right, samples.rows, samples.cols)
-
-    def _factors(self, checked: CheckedCore, columns: Extension, rows: Extension) -> Factors:
-        samples, core = self.samples, checked.core
-        n1, n2 = samples.shape
-        matrix = self._matrix((core.W, core.s, core.V), (columns.coefficients, rows.coefficients))
-        return Factors(
-            matrix.left,
-            matrix.right,
-            join_diagnostics(checked.rows, rows.diagnostics, samples.rows, n1),
-            join_diagnostics(checked.cols, columns.diagnostics, samples.cols, n2),
-            (columns, rows),
+    Parameters
+    ----------
+    sides : Sides
+        With their summaries.
+    supply : Supply
+    factors : dict
+        The factor and the diagnostics of the columns ("r") and the rows ("c").
+    seconds : float
+        Since the beginning.
+    """
+    solved, view = sides.solved, supply.view
+    s, core = solved.settings, solved.core
+    n1, n2 = view.shape
+    per_unit = (n2 * view.rate_rows, n1 * view.rate_cols) if sides.n_sweeps else None
+    summaries, outside = ((found["r"], found["c"]) for found in (sides.whole, sides.outside))
+    expected = expected_error(solved.facts, per_unit, *summaries)
+    verdict = judge_result(solved.verdict, *summaries, outside, expected, s.accuracy)
+    message, curve = verdict.message, solved.curve
+    if curve is not None:
+        curve = replace(curve, chosen=core.rank)
+        message = message.replace(" or rank='auto'", "")  # that is what was done
+    elif core.rank < solved.asked and verdict.cause in ("", "undetermined", "noise"):
+        message = (
+            f"Rank {solved.asked} was asked for, but the held-out entries confirm only rank {core.rank}, which was used. "
+            f"{message}"
         )
+    if not (verdict.ok or s.outliers):
+        message += " All observations were taken for right; if some are outliers, use rcurc."
+    return Result(
+        cur=CURMatrix(factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols),
+        converged=verdict.ok,
+        message=message,
+        cause=verdict.cause,
+        history=core.history,
+        columns=diagnostics_of(factors["r"]),
+        rows=diagnostics_of(factors["c"]),
+        noise=core.sigma,
+        threshold=solved.schedule.floor,
+        expected_error=expected,
+        agreeing=solved.consensus,
+        rank_curve=curve,
+        method=s.method,
+        device=solved.device,
+        kernels=solved.kernels,
+        seconds=seconds,
+        samples=supply.samples,
+        schedule=solved.schedule,
+        chunk_bytes=s.chunk_bytes,
+    )
 
-    def _refine(self, found: FoundCore, factors: Factors) -> Factors:
-        s, sweeps = self.settings, found.sweeps
-        if sweeps == 0:
-            return factors
-        flipped = (self.samples.r_block.transpose(), self.samples.c_block.transpose())
-        self.show.stage("sweeps", sweeps)
-        for _ in range(sweeps):
-            rest = (s.holdout, s.seed, s.chunk_bytes, self.kernels.at(found.checked.core.rank), self.like, self.checkpoint)
-            with profiled("sweep", self.like):
-                factors = sweep(self.samples, factors, flipped, found.checked.schedule, *rest)
-            self.show.advance(1)
-        return factors
 
-    # ------------------------------------------------------------ verdict
-
-    def _conclude(self, found: FoundCore, factors: Factors) -> Result:
-        left, right = factors.left, factors.right
-        if self.settings.undetermined == "nan":
-            left, right = blank_rows(left, factors.rows.undetermined), blank_rows(right, factors.cols.undetermined)
-        outside = tuple(Summary.of(e.diagnostics, e.n_held, e.n_consensus) for e in factors.extensions)
-        return conclude(
-            found,
-            (left, right),
-            factors.cols,
-            factors.rows,
-            (Summary.of(factors.cols), Summary.of(factors.rows)),
-            (outside[0], outside[1]),
-            factors.swept,
-            self.samples,
-            self.clock(),
-        )
+def announced(result: Result) -> Result:
+    """The result, with a warning to the user's line if it is not confirmed."""
+    if not result.converged:
+        level, frame = 1, sys._getframe()
+        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+            level, frame = level + 1, frame.f_back
+        warnings.warn(result.message, ConvergenceWarning, stacklevel=level)
+    log.info("%r", result)
+    return result

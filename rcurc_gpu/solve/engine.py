@@ -1,90 +1,36 @@
-"""Who does the work on shards: this process, one after the other."""
+"""Who does the work on shards: this process, one after the other; or others, see `cluster`."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-from ..backends.arrays import device_scope, place_for
+from ..backends.arrays import array_namespace, device_scope, place_for
 from ..backends.blocks import Block
+from ..backends.kernels import RunContext, StepStore, choose
 from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
 from ..samples.cross import CoreView
 from ..shards.samples import ShardedSamples
-from ..shards.source import Shard
-from .checkpoint import Checkpoint
-from .found import FoundCore
-from .jobs import Part, Saved, Store, run_job
-from .search import CoreSolve
-from .work import Arrays, Work
+from .jobs import Job, Report, Stage, run_job
+from .search import CoreSearch
+from .solved import SolvedCore
+from .store import Arrays, Part, PartStore, Saved, loaded
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A step of the work on one shard; see `run_job`."""
-
-    shard: Shard
-    side: Any  # a Side, if the step needs one
-    part: Any = None  # a Part, or what stands for one
-    args: tuple[Any, ...] = ()
-
-    @property
-    def n_units(self) -> int:
-        """Units of the shard."""
-        return self.shard.stop - self.shard.start
+def context_of(settings: Settings, like: Any, show: Progress, store: StepStore | None = None) -> RunContext:
+    """How to compute where `like` is."""
+    return RunContext(
+        like, choose(settings.kernels, like), settings.seed, settings.holdout, settings.chunk_bytes, show, store
+    )
 
 
-class Engine(Protocol):
-    """Where shards are worked on. Parts stay there; what stands for them here is the engine's own.
-
-    Attributes
-    ----------
-    store : Store or None
-        Where parts are kept, if they are to outlive the solve.
-    """
-
-    store: Store | None
-
-    def close(self) -> None:
-        """Leave nothing running."""
-
-    def surveyed(self, samples: ShardedSamples) -> ShardedSamples:
-        """The samples with what is known of all observations, and the intersection."""
-
-    def find_core(
-        self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, keeper: Checkpoint | None
-    ) -> FoundCore:
-        """Solve the core once."""
-
-    def map(
-        self, work: Work, step: str, jobs: list[Job], reads: bool, kept: bool, report: Callable[[int], None]
-    ) -> list[tuple[Any, Arrays]]:
-        """Do a step on many shards, for which all observations are needed (`reads`) or not: their parts, to be `kept` or
-        not, and their numbers."""
-
-    def total(self, parts: list[Any]) -> Normal:
-        """The sum of the normal equations that parts have."""
-
-    def collect(self, parts: list[Any]) -> Arrays:
-        """Arrays with the rows of all parts, one after the other."""
-
-    def saved(self, parts: list[Any]) -> list[Saved]:
-        """Where the parts are, of an engine that keeps them in files."""
-
-
-def find_core(
-    view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, keeper: Checkpoint | None = None
-) -> FoundCore:
-    """Solve the core in this process."""
+def search_of(view: CoreView, settings: Settings, device: str, show: Progress, store: StepStore | None = None) -> CoreSearch:
+    """The search for a core in this process."""
     like = place_for(device, view.intersection.block.value)
     with device_scope(like):
-        return CoreSolve(view, settings, show, like, keeper).find(rank).on_host()
+        return CoreSearch(view, settings, context_of(settings, like, show, store))
 
 
 class InProcess:
@@ -92,12 +38,13 @@ class InProcess:
 
     Parameters
     ----------
-    store : Store, optional
-        Where parts are kept; by default in memory.
+    run : RunContext, optional
+        How to compute; by default as the core was found.
     """
 
-    def __init__(self, store: Store | None = None) -> None:
-        self.store = store
+    def __init__(self, run: RunContext | None = None) -> None:
+        self.run = run
+        self.store: PartStore | None = None
         self._total: Normal | None = None  # of the last step, which gave normal equations
 
     def close(self) -> None:
@@ -108,52 +55,62 @@ class InProcess:
         return samples
 
     def find_core(
-        self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, keeper: Checkpoint | None
-    ) -> FoundCore:
+        self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, store: StepStore | None
+    ) -> SolvedCore:
         """Solve the core here."""
-        return find_core(view, rank, settings, device, show, keeper)
+        search = search_of(view, settings, device, show, store)
+        self.run = search.run
+        with device_scope(search.run.like):
+            return search.find(rank)
 
-    def map(
-        self, work: Work, step: str, jobs: list[Job], reads: bool, kept: bool, report: Callable[[int], None]
-    ) -> list[tuple[Part, Arrays]]:
+    def map(self, stage: Stage, jobs: list[Job], report: Report) -> list[tuple[Part, Arrays]]:
         """Do a step on many shards."""
+        assert self.run is not None
         found: list[tuple[Part, Arrays]] = []
-        store = self.store if kept else None
+        store, show = self.store if stage.kept else None, self.run.progress
         self._total = None
-        with ThreadPoolExecutor(1, thread_name_prefix="rcurc-read") as reader:
+        with ThreadPoolExecutor(1, thread_name_prefix="rcurc-read") as reader, device_scope(self.run.like):
             ahead: Future[Block] | None = None
             for k, job in enumerate(jobs):
                 block = None if ahead is None else ahead.result()
-                following = [job.shard for job in jobs[k + 1 : k + 2] if reads and self._is_missing(step, job.shard)]
-                ahead = reader.submit(following[0].load) if following else None
-                part, numbers = run_job(work, step, job.shard, job.side, job.part, job.args, reads, store, block)
+                ahead = self._read_ahead(stage, jobs[k + 1 : k + 2], reader)
+                before = show.done
+                part, numbers = run_job(stage, job, self.run, store, block)
                 if not isinstance(part, Saved) and "sums" in part:  # as large as a shard, perhaps: added up, not kept
-                    normal = Normal(part.pop("sums"), part.pop("basis"))
+                    normal = _normal_of(part)
                     self._total = normal if self._total is None else self._total + normal
+                    part = {name: x for name, x in part.items() if name not in ("sums", "basis")}
                 found.append((part, numbers))
-                report(job.n_units)
+                report(job.n_units - (show.done - before))  # what the pass itself did not report
         return found
 
-    def _is_missing(self, step: str, shard: Shard) -> bool:
-        """Whether a shard will have to be read; a part that is there needs no observations."""
-        return self.store is None or not os.path.exists(self.store.path(step, shard))
+    def _read_ahead(self, stage: Stage, following: list[Job], reader: ThreadPoolExecutor) -> Future[Block] | None:
+        """Begin to read the next shard, if it will be needed: a part that is there needs no observations."""
+        wanted = [job.shard for job in following if stage.reads and job.shard.resident is None]
+        missing = [shard for shard in wanted if self.store is None or self.store.is_missing(stage.name, shard)]
+        return reader.submit(missing[0].load) if missing else None
 
     def total(self, parts: list[Part]) -> Normal:
         """The sum, one after the other."""
         total = self._total
         for part in parts:
             if isinstance(part, Saved):
-                arrays = part.load()
-                normal = Normal(arrays["sums"], arrays["basis"])
+                normal = _normal_of(part.load())
                 total = normal if total is None else total + normal
         assert total is not None
         return total
 
     def collect(self, parts: list[Part]) -> Arrays:
         """All in memory."""
-        arrays = [part.load() if isinstance(part, Saved) else part for part in parts]
-        return {name: np.concatenate([x[name] for x in arrays]) for name in arrays[0]}
+        arrays = [loaded(part) for part in parts]
+        if len(arrays) == 1:
+            return arrays[0]
+        return {name: array_namespace(x).concat([part[name] for part in arrays]) for name, x in arrays[0].items()}
 
     def saved(self, parts: list[Part]) -> list[Saved]:
         """They are in the store."""
         return [part for part in parts if isinstance(part, Saved)]
+
+
+def _normal_of(part: Arrays) -> Normal:
+    return Normal(part["sums"], part["basis"])

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from ..api import announced, reachable
 from ..backends.arrays import (
     Array,
     array_namespace,
@@ -34,9 +33,13 @@ from ..progress import Progress
 from ..result.result import Result
 from ..samples.building import float_values
 from ..samples.dense import DenseReader, dense_source
-from .driver import Solve
+from .driver import announced, concluded
+from .engine import InProcess, context_of
 from .pca import OVERSAMPLING, cross_size
-from .scaling import at_home, in_units, power_of_two
+from .scaling import matrix_at, power_of_two, rescaled
+from .search import CoreSearch
+from .sides import Sides
+from .supply import in_memory
 
 _ABOVE = 1.001
 
@@ -124,12 +127,11 @@ def ircur(
     largest = DenseReader(Y, like).largest
     if largest == 0:
         raise ValueError("Y is 0 everywhere: there is nothing to recover")
-    unit = power_of_two(largest, like)
-    reader = DenseReader(Y, like, unit)
-    settings = replace(settings, zeta0=_ABOVE * largest / unit if settings.zeta0 is None else settings.zeta0 / unit)
+    scale = power_of_two(largest, like)
+    reader = DenseReader(Y, like, scale)
+    settings = replace(settings, zeta0=_ABOVE * largest / scale if settings.zeta0 is None else settings.zeta0 / scale)
     with Progress(progress, settings.callback) as show, device_scope(like):
-        result = in_units(_solve(reader, rank, oversampling, settings, show), unit)
-    return announced(result, stacklevel=3)
+        return announced(rescaled(_solve(reader, rank, oversampling, settings, show), scale))
 
 
 def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: Settings, show: Progress) -> Result:
@@ -140,29 +142,33 @@ def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: 
     if isinstance(rank, str):
         free = replace(settings, zeta0=None, gamma=None, max_iter=None, holdout=0.03)
         chosen = [np.sort(rng.choice(n, cross_size(rank, n), replace=False)) for n in reader.Y.shape]
-        curve = Solve(reachable(reader.cross(*chosen), reader.like), free, show, reader.like).choose_rank()
+        supply = in_memory(reader.cross(*chosen), reader.like)
+        curve = CoreSearch(supply.view, free, context_of(free, reader.like, show)).choose_rank()
         rank = curve.chosen
     left, right, looked_at, stopped, history = _iterate(reader, rank, oversampling, settings, rng, show, started)
     rest = [others(seen, n) for seen, n in zip(looked_at, reader.Y.shape, strict=True)]
     rows, cols = (np.sort(rng.choice(part, min(len(part), cross_size(rank, len(part))), replace=False)) for part in rest)
-    samples = reader.cross(rows, cols)
-    here = reachable(samples, reader.like)
-    zeta = history[-1].threshold
-    judge = Solve(here, replace(settings, zeta0=None), show, reader.like)
-    judge.started = started
+    supply = in_memory(replace(reader, scale=1.0).cross(rows, cols), reader.like)
+    run = replace(context_of(settings, reader.like, show), started=started)
+    judge = CoreSearch(supply.view.scaled(1 / reader.scale), replace(settings, zeta0=None), run)
     # X on the cross as an SVD, and the coefficients of the other columns and rows in it
     at_rows, at_cols = (take_rows(f, asarray_on(k, f)) for f, k in ((left, rows), (right, cols)))
     W, s, V = product_svd(at_rows, at_cols)
     sample = residuals(W * s, V, judge.data.sample)
+    zeta = history[-1].threshold
     core = Core(W, s, V, stopped, history, robust_sigma(sample, 5 * quantile_abs(sample)), zeta)
-    coefficients = (right @ (at_rows.T @ W), left @ (at_cols.T @ V))
-    outside = [
-        bring(take_rows(a, asarray_on(others(k, a.shape[0]), a)), here.r_block.value)
-        for a, k in zip(coefficients, (cols, rows), strict=True)
-    ]
+    coefficients = {"r": (right @ (at_rows.T @ W), cols), "c": (left @ (at_cols.T @ V), rows)}
+    home = supply.shards["r"][0].load().value
+    outside = {
+        side: bring(take_rows(a, asarray_on(others(k, a.shape[0]), a)), home) for side, (a, k) in coefficients.items()
+    }
     assert settings.gamma is not None
-    result = judge.conclude_given(core, settings.gamma, (outside[0], outside[1]), curve, rank)
-    return replace(at_home(result, samples), method="ircur")
+    solved = judge.judged_given(core, settings.gamma, curve, rank)
+    sides = Sides(supply.shards, solved, (rows, cols), reader.scale, InProcess(judge.run), "auto", show, outside)
+    parts = sides.extended()
+    factors = {side: sides.engine.collect(parts[side]) for side in "rc"}
+    result = concluded(sides, supply, factors, run.clock())
+    return replace(result, cur=matrix_at(result.cur, supply.like), method="ircur")
 
 
 def _iterate(

@@ -1,128 +1,118 @@
-"""One step of the work on one shard, and where its part is kept."""
+"""Steps of the work on shards, and the engines that do them."""
 
 from __future__ import annotations
 
-import logging
-import os
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from ..backends.blocks import Block
-from ..files import UNREADABLE, write_npz
+from ..backends.kernels import RunContext, StepStore
+from ..extend.normal import Normal
+from ..options import Settings
+from ..progress import Progress
+from ..samples.cross import CoreView
+from ..shards.samples import ShardedSamples
 from ..shards.source import Shard
-from .work import Arrays, Side, Work
+from .solved import SolvedCore
+from .store import Arrays, Part, PartStore, Saved, loaded
 
-log = logging.getLogger("rcurc_gpu")
-_KIND = "shard part"
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A part in a file."""
-
-    path: str
-    stamp: str
-
-    def load(self) -> Arrays:
-        """Its arrays."""
-        try:
-            with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
-                found = str(file["stamp"])
-                arrays = {name[4:]: file[name] for name in file.files if name.startswith("big|")}
-        except FileNotFoundError as error:
-            what = "a part is gone that was there: all workers must see output, and one solve alone may use it"
-            raise FileNotFoundError(error.errno, what, self.path) from error
-        except UNREADABLE as error:
-            raise ValueError(f"the part {self.path!r} cannot be read ({error}); the same call makes it again") from error
-        if found != self.stamp:
-            raise RuntimeError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
-        return arrays
-
-
-Part = Arrays | Saved
+Work = Callable[..., tuple[Arrays, Arrays]]
+Report = Callable[[int], None]  # told how many units are done
 
 
 @dataclass(frozen=True)
-class Store:
-    """A directory in which parts are kept, so that what is done is never done again."""
+class Stage:
+    """A step of the work on all shards.
 
-    folder: str
+    Attributes
+    ----------
+    work : callable
+        ``work(shard, block, side, run, part, *args)``, one of those in `work`.
+    name : str
+        What the step is called where its parts are kept.
+    reads : bool
+        Whether all observations are needed.
+    kept : bool
+        Whether its parts are to be kept.
+    """
 
-    def path(self, step: str, shard: Shard) -> str:
-        """Where the part of a shard is after a step."""
-        return os.path.join(self.folder, f"{shard.side}-{shard.number:06d}-{step}.npz")
+    work: Work
+    name: str
+    reads: bool = True
+    kept: bool = True
 
-    def find(self, step: str, shard: Shard, stamp: str) -> tuple[Saved, Arrays] | None:
-        """A part that was made from the same things, and its numbers; None if there is none."""
-        path = self.path(step, shard)
-        if not os.path.exists(path):
-            return None
-        try:
-            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
-                if str(file["stamp"]) != stamp:
-                    return None
-                # the whole of it, for a part that cannot be read is none
-                small = {name[6:]: file[name] for name in file.files if name.startswith("small|")}
-                for name in file.files:
-                    file[name]
-        except UNREADABLE as error:
-            log.warning("%r cannot be read (%s): it is made again", path, error)
-            return None
-        return Saved(path, stamp), small
 
-    def keep(self, step: str, shard: Shard, stamp: str, big: Arrays, small: Arrays) -> Saved:
-        """Write a part, whole or not at all."""
-        arrays = {f"big|{name}": x for name, x in big.items()} | {f"small|{name}": x for name, x in small.items()}
-        path = self.path(step, shard)
-        write_npz(path, _KIND, arrays | {"stamp": np.asarray(stamp)})
-        return Saved(path, stamp)
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A step of the work on one shard; its part is what the step before gave, or what stands for that."""
 
-    def forget(self) -> None:
-        """Delete all parts, and what was left by workers that died while they wrote one."""
-        for path in Path(self.folder).glob("[rc]-*-*.npz*"):
-            path.unlink(missing_ok=True)
+    shard: Shard
+    side: Any  # a Side, if the step needs one
+    part: Any = None
+    args: tuple[Any, ...] = ()
+
+    @property
+    def n_units(self) -> int:
+        """Units of the shard."""
+        return self.shard.stop - self.shard.start
 
 
 def run_job(
-    work: Work,
-    step: str,
-    shard: Shard,
-    side: Side,
-    part: Part | None = None,
-    args: tuple[Any, ...] = (),
-    reads: bool = True,
-    store: Store | None = None,
-    block: Block | None = None,
+    stage: Stage, job: Job, run: RunContext, store: PartStore | None, block: Block | None = None
 ) -> tuple[Part, Arrays]:
-    """Do one step of the work on a shard, or find that it was done.
+    """Do one step of the work on a shard, or find that it was done; a part, and its numbers.
 
-    Parameters
-    ----------
-    work : callable
-        ``work(shard, block, side, part, *args)``, one of those in `work`.
-    step : str
-        What the step is called where its part is kept.
-    part : optional
-        What the step before gave.
-    reads : bool
-        Whether all observations are needed.
-    block : Block, optional
-        All observations, if they were read already.
-
-    Returns
-    -------
-    part, numbers
+    `block` has all observations, if they were read already.
     """
-    stamp = f"{step} {side.stamp} {args!r} {part.stamp if isinstance(part, Saved) else ''}"
-    stamp = f"{zlib.crc32(stamp.encode()):08x}-{shard.start}-{shard.stop}"
-    if store is not None and (known := store.find(step, shard, stamp)) is not None:
+    shard, side, part = job.shard, job.side, job.part
+    stamp = "" if store is None else _stamp(stage, shard, side, part, job.args)
+    if store is not None and (known := store.find(stage.name, shard, stamp)) is not None:
         return known
-    if reads and block is None:
+    if stage.reads and block is None:
         block = shard.load()
-    before = () if part is None else (part.load() if isinstance(part, Saved) else part,)
-    big, small = work(shard, block, side, *before, *args)
-    return (big if store is None else store.keep(step, shard, stamp, big, small)), small
+    before = () if part is None else (loaded(part),)
+    found, numbers = stage.work(shard, block if stage.reads else None, side, run, *before, *job.args)
+    return (found if store is None else store.keep(stage.name, shard, stamp, found, numbers)), numbers
+
+
+def _stamp(stage: Stage, shard: Shard, side: Any, part: Part | None, args: tuple[Any, ...]) -> str:
+    """What a part was made from."""
+    words = f"{stage.name} {side.stamp} {args!r} {part.stamp if isinstance(part, Saved) else ''}"
+    return f"{zlib.crc32(words.encode()):08x}-{shard.start}-{shard.stop}"
+
+
+class Engine(Protocol):
+    """Where shards are worked on. Parts stay there; what stands for them here is the engine's own.
+
+    Attributes
+    ----------
+    store : PartStore or None
+        Where parts are kept, if they are to outlive the solve.
+    """
+
+    store: PartStore | None
+
+    def close(self) -> None:
+        """Leave nothing running."""
+
+    def surveyed(self, samples: ShardedSamples) -> ShardedSamples:
+        """The samples with what is known of all observations, and the intersection."""
+
+    def find_core(
+        self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, store: StepStore | None
+    ) -> SolvedCore:
+        """Solve the core once."""
+
+    def map(self, stage: Stage, jobs: list[Job], report: Report) -> list[tuple[Any, Arrays]]:
+        """Do a step on many shards: their parts and their numbers."""
+
+    def total(self, parts: list[Any]) -> Normal:
+        """The sum of the normal equations that parts have."""
+
+    def collect(self, parts: list[Any]) -> Arrays:
+        """Arrays with the rows of all parts, one after the other."""
+
+    def saved(self, parts: list[Any]) -> list[Saved]:
+        """Where the parts are, of an engine that keeps them in files."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from distributed import get_worker
 
-from ..backends.arrays import namespace_for_device
+from ..backends.arrays import device_scope, namespace_for_device, to_numpy
 from ..backends.cores import on_one_core
 from ..extend.normal import Normal
 from ..options import Settings
@@ -17,29 +17,30 @@ from ..progress import Progress
 from ..samples.cross import CoreView
 from ..shards.samples import survey_shard
 from ..shards.source import Made, Shard
-from .engine import find_core
-from .found import FoundCore
-from .jobs import Part, Saved, Store, run_job
-from .work import Arrays, Side, Work
+from .engine import InProcess
+from .jobs import Job, Stage, run_job
+from .solved import SolvedCore
+from .store import Arrays, Part, PartStore, loaded
+from .work import Side
 
 
 def run(
-    work: Work,
-    step: str,
+    stage: Stage,
     shard: Shard,
     make: Callable[[int, int], Any] | None,
     side: Side,
     before: tuple[Part, Arrays] | None,
     args: tuple[Any, ...],
-    reads: bool,
-    store: Store | None,
+    store: PartStore | None,
 ) -> tuple[Part, Arrays]:
     """`run_job`, on the worker's own GPU if it has one and may use it, else on the core of one of its threads."""
     if side.device == "auto":
         side = replace(side, device=namespace_for_device("auto")[1])
-    with on_one_core():
-        part = None if before is None else before[0]
-        return run_job(work, step, with_function(shard, make), side, part, args, reads, store)
+    context = side.context()
+    with on_one_core(), device_scope(context.like):
+        job = Job(with_function(shard, make), side, None if before is None else before[0], args)
+        part, numbers = run_job(stage, job, context, store)
+        return ({name: to_numpy(x) for name, x in part.items()} if isinstance(part, dict) else part), numbers
 
 
 def survey(shard: Shard, make: Callable[[int, int], Any] | None, chosen: np.ndarray) -> Any:
@@ -47,10 +48,10 @@ def survey(shard: Shard, make: Callable[[int, int], Any] | None, chosen: np.ndar
     return survey_shard(with_function(shard, make), chosen)
 
 
-def solve_core(view: CoreView, rank: int | str, settings: Settings, device: str) -> FoundCore:
-    """`find_core`."""
+def solve_core(view: CoreView, rank: int | str, settings: Settings, device: str) -> SolvedCore:
+    """The core, found here."""
     with Progress(False) as show:
-        return find_core(view, rank, settings, device, show)
+        return InProcess().find_core(view, rank, settings, device, show, None).on_host()
 
 
 def has_gpu() -> bool:
@@ -91,8 +92,7 @@ def numbers_of(found: tuple[Part, Arrays]) -> tuple[Arrays, str]:
 
 def normal_of(found: tuple[Part, Arrays]) -> Normal:
     """The normal equations in a part."""
-    part = found[0]
-    arrays = part.load() if isinstance(part, Saved) else part
+    arrays = loaded(found[0])
     return Normal(arrays["sums"], arrays["basis"])
 
 

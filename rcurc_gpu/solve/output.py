@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import zlib
 from collections.abc import Iterator
@@ -18,8 +19,9 @@ from ..extend.diagnostics import DIAGNOSTIC_NAMES, FILE_NAMES, UnitDiagnostics
 from ..files import UNREADABLE, naming, write_whole
 from ..result.matrix import CURMatrix
 from ..shards.on_disk import checksum
-from .jobs import Saved, Store
-from .work import Arrays
+from .store import Arrays, Checkpoint, PartFolder, Saved, differences, seed_in_checkpoint
+
+log = logging.getLogger("rcurc_gpu")
 
 _SOLVE, _DONE = "solve.json", "done.json"
 _FACTOR = {"r": "right", "c": "left"}
@@ -44,7 +46,7 @@ class Output:
         If another solve uses it now.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], identity: dict[str, str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], identity: dict[str, str], every: float) -> None:
         self.folder, self.identity = Path(folder), identity
         self._files: dict[str, list[Any]] = {}  # bytes and checksum of those that are assembled
         if not self.folder.absolute().parent.is_dir():
@@ -59,7 +61,8 @@ class Output:
             self.close()
             raise
         (self.folder / "parts").mkdir(exist_ok=True)
-        self.store = Store(str((self.folder / "parts").absolute()))
+        self.parts = PartFolder(str((self.folder / "parts").absolute()))
+        self.steps = self._steps(every)
 
     def close(self) -> None:
         """Let others use the directory."""
@@ -74,11 +77,10 @@ class Output:
                 found = dict(json.loads(path.read_bytes()))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{str(path)!r} is damaged ({error}); choose another output") from error
-            differ = sorted(k for k in found | identity if found.get(k) != identity.get(k))
-            if differ:
+            if differ := differences(found, identity):
                 raise ValueError(
-                    f"output {str(self.folder)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
-                    "directory, or delete this one if it is not needed"
+                    f"output {str(self.folder)!r} is of another solve: it differs in {differ}; choose another directory, or "
+                    "delete this one if it is not needed"
                 )
         elif any(not left.name.startswith(_SOLVE) for left in self.folder.iterdir()):  # killed while it was written
             raise ValueError(
@@ -87,10 +89,16 @@ class Output:
         else:
             write_whole(path, lambda file: file.write(json.dumps(identity, indent=1).encode()))
 
-    @property
-    def core(self) -> Path:
-        """The checkpoint of the core."""
-        return self.folder / "core.npz"
+    def _steps(self, every: float) -> Checkpoint:
+        """The checkpoint of the core; one that cannot be read is begun anew, since parts tell whether they are of this
+        core."""
+        path = self.folder / "core.npz"
+        try:
+            return Checkpoint(path, self.identity, every)
+        except ValueError as error:
+            log.warning("%s: the core is solved again", error)
+            path.unlink()
+            return Checkpoint(path, self.identity, every)
 
     @property
     def done(self) -> dict[str, Any] | None:
@@ -114,7 +122,7 @@ class Output:
                     sums[name] = zlib.crc32(data, sums[name])
             if n_found != n_units:
                 raise RuntimeError(
-                    f"the parts in {self.store.folder!r} have {n_found} {_UNITS[side]} where {n_units} belong"
+                    f"the parts in {self.parts.folder!r} have {n_found} {_UNITS[side]} where {n_units} belong"
                 )
         for name, path in self._paths(side).items():
             self._files[path.name] = [path.stat().st_size, f"{sums[name]:08x}"]
@@ -125,7 +133,7 @@ class Output:
             write_whole(self.folder / f"{name}.npy", partial(np.save, arr=chosen))
         told = told | {"files": self._files}
         write_whole(self.folder / _DONE, lambda file: file.write(json.dumps(told).encode()))
-        self.store.forget()
+        self.parts.forget()
 
     def load(self, side: str, n_units: int) -> Arrays:
         """The factor and the diagnostics of a side, read when they are looked at."""
@@ -212,9 +220,17 @@ def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURM
     return CURMatrix(left, right, rows, cols)
 
 
-def seed_in_output(folder: str | os.PathLike[str]) -> int:
-    """The seed of the solve that a directory is of."""
-    return int(json.loads((Path(folder) / _SOLVE).read_bytes())["seed"])
+def last_seed(checkpoint: Any, output: Any) -> int | None:
+    """The seed of a solve that has left its work in a file or a directory; None if there is none.
+
+    Foreign files are ignored here; the code that opens them reports them.
+    """
+    try:
+        if output is not None:
+            return int(json.loads((Path(output) / _SOLVE).read_bytes())["seed"])
+        return None if checkpoint is None else seed_in_checkpoint(checkpoint)
+    except UNREADABLE:
+        return None
 
 
 def _read_done(path: Path) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from ..api import last_seed, rcurc
+from ..api import rcurc
 from ..backends.random import seed_to_int
 from ..errors import check_count
 from ..options import check_rank
 from ..result.result import Result
 from ..samples.dense import DenseReader, dense_source
+from .output import last_seed
 
 OVERSAMPLING = 4.0
 _LEAST = 128  # rows (columns) of a cross, if there are as many

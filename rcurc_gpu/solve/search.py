@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, device_name, free_memory, profiled, quantile_abs
-from ..backends.kernels import XP, choose
+from ..backends.arrays import array_namespace, device_name, free_memory, profiled, quantile_abs
+from ..backends.kernels import XP, RunContext
 from ..backends.plain.regression import Schedule
 from ..core.head_start import is_rich, solve_with_head_start
 from ..core.iteration import Core, CoreOptions, Factors, solve_core
-from ..core.problem import CoreData, prepare
-from ..core.recheck import check_core, without_contested
+from ..core.problem import CoreProblem, Steps, prepare
+from ..core.recheck import recheck, without_contested
 from ..core.stages import GAMMA, WIDER, solve_in_stages
 from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
 from ..judge.rank import WORTH, RankCurve, choose_rank
 from ..judge.verdict import ENOUGH_HELD, Evidence, examine, judge_core
 from ..options import Settings
-from ..progress import Progress
-from ..samples.cross import CoreView, CrossSamples
-from .attempts import Attempt, no_threshold, resigned
-from .checkpoint import Checkpoint
-from .found import FoundCore
+from ..samples.cross import CoreView
+from .solved import SolvedCore, resigned
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -37,71 +33,55 @@ _SCHEDULES = ((0.8, 150), (0.9, 300), (0.95, 500))
 EXTENSION_GAMMA = 0.4
 _MOST_HELD = 0.1  # share of the observations that is held out at most, unless the user wants more
 _STAGED = 8  # largest rank that the choice of the rank tries one component after the other
+_BEYOND = 1e6  # over the largest observation: a threshold that no residual of an iteration in its right mind exceeds
 
 
-class CoreSolve:
-    """The first half of a solve: its data, settings and clock, and the core."""
+def with_enough_held(settings: Settings, view: CoreView) -> Settings:
+    """The settings, with a larger share held out of a small core: else it is judged by nothing but itself."""
+    if settings.holdout == 0:
+        return settings
+    enough = ENOUGH_HELD / max(view.intersection.block.n_obs, 1)
+    return replace(settings, holdout=max(settings.holdout, min(enough, _MOST_HELD)))
 
-    def __init__(
-        self,
-        samples: CrossSamples | CoreView,
-        settings: Settings,
-        show: Progress,
-        like: Array,
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
-        if settings.holdout > 0:  # a small core needs a larger share of it to be judged by anything but itself
-            enough = ENOUGH_HELD / max(samples.intersection.block.n_obs, 1)
-            settings = replace(settings, holdout=max(settings.holdout, min(enough, _MOST_HELD)))
-        self.samples: CrossSamples | CoreView = samples
-        self.settings, self.show, self.like = settings, show, like
-        self.checkpoint = checkpoint
-        self.started = time.perf_counter() - (checkpoint.elapsed if checkpoint is not None else 0.0)
-        self.tried: dict[tuple[int, float, float, int], Attempt] = {}
+
+class CoreSearch:
+    """The first half of a solve: the core, its attempts and its data.
+
+    Parameters
+    ----------
+    view : CoreView
+    settings : Settings
+    run : RunContext
+    """
+
+    def __init__(self, view: CoreView, settings: Settings, run: RunContext) -> None:
+        self.settings = s = with_enough_held(settings, view)
+        self.view, self.run = view, replace(run, holdout=s.holdout)
+        self.tried: dict[tuple[int, float, float, int], SolvedCore] = {}
         self.stages: dict[int, Core] = {}  # cores found one component after the other, by rank,
-        self.staged: dict[int, Attempt] = {}  # and those of them that were judged
-        s = settings
-        steps = (s.step_rows, s.step_cols)
+        self.staged: dict[int, SolvedCore] = {}  # and those of them that were judged
+        steps = Steps(s.step_rows, s.step_cols, s.step_core)
         if s.method == "paper":
-            steps = (s.step_rows or 0.75 / samples.rate_rows, s.step_cols or 0.75 / samples.rate_cols)
-        self.kernels = choose(s.kernels, like)
-        self.data, *self.steps = prepare(
-            samples, steps[0], steps[1], s.holdout, s.seed, s.chunk_bytes, self.kernels, like, s.step_core
-        )
+            steps = replace(steps, rows=s.step_rows or 0.75 / view.rate_rows, cols=s.step_cols or 0.75 / view.rate_cols)
+        self.data, self.steps = prepare(view, steps, self.run)
         y = self.data.sample[2]
         xp = array_namespace(y)
         nonzero = y[y != 0]
         if nonzero.shape[0] == 0:
             raise ValueError("all observations of the intersection are 0: there is nothing to recover")
-        self.typical = float(quantile_abs(nonzero))
-        self.zeta0 = 5 * self.typical if s.zeta0 is None else s.zeta0
+        self.typical_size = float(quantile_abs(nonzero))
+        self.zeta0 = 5 * self.typical_size if s.zeta0 is None else s.zeta0
         # Entries of very different size (dark and bright pixels, few large singular values): the median may be too small
         # to begin with. Larger ones let outliers in, so they come later.
-        self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical]
-        self.no_threshold = 0.0 if s.outliers else no_threshold(samples)
+        self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical_size]
+        self.no_threshold = 0.0 if s.outliers else _BEYOND * max(view.largest)
 
-    def find(self, rank: int | str) -> FoundCore:
+    def find(self, rank: int | str) -> SolvedCore:
         """The core at a rank, or at one that is chosen."""
-        asked, curve = self._rank(rank)
-        return self.found(self._core(asked), curve, asked)
+        asked, curve = self.asked_rank(rank)
+        return replace(self._core(asked), curve=curve, asked=asked)
 
-    def found(self, attempt: Attempt, curve: RankCurve | None, asked: int) -> FoundCore:
-        """An attempt with all that the rest of the solve needs."""
-        core = attempt.checked.core
-        return FoundCore(
-            attempt.checked,
-            attempt.verdict,
-            core_facts(self.data, core),
-            curve,
-            asked,
-            self.settings,
-            self.typical,
-            self.no_threshold,
-            device_name(self.like),
-            self.kernels.at(core.rank).name,
-        )
-
-    def _rank(self, rank: int | str) -> tuple[int, RankCurve | None]:
+    def asked_rank(self, rank: int | str) -> tuple[int, RankCurve | None]:
         """The rank to try, and how it was chosen."""
         if isinstance(rank, int):
             return rank, None
@@ -109,25 +89,27 @@ class CoreSolve:
         log.info("rank %d chosen, of %s", curve.chosen, ", ".join(map(str, curve.ranks)))
         return curve.chosen, curve
 
-    def clock(self) -> float:
-        """Seconds since the beginning."""
-        return time.perf_counter() - self.started
+    def options(self, zeta0: float, gamma: float, max_iter: int) -> CoreOptions:
+        """How the core iterates."""
+        assert self.steps.rows is not None
+        assert self.steps.cols is not None
+        return CoreOptions(zeta0, gamma, self.steps.rows, self.steps.cols, self.settings.tol, max_iter)
 
     @cached_property
-    def _plain_data(self) -> CoreData:
+    def _plain_data(self) -> CoreProblem:
         """The intersection for plain code."""
-        return replace(self.data, grid=XP.make_grid(self.data.block, self.data.weight, self.settings.chunk_bytes))
+        return replace(self.data, grid=XP.make_grid(self.data.block, self.data.weight, self.run.chunk_bytes))
 
-    def _data_at(self, rank: int) -> CoreData:
+    def data_at(self, rank: int) -> CoreProblem:
         """The intersection as the kernels for `rank` want it."""
-        return self.data if self.kernels.at(rank) is self.kernels else self._plain_data
+        return self.data if self.run.at(rank) is self.run else self._plain_data
 
-    def _core(self, rank: int) -> Attempt:
+    def _core(self, rank: int) -> SolvedCore:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
         for known in (self.tried.get((rank, *self._schedules()[0])), self.staged.get(rank)):  # when the rank was chosen
             if known is not None and known.verdict.ok:
                 return known
-        attempts: list[Attempt] = []
+        attempts: list[SolvedCore] = []
         # Who counts or watches the iterations means those of the whole intersection.
         if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
             attempts += self._head_start(rank)
@@ -135,21 +117,21 @@ class CoreSolve:
                 return attempts[0]
         for attempt in self._tries(rank):
             attempts.append(attempt)
-            if attempts[-1].verdict.ok or self.show.ended or resigned(attempts[-2:], self.typical):
+            if attempts[-1].verdict.ok or self.run.progress.ended or resigned(attempts[-2:]):
                 break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
-        while too_large and not self.show.ended:
+        while too_large and not self.run.progress.ended:
             supported = too_large.pop().evidence.supported
             smaller = self._attempt(supported, self.zeta0, *self._decays()[0])
             if not smaller.verdict.ok and self._may_go_in_stages(supported):
-                smaller = min(smaller, self._in_stages(supported), key=Attempt.score)
+                smaller = min(smaller, self._in_stages(supported), key=SolvedCore.score)
             if smaller.verdict.ok and smaller.evidence.held_share >= attempts[-1].evidence.held_share - 0.02:
                 return smaller
             too_large = [smaller] if smaller.verdict.cause == "rank too large" else []
-        return min(attempts, key=Attempt.score)
+        return min(attempts, key=SolvedCore.score)
 
-    def _tries(self, rank: int) -> Iterator[Attempt]:
+    def _tries(self, rank: int) -> Iterator[SolvedCore]:
         """Attempts at a rank, made when they are asked for."""
         for number, schedule in enumerate(self._schedules()):
             attempt = self._attempt(rank, *schedule)
@@ -162,7 +144,7 @@ class CoreSolve:
         s = self.settings
         return rank > 1 and s.outliers and s.gamma is None and s.zeta0 is None and s.max_iter is None
 
-    def _in_stages(self, rank: int) -> Attempt:
+    def _in_stages(self, rank: int) -> SolvedCore:
         """An attempt one component after the other."""
 
         def solve(rank: int, before: Core | None, start: Factors | None) -> Core:
@@ -171,8 +153,8 @@ class CoreSolve:
             return self._solve_core(rank, WIDER * before.threshold, GAMMA, _SCHEDULES[0][1], start)
 
         if rank not in self.staged:
-            core = solve_in_stages(rank, self.stages, solve, lambda: self.show.ended)
-            self.staged[rank] = self._judge(core, self._schedule(core.sigma, self.zeta0), GAMMA)
+            core = solve_in_stages(rank, self.stages, solve, lambda: self.run.progress.ended)
+            self.staged[rank] = self.judged(core, self.schedule(core.sigma, self.zeta0), GAMMA)
         return self.staged[rank]
 
     def _schedules(self) -> list[tuple[float, float, int]]:
@@ -190,58 +172,44 @@ class CoreSolve:
             (gamma, s.max_iter or max_iter) for gamma, max_iter in (_SCHEDULES if s.gamma is None else ((s.gamma, 500),))
         ]
 
-    def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> Attempt:
+    def _attempt(self, rank: int, zeta0: float, gamma: float, max_iter: int) -> SolvedCore:
         key = (rank, zeta0, gamma, max_iter)
-        if key in self.tried:  # when the rank was chosen
-            return self.tried[key]
-        core = self._solve_core(rank, zeta0, gamma, max_iter)
-        self.tried[key] = self._judge(core, self._schedule(core.sigma, zeta0), gamma)
+        if key not in self.tried:  # when the rank was chosen
+            core = self._solve_core(rank, zeta0, gamma, max_iter)
+            self.tried[key] = self.judged(core, self.schedule(core.sigma, zeta0), gamma)
         return self.tried[key]
 
     def _solve_core(self, rank: int, zeta0: float, gamma: float, max_iter: int, start: Factors | None = None) -> Core:
-        s = self.settings
-        rests = s.resolution > 0
-        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], s.tol, max_iter, rests=rests)
-        self.show.stage(f"core, rank {rank}")
-        name = f"core, rank {rank}, zeta0 {zeta0!r}, gamma {gamma!r}"
-        memory = None if self.checkpoint is None else self.checkpoint.step(name)
-        with profiled(f"core, rank {rank}", self.like):
-            data = self._data_at(rank)
-            return solve_core(data, rank, options, s.seed, self.clock, self.show.iteration, start, memory)
+        options = replace(self.options(zeta0, gamma, max_iter), rests=self.settings.resolution > 0)
+        self.run.progress.stage(f"core, rank {rank}")
+        step = self.run.step(f"core, rank {rank}, zeta0 {zeta0!r}, gamma {gamma!r}")
+        with profiled(f"core, rank {rank}", self.run.like):
+            return solve_core(self.data_at(rank), rank, options, self.run, start, step)
 
-    def _head_start(self, rank: int) -> list[Attempt]:
+    def _head_start(self, rank: int) -> list[SolvedCore]:
         """An attempt that begins with a quarter of the intersection, if that settles."""
         zeta0, gamma, max_iter = self._schedules()[0]
-        options = CoreOptions(zeta0, gamma, self.steps[0], self.steps[1], self.settings.tol, max_iter)
-        self.show.stage(f"core, rank {rank}")
+        run, options = self.run.at(rank), self.options(zeta0, gamma, max_iter)
+        run.progress.stage(f"core, rank {rank}")
         try:
-            with profiled(f"core, rank {rank}", self.like):
+            with profiled(f"core, rank {rank}", run.like):
                 core = solve_with_head_start(
-                    self._data_at(rank),
-                    rank,
-                    options,
-                    lambda sigma: self._schedule(sigma, zeta0),
-                    self.settings.seed,
-                    self.clock,
-                    self.show.iteration,
-                    self.kernels.at(rank),
-                    self.settings.chunk_bytes,
-                    self.checkpoint,
+                    self.data_at(rank), rank, options, lambda sigma: self.schedule(sigma, zeta0), run
                 )
         except MemoryError:  # it takes some more than the core alone
-            free_memory(self.like)
+            free_memory(run.like)
             return []
-        return [] if core is None else [self._judge(core, self._schedule(core.sigma, zeta0), gamma)]
+        return [] if core is None else [self.judged(core, self.schedule(core.sigma, zeta0), gamma)]
 
-    def _judge(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> Attempt:
-        s = self.settings
-        data, kernels = self._data_at(core.rank), self.kernels.at(core.rank)
-        mend = mend and s.outliers
-        checked = check_core(self.samples, data, core, schedule, s.holdout, s.seed, s.chunk_bytes, kernels, mend)
+    def judged(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> SolvedCore:
+        """A core with its rows and columns checked, to `mend` those that are wrong, and a verdict."""
+        s, data, run = self.settings, self.data_at(core.rank), self.run.at(core.rank)
+        checked = recheck(self.view, data, core, schedule, run, mend and s.outliers)
+        consensus = None
         if s.outliers:
-            checked = without_contested(checked, data, s.holdout, s.seed, s.chunk_bytes, kernels)
-        evidence = examine(data, checked.core, schedule, s.seed)
-        cut_short = s.max_iter is not None or self.show.ended
+            checked, consensus = without_contested(data, checked, schedule, run)
+        evidence = examine(data, checked[0], schedule, s.seed)
+        cut_short = s.max_iter is not None or run.progress.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
         log.info(
             "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained",
@@ -252,31 +220,56 @@ class CoreSolve:
             evidence.supported,
             evidence.unexplained,
         )
-        return Attempt(checked, evidence, verdict, gamma)
+        return SolvedCore(
+            *checked,
+            schedule,
+            consensus,
+            evidence,
+            verdict,
+            gamma,
+            core_facts(self.data, checked[0]),
+            s,
+            self.typical_size,
+            self.no_threshold,
+            device_name(run.like),
+            run.kernels.name,
+        )
 
-    def _schedule(self, sigma: float, zeta0: float) -> Schedule:
+    def judged_given(self, core: Core, gamma: float, curve: RankCurve | None, asked: int) -> SolvedCore:
+        """A core that was found otherwise, judged as it is: nothing is mended."""
+        schedule = self.schedule(core.sigma, self.zeta0)
+        # Agreement is what the iteration itself went for: a residual below its last threshold. Where it has none, below
+        # what e_k allows if all of it sits in one row or column.
+        near = core.threshold
+        if not self.settings.outliers:
+            worst = 3 * (max(self.view.shape) * core.history[-1].error) ** 0.5
+            near = min(worst, self.settings.accuracy) * self.typical_size
+        schedule = replace(schedule, floor=max(schedule.floor, near))
+        return replace(self.judged(core, schedule, gamma, mend=False), curve=curve, asked=asked)
+
+    def schedule(self, sigma: float, zeta0: float) -> Schedule:
         """Thresholds of the extension: down to the noise, or to what rounding leaves of it."""
         eps = float(array_namespace(self.data.sample[2]).finfo(self.data.sample[2].dtype).eps)
-        floor = max(FLOOR_SIGMAS * sigma, eps**0.5 * self.typical)
+        floor = max(FLOOR_SIGMAS * sigma, eps**0.5 * self.typical_size)
         if zeta0 == self.no_threshold:  # the core cut nothing off, and thresholds only judge
             zeta0 = self.zeta0
         return Schedule(max(zeta0, floor), floor, EXTENSION_GAMMA)
 
     def choose_rank(self) -> RankCurve:
         """Find the rank that held-out entries of the core confirm."""
-        largest = max(min(int(np.median(self.samples.intersection.block.counts)) // 4, *self.data.grid.shape, 128), 1)
+        largest = max(min(int(np.median(self.view.intersection.block.counts)) // 4, *self.data.grid.shape, 128), 1)
 
         def evaluate(rank: int) -> Evidence:
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, max_iter)
             known = [*self.tried.values(), *self.staged.values()]
-            smaller = [a.evidence.unexplained for a in known if a.verdict.ok and a.checked.core.rank < rank]
+            smaller = [a.evidence.unexplained for a in known if a.verdict.ok and a.core.rank < rank]
             if smaller and attempt.evidence.unexplained > WORTH * min(smaller):  # in vain: no need to try harder
                 return attempt.evidence
             if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
-                attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=Attempt.score)
+                attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=SolvedCore.score)
             if not attempt.verdict.ok and rank <= _STAGED and self._may_go_in_stages(rank):
-                attempt = min(attempt, self._in_stages(rank), key=Attempt.score)
+                attempt = min(attempt, self._in_stages(rank), key=SolvedCore.score)
             return attempt.evidence
 
         quartile = float(quantile_abs(self.data.sample[2], 0.25))

@@ -1,33 +1,30 @@
-"""What is done to one shard, wherever it is: functions of arrays on the host that give arrays on the host.
+"""What is done to one shard, wherever it is: in this process or on a worker, with arrays of any kind.
 
-Each gives a part, which stays where it was made, and a few numbers, which go to whoever leads the solve.
+Each function gives a part, which stays where it was made, and a few numbers, which go to whoever leads the solve.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import bring, device_scope, place_for, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, place_for, take_rows, to_numpy
 from ..backends.blocks import Block, others
-from ..backends.kernels import choose
+from ..backends.kernels import RunContext, choose
 from ..backends.plain.regression import Schedule
-from ..extend.diagnostics import OK, Summary, UnitDiagnostics, join_diagnostics
+from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics
+from ..extend.extension import later_passes, marked, renewed, without_contested, without_nan
 from ..extend.normal import normal_equations
 from ..extend.rivals import contestable
-from ..extend.sweeps import renewed, without_nan
-from ..extend.tasks import Extension, Task, extend, first_pass, later_passes, pass_over_given
-from ..extend.typical import Tally, Typical, doubtful, in_doubt, mark, mark_atypical, tally
-from ..result.matrix import join_units
+from ..extend.tasks import Extension, Task, pass_over_given, run_pass
+from ..extend.typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally
+from ..options import Settings
+from ..result.matrix import blank_rows, join_units
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
-
-Arrays = dict[str, np.ndarray]
-Work = Callable[..., tuple[Arrays, Arrays]]
+from .store import Arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +41,7 @@ class Side:
         0 for rows of the basis that are not to be used, else 1.
     index_ids : int64 array (length,)
         I or J.
-    scale : float array (r,)
+    to_factor : float array (r,)
         Coefficients times this are rows of the factor.
     anchor : float array (length, r)
         What the rows of the factor are multiplied with to give R, or C transposed.
@@ -54,42 +51,41 @@ class Side:
         Their rows of the factor.
     core_diagnostics : UnitDiagnostics
     schedule : Schedule
-    holdout, seed, chunk_bytes, kernels, device :
+    settings : Settings
         Of the solve.
-    unit : float
+    device : str
+        Where a worker computes.
+    scale : float
         Observations are divided by this.
     no_threshold : float
         A threshold that no residual exceeds, if all observations are right; else 0.
-    blank : bool
-        Whether undetermined rows of the factor become NaN.
-    agreeing : float, optional
+    consensus : float, optional
         Share of the entries that agree on another solution than their unit has; None if outliers are not expected.
+    mended : bool
+        Whether units that are not as typical are fitted again; coefficients that were given are taken as they are.
     """
 
     side: str
-    basis: np.ndarray
-    usable: np.ndarray
+    basis: Array
+    usable: Array
     index_ids: np.ndarray
-    scale: np.ndarray
-    anchor: np.ndarray
+    to_factor: Array
+    anchor: Array
     chosen: np.ndarray
-    core: np.ndarray
+    core: Array
     core_diagnostics: UnitDiagnostics
     schedule: Schedule
-    holdout: float
-    seed: int
-    chunk_bytes: int | None
-    kernels: str
+    settings: Settings
     device: str
-    unit: float
+    scale: float
     no_threshold: float
-    blank: bool
-    agreeing: float | None
+    consensus: float | None
+    mended: bool
 
     @property
     def rank(self) -> int:
         """Columns of the basis."""
-        return self.basis.shape[1]
+        return int(self.basis.shape[1])
 
     @cached_property
     def order(self) -> np.ndarray:
@@ -104,205 +100,162 @@ class Side:
     @cached_property
     def stamp(self) -> str:
         """What tells one side from another: results for different ones must not be mixed."""
-        arrays = (self.basis, self.usable, self.scale, self.anchor, self.core, *self.core_diagnostics.arrays().values())
-        rest = (self.side, self.schedule, self.holdout, self.seed, self.unit, self.no_threshold, self.blank, self.agreeing)
-        return f"{checksum(list(arrays))} {rest!r}"
+        arrays = (self.basis, self.usable, self.to_factor, self.anchor, self.core, *self.core_diagnostics.arrays().values())
+        s = self.settings
+        rest = (s.holdout, s.seed, self.scale, self.no_threshold, s.undetermined, self.consensus, self.mended)
+        return f"{checksum([to_numpy(x) for x in arrays])} {self.side} {self.schedule!r} {rest!r}"
+
+    def context(self) -> RunContext:
+        """How a worker computes."""
+        s, like = self.settings, place_for(self.device, self.basis)
+        return RunContext(like, choose(s.kernels, like), s.seed, s.holdout, s.chunk_bytes)
 
 
-class _Place:
-    """A side and some of its units in this process."""
+class _Here:
+    """A side and the units of one of its shards in this process."""
 
-    def __init__(self, side: Side, start: int, stop: int) -> None:
-        self.side, self.start, self.n_units = side, start, stop - start
-        self.like = place_for(side.device, side.basis)
-        within = (side.chosen[side.order] >= start) & (side.chosen[side.order] < stop)
+    def __init__(self, side: Side, shard: Shard, run: RunContext) -> None:
+        self.side, self.shard, self.run = side, shard, run.at(side.rank)
+        self.n_units = shard.stop - shard.start
+        within = (side.chosen[side.order] >= shard.start) & (side.chosen[side.order] < shard.stop)
         self.places = side.order[within]  # in the core
-        self.inside = side.chosen[self.places] - start
+        self.inside = side.chosen[self.places] - shard.start
         self.outside = others(self.inside, self.n_units)
 
-    def task(self, block: Block, ids: np.ndarray) -> Task:
-        """The regression of the units of a block, which have these numbers in the matrix."""
-        s = self.side
-        block = block if s.unit == 1 else block.scaled(1 / s.unit)
-        basis, usable = bring(s.basis, self.like), bring(s.usable, self.like)
-        rest = (s.holdout, s.seed, s.schedule, s.chunk_bytes, self.kernels)
-        return Task(block, basis, usable, ids, s.index_ids, s.side == "r", *rest, agreeing=s.agreeing)
+    def task(self, block: Block, ids: np.ndarray | None = None) -> Task:
+        """The regression of the units of a block: all of the shard, or those with these numbers in the matrix."""
+        s, like = self.side, self.run.like
+        basis, usable = bring(s.basis, like), bring(s.usable, like)
+        unit_ids = self.ids if ids is None else ids
+        task = Task(self.scaled(block), basis, usable, unit_ids, s.index_ids, s.side == "r", s.schedule, self.run)
+        return replace(task, consensus=s.consensus)
+
+    def scaled(self, block: Block) -> Block:
+        """In the scale of the solve."""
+        return block if self.side.scale == 1 else block.scaled(1 / self.side.scale)
 
     @property
-    def kernels(self) -> Any:
-        """What does the work."""
-        return choose(self.side.kernels, self.like).at(self.side.rank)
-
     def ids(self) -> np.ndarray:
         """Numbers of all units in the matrix."""
-        return np.arange(self.start, self.start + self.n_units)
+        return np.arange(self.shard.start, self.shard.stop)
+
+    def core_rows(self, like: Array) -> Array:
+        """Rows of the factor for the units that lie in the intersection, beside `like`."""
+        return bring(take_rows(self.side.core, asarray_on(self.places, self.side.core)), like)
 
 
-def first(shard: Shard, block: Block, side: Side) -> tuple[Arrays, Arrays]:
-    """Regress the units of a shard that lie outside of the core, once."""
-    here = _Place(side, shard.start, shard.stop)
-    with device_scope(here.like):
-        task = here.task(block, here.ids())
-        if side.no_threshold:  # everything is right: nothing is cut off, and thresholds only judge
-            free = replace(task, schedule=replace(side.schedule, zeta0=side.no_threshold, floor=side.no_threshold))
-            given = extend(free, here.outside, once=True).coefficients
-            extension = pass_over_given(task, here.outside, given)
-        else:
-            extension = first_pass(task, here.outside)
-    counts = tally(extension.diagnostics, side.schedule.floor)
-    return _arrays(extension), {"shares": _packed(counts.shares), "spreads": _packed(counts.spreads)}
+def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array | None = None) -> tuple[Arrays, Arrays]:
+    """Regress the units of a shard that lie outside of the core, once; or take coefficients that are `given`."""
+    here = _Here(side, shard, run)
+    task = here.task(block)
+    if given is None and side.no_threshold:  # everything is right: nothing is cut off, and thresholds only judge
+        free = replace(task, schedule=replace(side.schedule, zeta0=side.no_threshold, floor=side.no_threshold))
+        given = run_pass(free, here.outside, free.first, run.progress.advance).coefficients
+    if given is None:
+        extension = run_pass(task, here.outside, task.first, run.progress.advance)
+    else:
+        extension = pass_over_given(task, here.outside, given)
+    held = np.asarray([extension.n_held, extension.n_consensus])
+    part = {"coefficients": extension.coefficients, "held": held} | extension.diagnostics.arrays()
+    return part, tally(extension.diagnostics, side.schedule.floor).packed()
 
 
-def doubts(shard: Shard, block: None, side: Side, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
-    """Count the units that are not as usual."""
-    return {}, {"doubts": in_doubt(_extension(part).diagnostics, typical, side.rank, side.schedule)}
+def doubts(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
+    """Count the units that are not as typical."""
+    return {}, {"doubts": in_doubt(_diagnostics(part), typical, side.rank, side.schedule)}
 
 
 def second(
-    shard: Shard, block: Block | None, side: Side, part: Arrays, typical: Typical, last: bool
+    shard: Shard, block: Block | None, side: Side, run: RunContext, part: Arrays, typical: Typical, last: bool
 ) -> tuple[Arrays, Arrays]:
-    """Look again at units that are not as usual, and put all units of the shard together.
+    """Fit units again that are not as typical, and put all units of the shard together.
 
     With all observations (`block`), also give normal equations of the positions; `last` if nothing follows.
     """
-    here = _Place(side, shard.start, shard.stop)
-    extension = _extension(part)
-    with device_scope(here.like):
-        extension = _passed_again(shard, here, extension, typical)
-        done = _whole(here, extension.coefficients * side.scale, extension.diagnostics)
-        if block is not None:
-            done |= _normal(here, block, done)
-    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
-    return _finished(here, done, last), _summaries(here, done, outside)
+    here = _Here(side, shard, run)
+    extension = Extension(_at_home(shard, part["coefficients"]), _diagnostics(part), *map(int, part["held"]))
+    extension = _mended(here, extension, typical)
+    new = extension.coefficients * bring(side.to_factor, extension.coefficients)
+    core = here.core_rows(new)
+    new = array_namespace(core).astype(new, core.dtype, copy=False)
+    factor = join_units(core, new, here.inside, here.n_units)
+    inside = side.core_diagnostics.take(here.places)
+    diagnostics = join_diagnostics(inside, extension.diagnostics, here.inside, here.n_units)
+    return _finished(here, block, factor, diagnostics, extension, last)
 
 
-def again(shard: Shard, block: Block, side: Side, part: Arrays, last: bool) -> tuple[Arrays, Arrays]:
+def again(shard: Shard, block: Block, side: Side, run: RunContext, part: Arrays, last: bool) -> tuple[Arrays, Arrays]:
     """Regress all units once more, on a basis that changed a little; normal equations too if it is not the `last` time."""
-    here = _Place(side, shard.start, shard.stop)
-    old, diagnostics = part["factor"], _diagnostics(part)
-    with device_scope(here.like):
-        task = replace(here.task(block, here.ids()), start=without_nan(old))
-        extension = extend(task, here.outside, once=True)
-        status = diagnostics.status[here.outside]
-        new = renewed(extension.coefficients, extension.diagnostics.status == OK, old[here.outside], status)
-        factor = join_units(side.core[here.places], new, here.inside, here.n_units)
-        done = {"factor": factor} | diagnostics.arrays()
-        if not last:
-            done |= _normal(here, block, done)
-    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
-    return _finished(here, done, last), _summaries(here, done, outside)
+    here = _Here(side, shard, run)
+    old, diagnostics = _at_home(shard, part["factor"]), _diagnostics(part)
+    task = replace(here.task(block), start=without_nan(old), consensus=None)
+    extension = run_pass(task, here.outside, task.first, run.progress.advance)
+    good, status = extension.diagnostics.status == OK, diagnostics.status[here.outside]
+    new = renewed(extension.coefficients, good, take_rows(old, asarray_on(here.outside, old)), status)
+    factor = join_units(here.core_rows(new), new, here.inside, here.n_units)
+    return _finished(here, None if last else block, factor, diagnostics, extension, last)
 
 
-def _passed_again(shard: Shard, here: _Place, found: Extension, typical: Typical) -> Extension:
-    side, rank = here.side, here.side.rank
-    marked = mark(found.diagnostics, typical, rank)
-    if side.no_threshold:
-        return replace(found, diagnostics=marked)
-    whole = mark_atypical(marked, typical, rank, side.schedule)
-    chosen = doubtful(marked, typical, rank, side.schedule) if typical.again or typical.subsets else np.arange(0)
-    if side.agreeing is not None:
-        chosen = np.union1d(chosen, contestable(whole, side.agreeing, side.holdout, typical.share))
+def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
+    """With units that are not as typical fitted again and marked, and those marked that have rivals."""
+    side, shard = here.side, here.shard
+    if shard.resident is not None:
+        task = here.task(shard.resident)
+        if side.mended:
+            return later_passes(task, here.outside, found, typical)
+        return without_contested(task, here.outside, marked(found, typical, side.rank), typical.share)
+    few = mark(found.diagnostics, typical, side.rank)
+    if not side.mended:
+        return replace(found, diagnostics=few)
+    whole = mark_atypical(few, typical, side.rank, side.schedule)
+    chosen = doubtful(few, typical, side.rank, side.schedule) if typical.again or typical.subsets else np.arange(0)
+    if side.consensus is not None:
+        chosen = np.union1d(chosen, contestable(whole, side.consensus, side.settings.holdout, typical.share))
     if chosen.size == 0:
         return replace(found, diagnostics=whole)
     # only the observations of these are needed
     units = here.outside[chosen]
-    task = here.task(shard.some(units), here.start + units)
-    few = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))
-    few = later_passes(task, np.arange(len(units)), few, typical)
+    task = here.task(shard.some(units), shard.start + units)
+    these = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))
+    these = later_passes(task, np.arange(len(units)), these, typical)
     coefficients = found.coefficients.copy()
-    coefficients[chosen] = few.coefficients
-    for name, array in few.diagnostics.arrays().items():
-        getattr(whole, name)[chosen] = array
-    return replace(found, coefficients=coefficients, diagnostics=whole)
+    coefficients[chosen] = these.coefficients
+    return replace(found, coefficients=coefficients, diagnostics=whole.put(chosen, these.diagnostics))
 
 
-def _whole(here: _Place, rows_outside: np.ndarray, outside: UnitDiagnostics) -> Arrays:
-    """Rows of the factor and diagnostics of all units of a shard."""
-    side = here.side
-    factor = join_units(side.core[here.places], rows_outside.astype(side.core.dtype), here.inside, here.n_units)
-    inside = side.core_diagnostics.take(here.places)
-    return {"factor": factor} | join_diagnostics(inside, outside, here.inside, here.n_units).arrays()
-
-
-def _normal(here: _Place, block: Block, done: Arrays) -> Arrays:
+def _normal(here: _Here, block: Block, factor: Array, diagnostics: UnitDiagnostics) -> Arrays:
     """The share that a shard has in the normal equations of the chosen rows (columns)."""
-    side = here.side
-    block = block if side.unit == 1 else block.scaled(1 / side.unit)
-    basis, anchor = (bring(without_nan(x), here.like) for x in (done["factor"], side.anchor))
-    usable = bring((done["status"] == OK).astype(basis.dtype), here.like)
+    side, like = here.side, here.run.like
+    basis, anchor = (bring(without_nan(x), like) for x in (factor, side.anchor))
+    usable = asarray_on((diagnostics.status == OK).astype(np.float64), basis, basis.dtype)
+    flipped = here.scaled(block).transpose()
     # a chosen row has columns as its positions, so what is transposed here is not there
-    normal = normal_equations(
-        block.transpose(),
-        basis,
-        usable,
-        anchor,
-        side.index_ids,
-        here.ids(),
-        side.side != "r",
-        side.seed,
-        side.holdout,
-        side.schedule.floor,
-        here.kernels,
-        side.chunk_bytes,
-    )
+    task = Task(flipped, basis, usable, side.index_ids, here.ids, side.side != "r", side.schedule, here.run)
+    normal = normal_equations(task, anchor)
     return {"sums": normal.sums, "basis": normal.basis}
 
 
-def _finished(here: _Place, done: Arrays, last: bool) -> Arrays:
-    """The part, in the units of the data and with NaN where they are wanted if nothing follows."""
-    if not last:
-        return done
-    side, factor = here.side, done["factor"]
-    factor = factor * side.unit if side.side == "r" and side.unit != 1 else factor.copy()
-    if side.blank:
-        factor[done["status"] != OK] = np.nan
-    return {"factor": factor} | _diagnostics(done).scaled(side.unit).arrays()
+def _finished(
+    here: _Here, block: Block | None, factor: Array, diagnostics: UnitDiagnostics, extension: Extension, last: bool
+) -> tuple[Arrays, Arrays]:
+    """The part, in the scale of the data and with NaN where they are wanted if nothing follows; and summaries of all units
+    and of those outside of the core."""
+    side = here.side
+    whole = Summary.of(diagnostics, start=here.shard.start)
+    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
+    sums = {} if block is None else _normal(here, block, factor, diagnostics)
+    if last:
+        factor = factor * side.scale if side.side == "r" and side.scale != 1 else factor
+        if side.settings.undetermined == "nan":
+            factor = blank_rows(factor, diagnostics.undetermined)
+        diagnostics = diagnostics.scaled(side.scale) if side.scale != 1 else diagnostics
+    return {"factor": factor} | diagnostics.arrays() | sums, whole.named("whole") | outside.named("outside")
 
 
-def _summaries(here: _Place, done: Arrays, outside: Summary) -> Arrays:
-    """Of all units, and of those outside of the core."""
-    whole = Summary.of(_diagnostics(done), start=here.start)
-    return {"whole": numbers_of(whole), "outside": numbers_of(outside)}
-
-
-def tally_of(small: Arrays) -> Tally:
-    """The counts that `first` gave."""
-    return Tally(_unpacked(small["shares"]), _unpacked(small["spreads"]))
-
-
-def _packed(counts: np.ndarray) -> np.ndarray:
-    """How many counts there are, where they are not 0, and what they are there: most are 0, and these travel."""
-    places = np.flatnonzero(counts)
-    return np.concatenate([[len(counts)], places, counts[places]])
-
-
-def _unpacked(packed: np.ndarray) -> np.ndarray:
-    counts = np.zeros(packed[0], dtype=np.int64)
-    places, numbers = np.split(packed[1:], 2)
-    counts[places] = numbers
-    return counts
-
-
-def numbers_of(summary: Summary) -> np.ndarray:
-    """A summary as numbers (11,)."""
-    first, *rest = asdict(summary).values()
-    return np.asarray([*first, *rest], dtype=np.float64)
-
-
-def summary_of(numbers: np.ndarray) -> Summary:
-    """The summary that `numbers_of` gave as numbers."""
-    *by_status, first, n_obs, n_inliers, square, n_held, n_consensus = numbers.tolist()
-    return Summary(tuple(map(int, by_status)), int(first), int(n_obs), int(n_inliers), square, int(n_held), int(n_consensus))
-
-
-def _arrays(extension: Extension) -> Arrays:
-    held = np.asarray([extension.n_held, extension.n_consensus])
-    return {"coefficients": to_numpy(extension.coefficients), "held": held} | extension.diagnostics.arrays()
-
-
-def _extension(part: Arrays) -> Extension:
-    return Extension(part["coefficients"], _diagnostics(part), int(part["held"][0]), int(part["held"][1]))
+def _at_home(shard: Shard, array: Array) -> Array:
+    """An array of a part where the observations are, if these are in memory; it may come from a file."""
+    return array if shard.resident is None else bring(array, shard.resident.value)
 
 
 def _diagnostics(part: Arrays) -> UnitDiagnostics:
-    return UnitDiagnostics(*(np.array(part[name]) for name in UnitDiagnostics.__dataclass_fields__))
+    return UnitDiagnostics(*(np.asarray(part[name]) for name in DIAGNOSTIC_NAMES))

@@ -1,0 +1,113 @@
+"""The extension: every column (row) is a robust regression of its observations on the core's basis.
+
+A first pass over all units tells what is typical of them. Those that are not are fitted again, harder, and those that
+remain doubtful are marked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
+from ..backends.plain.passes import FitPass, again
+from ..backends.plain.regression import Schedule
+from .diagnostics import OK, TOO_FEW_INLIERS
+from .rivals import contestable, contested, rivals
+from .tasks import Extension, Task, run_pass
+from .typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally, typical_of, with_gates
+
+_RESTARTS = 6  # random parts of the entries to begin with; there are streams for seven (`backends.random`)
+_MOST_SUBSETS = 1000  # random subsets of a unit; where more are needed, its inliers are too few to be found
+
+
+def extend(task: Task, units: np.ndarray | None = None, typical_share: float | None = None) -> Extension:
+    """Regress units; fit those again, harder, whose observations do not agree with the rest.
+
+    Parameters
+    ----------
+    task : Task
+    units : integer array, optional
+        Ascending numbers of the units to regress, all by default; the result has them in this order.
+    typical_share : float, optional
+        Share of inliers that a unit usually has; by default the median of these.
+    """
+    units = np.arange(task.block.n_units) if units is None else units
+    first = run_pass(task, units, task.first)
+    typical = typical_of(tally(first.diagnostics, task.schedule.floor), task.schedule.floor)
+    if typical_share is not None:
+        typical = replace(typical, share=typical_share)
+    gated = with_gates(typical, in_doubt(first.diagnostics, typical, task.rank, task.schedule))
+    return later_passes(task, units, first, gated)
+
+
+def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typical) -> Extension:
+    """Fit the units again that are not as `typical`, and mark those that remain doubtful."""
+    rank, schedule = task.rank, task.schedule
+    extension = marked(first, typical, rank)
+    if typical.again:
+        chosen = doubtful(extension.diagnostics, typical, rank, schedule)
+        for fit_pass in [again(task.fit_pass, 0.8)] + [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]:
+            better = _pass_again(task, units, extension, typical, fit_pass, chosen)
+            if better is not extension:
+                extension, chosen = better, doubtful(better.diagnostics, typical, rank, schedule)
+    n_subsets = _subsets_needed(typical.share, rank)
+    if n_subsets and typical.subsets:
+        failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
+        subsets = again(task.fit_pass, 0.7, "subsets", n_subsets)
+        extension = _pass_again(task, units, extension, typical, subsets, failed)
+    extension = replace(extension, diagnostics=mark_atypical(extension.diagnostics, typical, rank, schedule))
+    return without_contested(task, units, extension, typical.share)
+
+
+def without_contested(task: Task, units: np.ndarray, extension: Extension, typical_share: float) -> Extension:
+    """Mark units whose solution has a rival."""
+    if task.consensus is None:
+        return extension
+    chosen = contestable(extension.diagnostics, task.consensus, task.run.holdout, typical_share)
+    if chosen.size == 0:
+        return extension
+    a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))
+    counts = rivals(task, units[chosen], a, task.consensus)
+    return replace(extension, diagnostics=contested(extension.diagnostics, chosen, *counts, task.consensus))
+
+
+def marked(extension: Extension, typical: Typical, rank: int) -> Extension:
+    """With units marked whose inliers are too few."""
+    return replace(extension, diagnostics=mark(extension.diagnostics, typical, rank))
+
+
+def _pass_again(
+    task: Task, units: np.ndarray, extension: Extension, typical: Typical, fit_pass: FitPass, chosen: np.ndarray
+) -> Extension:
+    """Fit some of the `units` again, and take what is better."""
+    if chosen.size == 0:
+        return extension
+    return extension.better_of(marked(run_pass(task, units[chosen], fit_pass), typical, task.rank), chosen)
+
+
+def _subsets_needed(typical_share: float, rank: int) -> int:
+    """How many random subsets of `rank` entries, to have one without outliers; 0 if that is hopeless."""
+    share = (0.75 * typical_share) ** rank  # units that got here have more outliers than most
+    return int(min(5 / share, _MOST_SUBSETS)) + 1 if share > 1 / _MOST_SUBSETS else 0
+
+
+# ---------------------------------------------------------------- sweeps
+
+
+def at_the_noise(schedule: Schedule) -> Schedule:
+    """Only the threshold's inliers are solved for again: the solution is near."""
+    return replace(schedule, zeta0=schedule.floor)
+
+
+def renewed(new: Array, good: np.ndarray, old: Array, status: np.ndarray) -> Array:
+    """New coefficients (k, r), but the `old` ones where either could not be determined."""
+    xp = array_namespace(old)
+    return xp.where(asarray_on(((status == OK) & good)[:, None], old), new, old)
+
+
+def without_nan(factor: Array) -> Array:
+    """`factor` with 0 for what is not finite."""
+    xp = array_namespace(factor)
+    return xp.where(xp.isfinite(factor), factor, xp.zeros_like(factor))

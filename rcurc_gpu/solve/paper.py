@@ -1,0 +1,54 @@
+"""``method="paper"``: the core and the coefficients of everything else by the paper's own recursion."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, bring, device_of, device_scope, profiled
+from ..backends.blocks import Block, others
+from ..backends.operators import invert
+from ..core.iteration import Factors
+from ..core.paper import PaperSide, solve_paper
+from ..extend.tasks import Task
+from ..result.matrix import CURMatrix, join_units
+from .search import CoreSearch
+from .solved import SolvedCore
+
+PAPER_GAMMA = 0.9  # the slowest decay among the fixed ones that recover 26 of 27 cells of DESIGN's table in 100 iterations
+_MOST_ITERATIONS = 300
+
+
+def by_the_paper(search: CoreSearch, blocks: tuple[Block, Block], rank: int | str) -> tuple[SolvedCore, dict[str, Array]]:
+    """Run Algorithm 1 on samples in memory, R and C as `blocks`; the core, judged, and the coefficients of both sides."""
+    with device_scope(search.run.like):
+        asked, curve = search.asked_rank(rank)
+        s, view, run = search.settings, search.view, search.run.at(asked)
+        zeta0, gamma = (search.zeta0, s.gamma or PAPER_GAMMA) if s.outliers else (search.no_threshold, 1.0)
+        options = replace(search.options(zeta0, gamma, s.max_iter or _MOST_ITERATIONS), floor=0.0, svd_tol=1e-10)
+        like = search.data.sample[2]
+        xp = array_namespace(like)
+        schedule = search.schedule(0.0, search.zeta0)
+        sides = []
+        steps = (search.steps.rows, search.steps.cols)
+        at = ((view.rows, view.cols), (view.cols, view.rows))  # positions and chosen units of each side
+        for block, (ids, chosen), step, factor in zip(blocks, at, steps, (0, 2), strict=True):
+            # the recursion brings its own bases, one for each iteration
+            basis = xp.zeros((len(ids), asked), dtype=like.dtype, device=device_of(like))
+            usable = xp.ones_like(basis[:, 0])
+            task = Task(block, basis, usable, np.arange(block.n_units), ids, factor == 0, schedule, run)
+            assert step is not None
+            sides.append(PaperSide(task, others(chosen, block.n_units), step, factor))
+
+        def assemble(core: Factors, coefficients: tuple[Array, Array]) -> CURMatrix:
+            """X = left right^T with left[I] = W and right[J] = V diag(s); `coefficients` are of columns and of rows."""
+            W, s, V = (bring(x, blocks[0].value) for x in core)
+            left = join_units(W, coefficients[1] * invert(s), view.rows, view.shape[0])
+            right = join_units(V * s, coefficients[0], view.cols, view.shape[1])
+            return CURMatrix(left, right, view.rows, view.cols)
+
+        run.progress.stage("Algorithm 1")
+        with profiled("Algorithm 1", run.like):
+            core, found = solve_paper(search.data_at(asked), (sides[0], sides[1]), asked, options, run, assemble)
+        return search.judged_given(core, gamma, curve, asked), {"r": found[0], "c": found[1]}

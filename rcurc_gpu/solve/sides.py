@@ -1,0 +1,175 @@
+"""What follows the core: steps over the shards of both sides of the cross."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace
+from ..backends.operators import invert
+from ..extend.diagnostics import Summary
+from ..extend.extension import at_the_noise, renewed
+from ..extend.normal import solve_normal_equations
+from ..extend.typical import Tally, typical_of, with_gates
+from ..progress import Progress
+from ..shards.source import Shard
+from .jobs import Engine, Job, Stage
+from .solved import SolvedCore
+from .store import Arrays
+from .work import Side, again, doubts, first, second
+
+Shards = dict[str, list[Shard]]
+Found = Sequence[tuple[Any, Arrays]]  # parts, and their numbers
+
+
+class Sides:
+    """Columns of R and rows of C.
+
+    Parameters
+    ----------
+    shards : dict of lists of Shard
+        Of R ("r") and of C ("c").
+    solved : SolvedCore
+        Where the engine wants it: on the host, if it works elsewhere.
+    chosen : (int64 vector, int64 vector)
+        I and J.
+    scale : float
+        The core is of observations that were divided by this.
+    engine : Engine
+        Does the work; `device` is where its workers do it.
+    given : dict of arrays, optional
+        Coefficients of the units outside of the core that were found otherwise, for each side.
+
+    Attributes
+    ----------
+    whole, outside : dict of Summary
+        Of all units of a side, and of those outside of the core.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        solved: SolvedCore,
+        chosen: tuple[np.ndarray, np.ndarray],
+        scale: float,
+        engine: Engine,
+        device: str,
+        show: Progress,
+        given: dict[str, Array] | None = None,
+    ) -> None:
+        self.shards, self.solved, self.engine, self.show, self.given = shards, solved, engine, show, given
+        core, s = solved.core, solved.settings
+        (rows, cols), right = chosen, core.V * core.s
+        one = array_namespace(core.s).ones_like(core.s)
+        more: dict[str, Any] = {
+            "schedule": solved.schedule,
+            "settings": replace(s, callback=None),
+            "device": device,
+            "scale": scale,
+            "no_threshold": solved.no_threshold,
+            "consensus": solved.consensus,
+            "mended": s.outliers and given is None,
+        }
+        self.columns = Side("r", core.W, solved.usable_rows, rows, one, core.W, cols, right, solved.cols, **more)
+        self.rows = Side("c", core.V, solved.usable_cols, cols, invert(core.s), right, rows, core.W, solved.rows, **more)
+        self.whole: dict[str, Summary] = {}
+        self.outside: dict[str, Summary] = {}
+
+    @property
+    def n_sweeps(self) -> int:
+        """How many sweeps over all observations there are; none over coefficients that were given."""
+        return self.solved.sweeps if self.given is None else 0
+
+    def summary(self, side: str) -> dict[str, Any]:
+        """What is known of all units of a side, and of those outside of the core, for JSON."""
+        named = self.whole[side].named("whole") | self.outside[side].named("outside")
+        return {name: x.tolist() for name, x in named.items()}
+
+    def extended(self) -> dict[str, list[Any]]:
+        """Both sides at once; the parts of their shards."""
+        found = self._extend([self.columns, self.rows], last=True)
+        return {"r": found[: len(self.shards["r"])], "c": found[len(self.shards["r"]) :]}
+
+    def swept(self) -> dict[str, list[Any]]:
+        """Columns, then rows, and both again for each sweep: the basis of each comes from all of the other."""
+        parts = {"r": self._extend([self.columns], last=False)}
+        left = self._renewed(self.columns, self.rows, parts["r"])
+        self.rows = replace(self.rows, core=left)
+        parts["c"] = self._extend([self.rows], last=False)
+        right = self._renewed(self.rows, self.columns, parts["c"])
+        for k in range(1, self.n_sweeps + 1):
+            last = k == self.n_sweeps
+            self.columns = _on_new_basis(self.columns, left, right)
+            parts["r"] = self._again(k, self.columns, parts["r"], last)
+            new = left if last else self._renewed(self.columns, self.rows, parts["r"])
+            self.rows = _on_new_basis(self.rows, right, new)
+            parts["c"] = self._again(k, self.rows, parts["c"], last)
+            left, right = new, right if last else self._renewed(self.rows, self.columns, parts["c"])
+        return parts
+
+    def _extend(self, sides: list[Side], last: bool) -> list[Any]:
+        """A pass over all units of some sides, then others over those that are not as the rest of their side."""
+        given = [() if self.given is None else (self.given[side.side],) for side in sides]
+        jobs = self._jobs("first", sides, given)
+        found = self.engine.map(Stage(first, "first"), jobs, self.show.advance)
+        parts = [part for part, _ in found]
+        typical = []
+        for side, numbers in zip(sides, self._by_side(sides, found), strict=True):
+            tallies = [Tally.unpacked(x) for x in numbers]
+            typical.append(typical_of(sum(tallies[1:], tallies[0]), side.schedule.floor))
+        if sides[0].mended:
+            jobs = self._jobs(None, sides, [(t,) for t in typical], parts)
+            counted = self.engine.map(Stage(doubts, "doubts", reads=False, kept=False), jobs, lambda count: None)
+            for k, numbers in enumerate(self._by_side(sides, counted)):
+                typical[k] = with_gates(typical[k], np.sum([x["doubts"] for x in numbers], axis=0))
+        jobs = self._jobs("second", sides, [(t, last) for t in typical], parts)
+        found = self.engine.map(Stage(second, "second", reads=not last), jobs, self.show.advance)
+        self._note(sides, found)
+        return [part for part, _ in found]
+
+    def _again(self, k: int, side: Side, parts: list[Any], last: bool) -> list[Any]:
+        """A sweep over one side."""
+        jobs = self._jobs(f"sweep {k}", [side], [(last,)], parts)
+        found = self.engine.map(Stage(again, f"sweep{k}"), jobs, self.show.advance)
+        self._note([side], found)
+        return [part for part, _ in found]
+
+    def _jobs(
+        self, step: str | None, sides: list[Side], args: Sequence[tuple[Any, ...]], parts: list[Any] | None = None
+    ) -> list[Job]:
+        """A step on all shards of some sides, each side with its `args`; shown, if it has a name."""
+        jobs = [
+            Job(shard, side, None, more) for side, more in zip(sides, args, strict=True) for shard in self.shards[side.side]
+        ]
+        if parts is not None:
+            jobs = [replace(job, part=part) for job, part in zip(jobs, parts, strict=True)]
+        if step is not None:
+            names = " and ".join(side.units for side in sides)
+            self.show.stage(names if step == "first" else f"{names}, {step}", sum(job.n_units for job in jobs))
+        return jobs
+
+    def _by_side(self, sides: list[Side], found: Found) -> list[list[Arrays]]:
+        """The numbers of all shards, for each side."""
+        numbers = iter([small for _, small in found])
+        return [[next(numbers) for _ in self.shards[side.side]] for side in sides]
+
+    def _note(self, sides: list[Side], found: Found) -> None:
+        """Add up what the shards say of their units."""
+        for side, numbers in zip(sides, self._by_side(sides, found), strict=True):
+            for total, name in ((self.whole, "whole"), (self.outside, "outside")):
+                terms = [Summary.from_named(x, name) for x in numbers]
+                total[side.side] = sum(terms[1:], terms[0])
+
+    def _renewed(self, side: Side, other: Side, parts: list[Any]) -> Array:
+        """The chosen units of the `other` side, from all units of this one."""
+        new, good = solve_normal_equations(self.engine.total(parts), side.anchor)
+        return renewed(new, good, side.anchor, other.core_diagnostics.status)
+
+
+def _on_new_basis(side: Side, basis: Array, core: Array) -> Side:
+    """A side on another basis near to its own, with other rows of its factor for the core."""
+    one = array_namespace(side.to_factor).ones_like(side.to_factor)
+    return replace(side, basis=basis, anchor=basis, to_factor=one, core=core, schedule=at_the_noise(side.schedule))

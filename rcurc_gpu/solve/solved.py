@@ -1,0 +1,131 @@
+"""The core of a solve as it was found and judged, with all that the rest of the solve needs of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, to_numpy
+from ..backends.plain.regression import Schedule
+from ..core.iteration import Core
+from ..core.recheck import usable_weights
+from ..extend.diagnostics import CONTESTED, OK, UnitDiagnostics
+from ..judge.expected_error import CoreFacts
+from ..judge.rank import RankCurve
+from ..judge.verdict import Evidence, Verdict
+from ..options import Settings
+
+NOISELESS = 1e-6  # noise relative to the entries below which there is none to speak of
+_SWEEPS = 1  # with noise; each one reads all observations again
+_ROUNDING = 1000.0  # what rounding leaves in the residuals of an iteration, in units of the last digit
+
+
+@dataclass(frozen=True, eq=False)
+class SolvedCore:
+    """One attempt at a core, judged.
+
+    Attributes
+    ----------
+    core : Core
+    rows, cols : UnitDiagnostics
+        Of its rows and columns.
+    schedule : Schedule
+        Thresholds of the extension.
+    consensus : float, optional
+        Share of its entries that agree on another solution than their row and column has; None if outliers are not
+        expected.
+    evidence : Evidence
+    verdict : Verdict
+        On the core alone.
+    gamma : float
+        Decay of its threshold.
+    facts : CoreFacts
+        What the error of everything else follows from.
+    settings : Settings
+        Of the solve, with the share that is held out as it was.
+    typical_size : float
+        Median size of an observation.
+    no_threshold : float
+        A threshold that no residual exceeds; 0 if outliers are expected.
+    device, kernels : str
+        Where it was found, and by what.
+    curve : RankCurve or None
+        How the rank was chosen, if it was.
+    asked : int
+        The rank that was asked for, or chosen first.
+    """
+
+    core: Core
+    rows: UnitDiagnostics
+    cols: UnitDiagnostics
+    schedule: Schedule
+    consensus: float | None
+    evidence: Evidence
+    verdict: Verdict
+    gamma: float
+    facts: CoreFacts
+    settings: Settings
+    typical_size: float
+    no_threshold: float
+    device: str
+    kernels: str
+    curve: RankCurve | None = None
+    asked: int = 0
+
+    @property
+    def usable_rows(self) -> Array:
+        """1 for rows that are determined, 0 for others (|I|,)."""
+        return usable_weights(self.rows, self.core.s)
+
+    @property
+    def usable_cols(self) -> Array:
+        """1 for columns that are determined, 0 for others (|J|,)."""
+        return usable_weights(self.cols, self.core.s)
+
+    @property
+    def n_undetermined(self) -> int:
+        """Rows and columns that are not determined."""
+        return len(self.rows.undetermined) + len(self.cols.undetermined)
+
+    @property
+    def only_contested(self) -> bool:
+        """Whether those that are not determined have rivals, all of them."""
+        status = np.concatenate([self.rows.status, self.cols.status])
+        return bool(np.all((status == OK) | (status == CONTESTED)))
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether there is noise to speak of."""
+        return self.core.sigma > NOISELESS * self.typical_size
+
+    def score(self) -> tuple[bool, bool, float, int]:
+        """Smaller is better; single rows and columns are the least that can be wrong."""
+        lost = self.verdict.cause != "undetermined"
+        return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.n_undetermined
+
+    @property
+    def sweeps(self) -> int:
+        """How many sweeps over all observations the rest of the solve makes."""
+        if self.settings.sweeps is not None:
+            return self.settings.sweeps
+        core = self.core
+        rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)  # no noise that a sweep could average
+        noisy = core.sigma > max(NOISELESS, rounding) * self.typical_size
+        return _SWEEPS if noisy and self.verdict.cause in ("", "undetermined") else 0
+
+    def on_host(self) -> SolvedCore:
+        """The same with its arrays on the host, and without the user's callback."""
+        W, s, V = (to_numpy(x) for x in (self.core.W, self.core.s, self.core.V))
+        history = [replace(state, make=None) for state in self.core.history]
+        core = replace(self.core, W=W, s=s, V=V, history=history)
+        return replace(self, core=core, settings=replace(self.settings, callback=None))
+
+
+def resigned(last: list[SolvedCore]) -> bool:
+    """Whether single rows or columns are all that is wrong with the last two attempts, in noise or because others contest
+    them, and the second mended few."""
+    if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
+        return False
+    first, second = last
+    return (second.is_noisy or second.only_contested) and second.n_undetermined > 0.8 * first.n_undetermined

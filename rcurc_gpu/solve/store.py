@@ -1,0 +1,289 @@
+"""What a long solve has done so far: killed at any moment, the same call goes on from there.
+
+A solve is a sequence of steps whose order follows from its arguments alone: iterations of cores at some rank, and passes
+over the shards of both sides, each of which gives a part. There are two doors to one store. ``checkpoint=`` keeps all of it
+in one file, which is written again from time to time. ``output=`` keeps each part in a file of its own, in a directory where
+the factors then stay (`output.Output`), and the steps of the core in such a file as above.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import files
+from .._version import __version__
+from ..backends.arrays import Array, device_name, to_numpy
+from ..backends.kernels import choose
+from ..options import Settings
+from ..samples.cross import CoreView
+from ..shards.on_disk import checksum
+from ..shards.source import OnDisk, Shard
+
+log = logging.getLogger("rcurc_gpu")
+
+_WRITING = 20  # a file is written again after at least this many times the time that writing it took: 5 % of all at most
+_PART = "shard part"
+
+Arrays = dict[str, Any]  # by name, anywhere
+
+
+class Step:
+    """One step of a solve, and what is known of it."""
+
+    def __init__(self, checkpoint: Checkpoint, name: str) -> None:
+        self._checkpoint, self._name = checkpoint, name
+
+    @property
+    def saved(self) -> dict[str, np.ndarray] | None:
+        """What an earlier run left, or None."""
+        return self._checkpoint.steps.get(self._name)
+
+    def save(self, arrays: dict[str, Any]) -> None:
+        """Keep `arrays`, from any device, in the place of what was there; written when the time has come, or at the end."""
+        self._checkpoint.put(self._name, arrays)
+
+
+class Checkpoint:
+    """The steps and parts of one solve in a file.
+
+    Parameters
+    ----------
+    path : str or path
+    identity : dict of str
+        What the solve is, by which the file of another one is told.
+    every : float
+        Seconds between two writes, at least.
+
+    Raises
+    ------
+    ValueError
+        If there is a file that is none of this solve; it is left as it is.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, str], every: float) -> None:
+        self.path, self.identity, self.every = Path(path), identity, every
+        self.steps: dict[str, dict[str, Any]] = {}
+        self.elapsed = 0.0  # of earlier runs
+        self._count = 0
+        self._started = self._written = time.monotonic()
+        self._pause = every
+        self._changed = False
+        if self.path.exists():
+            self._read()
+        elif not self.path.absolute().parent.is_dir():
+            raise FileNotFoundError(f"checkpoint must lie in a directory that exists, got {str(self.path)!r}")
+
+    def step(self, name: str) -> Step:
+        """The next step."""
+        self._count += 1
+        return Step(self, f"{self._count:06d} {name}")
+
+    def put(self, step: str, arrays: dict[str, Any]) -> None:
+        """Keep what is known of a step, and write the file if the time has come."""
+        self.steps[step] = arrays
+        self._changed = True
+        if time.monotonic() - self._written >= self._pause:
+            self.close()
+
+    def close(self) -> None:
+        """Write what is not written yet; the file holds all of an earlier state, or all of this one."""
+        if not self._changed:
+            return
+        begun = time.monotonic()
+        for parts in self.steps.values():  # not before, so as not to wait for the device
+            parts.update((name, to_numpy(x)) for name, x in parts.items() if not isinstance(x, np.ndarray))
+        arrays = {f"{step}|{name}": x for step, parts in self.steps.items() for name, x in parts.items()}
+        arrays |= {f"identity|{name}": np.asarray(value) for name, value in self.identity.items()}
+        arrays["elapsed"] = np.asarray(self.elapsed + begun - self._started)
+        files.write_npz(self.path, "checkpoint", arrays)
+        self._written = time.monotonic()
+        self._pause = max(self.every, _WRITING * (self._written - begun))
+        self._changed = False
+
+    def _read(self) -> None:
+        arrays = files.read_npz(self.path, "checkpoint", ("elapsed",))
+        self.elapsed = float(arrays.pop("elapsed"))
+        found: dict[str, str] = {}
+        for key, value in arrays.items():
+            step, _, name = key.partition("|")
+            if step == "identity":
+                found[name] = str(value)
+            else:
+                self.steps.setdefault(step, {})[name] = value
+        if found != self.identity:
+            raise ValueError(
+                f"checkpoint {str(self.path)!r} is of another solve: it differs in {differences(found, self.identity)}; "
+                "choose another path, or delete the file if it is not needed"
+            )
+
+    def find(self, step: str, shard: Shard, stamp: str) -> tuple[Arrays, Arrays] | None:
+        """A part that was made from the same things, and its numbers; None if there is none."""
+        known = self.steps.get(part_name(step, shard))
+        if known is None or str(known["stamp"]) != stamp:
+            return None
+        return unpacked(known)
+
+    def keep(self, step: str, shard: Shard, stamp: str, part: Arrays, numbers: Arrays) -> Arrays:
+        """Keep a part."""
+        self.put(part_name(step, shard), packed(stamp, part, numbers))
+        return part
+
+    def is_missing(self, step: str, shard: Shard) -> bool:
+        """Whether a step was not done on a shard."""
+        return part_name(step, shard) not in self.steps
+
+
+def differences(found: dict[str, Any], wanted: dict[str, str]) -> str:
+    """In which words two solves differ."""
+    return ", ".join(sorted(k for k in found | wanted if found.get(k) != wanted.get(k)))
+
+
+def part_name(step: str, shard: Shard) -> str:
+    """What the part of a shard after a step is called."""
+    return f"{shard.side}-{shard.number:06d}-{step}"
+
+
+def packed(stamp: str, part: Arrays, numbers: Arrays) -> dict[str, Any]:
+    """A part and its numbers as arrays of one file."""
+    named = {f"big|{name}": x for name, x in part.items()} | {f"small|{name}": x for name, x in numbers.items()}
+    return named | {"stamp": np.asarray(stamp)}
+
+
+def unpacked(arrays: Mapping[str, Any]) -> tuple[Arrays, Arrays]:
+    """The part and the numbers that `packed` took."""
+
+    def of(kind: str) -> Arrays:
+        return {name.removeprefix(kind): x for name, x in arrays.items() if name.startswith(kind)}
+
+    return of("big|"), of("small|")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A part in a file."""
+
+    path: str
+    stamp: str
+
+    def load(self) -> Arrays:
+        """Its arrays."""
+        try:
+            with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
+                found = str(file["stamp"])
+                arrays, _ = unpacked({name: file[name] for name in file.files})
+        except FileNotFoundError as error:
+            what = "a part is gone that was there: all workers must see output, and one solve alone may use it"
+            raise FileNotFoundError(error.errno, what, self.path) from error
+        except files.UNREADABLE as error:
+            raise ValueError(f"the part {self.path!r} cannot be read ({error}); the same call makes it again") from error
+        if found != self.stamp:
+            raise RuntimeError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
+        return arrays
+
+
+Part = Arrays | Saved
+
+
+def loaded(part: Part) -> Arrays:
+    """The arrays of a part, wherever it is."""
+    return part.load() if isinstance(part, Saved) else part
+
+
+@dataclass(frozen=True)
+class PartFolder:
+    """A directory in which parts are kept, so that what is done is never done again; workers get it."""
+
+    folder: str
+
+    def path(self, step: str, shard: Shard) -> str:
+        """Where the part of a shard is after a step."""
+        return os.path.join(self.folder, f"{part_name(step, shard)}.npz")
+
+    def is_missing(self, step: str, shard: Shard) -> bool:
+        """Whether a step was not done on a shard."""
+        return not os.path.exists(self.path(step, shard))
+
+    def find(self, step: str, shard: Shard, stamp: str) -> tuple[Saved, Arrays] | None:
+        """A part that was made from the same things, and its numbers; None if there is none."""
+        path = self.path(step, shard)
+        if not os.path.exists(path):
+            return None
+        try:
+            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
+                if str(file["stamp"]) != stamp:
+                    return None
+                # the whole of it, for a part that cannot be read is none
+                _, numbers = unpacked({name: file[name] for name in file.files})
+        except files.UNREADABLE as error:
+            log.warning("%r cannot be read (%s): it is made again", path, error)
+            return None
+        return Saved(path, stamp), numbers
+
+    def keep(self, step: str, shard: Shard, stamp: str, part: Arrays, numbers: Arrays) -> Saved:
+        """Write a part, whole or not at all."""
+        path = self.path(step, shard)
+        arrays = {name: to_numpy(x) for name, x in packed(stamp, part, numbers).items()}
+        files.write_npz(path, _PART, arrays)
+        return Saved(path, stamp)
+
+    def forget(self) -> None:
+        """Delete all parts, and what was left by workers that died while they wrote one."""
+        for path in Path(self.folder).glob("[rc]-*-*.npz*"):
+            path.unlink(missing_ok=True)
+
+
+class PartStore(Protocol):
+    """What keeps the parts of a solve: a `Checkpoint` or a `PartFolder`."""
+
+    def is_missing(self, step: str, shard: Shard) -> bool:
+        """Whether a step was not done on a shard."""
+
+    def find(self, step: str, shard: Shard, stamp: str) -> tuple[Part, Arrays] | None:
+        """A part that was made from the same things, and its numbers; None if there is none."""
+
+    def keep(self, step: str, shard: Shard, stamp: str, part: Arrays, numbers: Arrays) -> Part:
+        """Keep a part."""
+
+
+# ---------------------------------------------------------------- whose it is
+
+
+def identity_of(
+    view: CoreView, shards: list[Shard], survey: str, rank: int | str, settings: Settings, like: Array
+) -> dict[str, str]:
+    """What has to be the same for a solve that computes where `like` is to go on where another one ended; the `survey` tells
+    of observations that functions make."""
+    edges = np.asarray([(shard.start, shard.stop) for shard in shards])
+    sums = [checksum([view.rows, view.cols, edges]), *map(_sum_of, shards)]
+    known = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    del known["chunk_bytes"]
+    known |= {
+        "callback": settings.callback is not None,
+        "rank": rank,
+        "device": device_name(like),
+        "kernels": choose(settings.kernels, like).name,
+    }
+    samples = f"{view.shape} {like.dtype} {view.largest} {survey} {checksum([np.asarray(sums)])}"
+    return {name: repr(value) for name, value in known.items()} | {"version": __version__, "samples": samples}
+
+
+def _sum_of(shard: Shard) -> str:
+    """Checksum of the observations of a shard; those that functions make are told by the survey."""
+    if isinstance(shard.source, OnDisk):
+        return shard.source.facts.crc32
+    block = shard.resident
+    return "" if block is None else checksum([to_numpy(x) for x in (block.indptr, block.value, block.index)])
+
+
+def seed_in_checkpoint(path: str | os.PathLike[str]) -> int:
+    """The seed of the solve that left a file."""
+    with np.load(path, allow_pickle=False) as file:
+        return int(str(file["identity|seed"]))

@@ -1,0 +1,122 @@
+"""Samples as the driver takes them: the intersection, and shards of both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from array_api_compat import is_cupy_array
+
+from ..backends.arrays import Array, place_for, same_place
+from ..backends.blocks import Block
+from ..options import Settings, Where
+from ..samples.cross import CoreView, CrossSamples
+from ..shards.samples import SHARD_BYTES, ShardedSamples, cut
+from ..shards.source import Shard
+
+_LEAST_BYTES = 1 << 20  # of a shard that is cut for a cluster: below, sending it costs more than the work on it
+_USUAL_THREADS = 16  # of a cluster, for shards that have to be the same whatever the next cluster is
+_PART = 2_000_000  # observations of a shard that a checkpoint keeps: some tenths of a second of work
+
+
+@dataclass(frozen=True, eq=False)
+class Supply:
+    """Samples as the driver takes them.
+
+    Attributes
+    ----------
+    samples : CrossSamples or ShardedSamples
+        The user's.
+    view : CoreView
+    shards : dict of lists of Shard
+        Of R ("r") and of C ("c").
+    like : array
+        Of the kind of the user's observations.
+    survey : str
+        What tells samples apart that functions make.
+    in_memory : bool
+        Whether all of it is in this process, where the engine works.
+    """
+
+    samples: CrossSamples | ShardedSamples
+    view: CoreView
+    shards: dict[str, list[Shard]]
+    like: Array
+    survey: str = ""
+    in_memory: bool = False
+
+    def scaled_block(self, side: str, scale: float) -> Block:
+        """All observations of a side in memory, divided by `scale`."""
+        (shard,) = self.shards[side]
+        block = shard.load()
+        return block if scale == 1 else block.scaled(1 / scale)
+
+
+def is_in_memory(samples: CrossSamples | ShardedSamples, where: Where) -> bool:
+    """Whether samples are solved as they are: in this process, and not into a directory."""
+    return isinstance(samples, CrossSamples) and where.client is None and where.output is None
+
+
+def check_where(samples: CrossSamples | ShardedSamples, settings: Settings, where: Where) -> None:
+    """Refuse what does not go together."""
+    if is_in_memory(samples, where):
+        if where.gather is not True:
+            raise ValueError(f"gather is for a solve with a client, got gather={where.gather!r} and none")
+        if where.checkpoint is not None and settings.method != "fast":
+            raise ValueError(f"checkpoint is for method='fast', got method={settings.method!r}")
+        return
+    if settings.method != "fast":
+        raise ValueError(f"samples in shards are for method='fast', got method={settings.method!r}")
+    if where.checkpoint is not None:
+        raise ValueError("checkpoint is for samples in memory; for samples in shards, output keeps what was done")
+    if where.gather is not True and (where.client is None or where.output is not None):
+        raise ValueError(f"gather is for a solve with a client and without output, got gather={where.gather!r}")
+
+
+def supply_of(
+    samples: CrossSamples | ShardedSamples, where: Where, surveyed: Callable[[ShardedSamples], ShardedSamples]
+) -> Supply:
+    """Lay out samples for a solve; `surveyed` makes known what is to be known of all observations."""
+    if isinstance(samples, CrossSamples):
+        if is_in_memory(samples, where):
+            return in_memory(samples, place_for(where.device, samples.r_block.value), where.checkpoint is not None)
+        sharded = ShardedSamples.of(samples, _shard_bytes(samples, where))
+    else:
+        sharded = samples
+    sharded = surveyed(sharded)
+    view = CoreView(
+        sharded.shape,
+        sharded.rows,
+        sharded.cols,
+        sharded.intersection,
+        sharded.rate_rows,
+        sharded.rate_cols,
+        sharded.survey.largest,
+    )
+    shards = {"r": sharded.r_shards, "c": sharded.c_shards}
+    return Supply(samples, view, shards, np.empty(0, dtype=sharded.dtype), repr(sharded.survey))
+
+
+def in_memory(samples: CrossSamples, like: Array, in_parts: bool = False) -> Supply:
+    """Samples in this process: one shard for each side, or parts that a checkpoint keeps.
+
+    They stream to a CUDA device from where they are; to any other place, where `like` is, they are copied.
+    """
+    reachable = is_cupy_array(like) or same_place(like, samples.r_block.value)
+    here = samples if reachable else samples.to_namespace(np)
+    view = CoreView(here.shape, here.rows, here.cols, here.intersection, here.rate_rows, here.rate_cols, here.largest)
+    shards = {
+        side: cut(side, block, _PART if in_parts and block.n_obs >= 2 * _PART else None)
+        for side, block in (("r", here.r_block), ("c", here.c_block))
+    }
+    return Supply(samples, view, shards, samples.r_block.value[:0], in_memory=True)
+
+
+def _shard_bytes(samples: CrossSamples, where: Where) -> int:
+    """How large to cut samples in memory: four shards of a side for each thread of a cluster, but not tiny ones."""
+    if where.client is None:
+        return SHARD_BYTES
+    # what is in a directory goes on with the same shards, whatever the next cluster is
+    threads = _USUAL_THREADS if where.output is not None else max(sum(where.client.nthreads().values()), 1)
+    return min(max(samples.nbytes // (8 * threads), _LEAST_BYTES), SHARD_BYTES)
