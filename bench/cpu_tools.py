@@ -25,7 +25,8 @@ import click
 import numpy as np
 
 from bench.extension import CASES, N_CORES, make_task, timed
-from rcurc_gpu.extend.tasks import Task, _look
+from rcurc_gpu.backends.kernels import Kernels
+from rcurc_gpu.extend.tasks import Task, run_pass
 
 Times = dict[tuple[str, int], tuple[float, float]]
 
@@ -36,7 +37,7 @@ def first_call(name: str) -> tuple[float, float]:
 
     task, _ = make_task(5, 0.25, 100, 20, "xp")
     start, cpu = time.perf_counter(), cpu_seconds()
-    look_at_all(replace(task, kernels=VARIANTS[name]()))
+    pass_over_all(with_kernels(task, VARIANTS[name]()))
     return time.perf_counter() - start, cpu_seconds() - cpu
 
 
@@ -46,9 +47,14 @@ def cpu_seconds() -> float:
     return sum(x.ru_utime + x.ru_stime for x in used)
 
 
-def look_at_all(task: Task) -> np.ndarray:
-    """Coefficients of all units after one look."""
-    return _look(task, np.arange(task.block.n_units), task.look, None).coefficients
+def pass_over_all(task: Task) -> np.ndarray:
+    """Coefficients of all units after one pass."""
+    return run_pass(task, np.arange(task.block.n_units), task.first).coefficients
+
+
+def with_kernels(task: Task, kernels: Kernels) -> Task:
+    """The same task for other kernels."""
+    return replace(task, run=replace(task.run, kernels=kernels))
 
 
 def latency(name: str, cache: str) -> list[float]:
@@ -65,11 +71,11 @@ def compare(names: list[str], repeats: int) -> Times:
     found: Times = {}
     for case, (rank, rate, length, n_units) in enumerate(CASES):
         task, truth = make_task(rank, rate, length, n_units, "xp")
-        tasks = {name: replace(task, kernels=VARIANTS[name]()) for name in names}
+        tasks = {name: with_kernels(task, VARIANTS[name]()) for name in names}
         runs: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
         for repeat in range(repeats + 1):
             for name in names:
-                wall, cpu, a = timed(partial(look_at_all, tasks[name]))
+                wall, cpu, a = timed(partial(pass_over_all, tasks[name]))
                 off = np.median(np.abs(a - truth))
                 assert off < 1e-9 * np.median(np.abs(truth)), f"{name} is wrong by {off:.1e}"
                 if repeat:

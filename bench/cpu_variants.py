@@ -91,10 +91,10 @@ def _replaced(regress: Callable[..., Any]) -> Kernels:
     return Kernels("bench", regress, known.advance, known.make_grid, known.plan)
 
 
-def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Arguments of `cpu_look_kernel.regress` from those of `passes.regress`, arrays for what it finds, and edges of pieces."""
-    assert look.begin == "zero"
-    s = look.schedule
+def _arguments(block, units, basis, usable, white, names, fit_pass) -> tuple[tuple, tuple[np.ndarray, ...], np.ndarray]:
+    """Arguments of `pass_kernel.regress` from those of `passes.regress`, arrays for what it finds, edges of pieces."""
+    assert fit_pass.begin == "zero"
+    s = fit_pass.schedule
     keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
     arrays = tuple(np.ascontiguousarray(x) for x in (basis, usable, white, names.unit, names.index))
     start = np.empty((1, basis.shape[1]))
@@ -107,8 +107,8 @@ def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, 
         float(s.zeta0),
         float(s.floor),
         float(s.gamma),
-        look.max_steps,
-        float(look.informative),
+        fit_pass.max_steps,
+        float(fit_pass.informative),
         basis.shape[1],
     )
     out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))
@@ -127,10 +127,10 @@ def _c_library(rank: int) -> Any:
     return ctypes.CDLL(str(path))
 
 
-def _c_regress(block, units, basis, usable, white, names, look):
-    assert look.begin == "zero"
+def _c_regress(block, units, basis, usable, white, names, fit_pass):
+    assert fit_pass.begin == "zero"
     a, table = np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS))
-    s, key = look.schedule, ctypes.c_uint64(stream_key(names.seed, HOLDOUT_STREAM))
+    s, key = fit_pass.schedule, ctypes.c_uint64(stream_key(names.seed, HOLDOUT_STREAM))
 
     def there(x: np.ndarray) -> Any:
         assert x.flags.c_contiguous
@@ -144,8 +144,8 @@ def _c_regress(block, units, basis, usable, white, names, look):
         ctypes.c_int(names.transposed),
         key,
         *map(ctypes.c_double, (names.share, s.zeta0, s.floor, s.gamma)),
-        ctypes.c_int(look.max_steps),
-        ctypes.c_double(look.informative),
+        ctypes.c_int(fit_pass.max_steps),
+        ctypes.c_double(fit_pass.informative),
         there(a),
         there(table),
     )

@@ -21,9 +21,10 @@ import click
 import numpy as np
 
 import rcurc_gpu as rg
-from rcurc_gpu.backends.kernels import choose
+from rcurc_gpu.backends.kernels import RunContext, choose
 from rcurc_gpu.backends.plain.regression import Schedule
-from rcurc_gpu.extend.tasks import Task, extend
+from rcurc_gpu.extend.extension import extend
+from rcurc_gpu.extend.tasks import Task
 
 # rank, share observed, rows of the basis, columns: about the same number of observations
 CASES = ((5, 0.25, 900, 8_000), (5, 0.05, 1000, 40_000), (20, 0.25, 900, 8_000))
@@ -38,8 +39,8 @@ def make_task(rank: int, rate: float, length: int, n_units: int, kernels: str = 
     typical = float(np.median(np.abs(samples.r_block.value)))
     schedule = Schedule(5 * typical, np.finfo(float).eps ** 0.5 * typical, 0.4)
     names = (np.arange(n_units), samples.rows)
-    task = Task(samples.r_block, basis, np.ones(length), *names, True, 0.03, 0, schedule, None, choose(kernels, basis))
-    return task, problem.V @ turn.T
+    run = RunContext(basis[:0, 0], choose(kernels, basis), holdout=0.03)
+    return Task(samples.r_block, basis, np.ones(length), *names, True, schedule, run), problem.V @ turn.T
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float, Any]:
@@ -72,7 +73,7 @@ def main(repeats: int) -> None:
         line = f"rank {rank:2d}, {rate:3.0%} of {length} rows, {n_obs:,} observations:"
         for name, found in runs.items():
             wall, cpu = (median(x) for x in zip(*found, strict=True))
-            line += f"  {tasks[name][0].kernels.name} {wall:6.1f} ({cpu:6.1f})"
+            line += f"  {tasks[name][0].run.kernels.name} {wall:6.1f} ({cpu:6.1f})"
         ratios = [median(slow[k] / fast[k] for fast, slow in zip(runs["fused"], runs["xp"], strict=True)) for k in range(2)]
         click.echo(f"{line}  ratio {ratios[0]:.1f} ({ratios[1]:.1f})")
 

@@ -23,7 +23,7 @@ import numpy as np
 
 import rcurc_gpu as rg
 from bench.speed import fresh, timed
-from rcurc_gpu.solve import driver as solve
+from rcurc_gpu.solve.sides import Sides
 
 RANK, CHOSEN, RATE = 5, 200, 0.25
 COUNTS = (1e5, 3e5, 1e6, 3e6, 1e7)
@@ -47,18 +47,18 @@ class Run:
 def extension_timed() -> Iterator[list[float]]:
     """Collects the seconds of CPU of every extension that the solver asks for."""
     seconds: list[float] = []
-    extend = solve.extend
+    extended = Sides.extended
 
     def watched(*args: Any, **options: Any) -> Any:
-        _, cpu, found = timed(lambda: extend(*args, **options))
+        _, cpu, found = timed(lambda: extended(*args, **options))
         seconds.append(cpu)
         return found
 
-    solve.extend = watched
+    Sides.extended = watched  # type: ignore[method-assign]
     try:
         yield seconds
     finally:
-        solve.extend = extend
+        Sides.extended = extended  # type: ignore[method-assign]
 
 
 def measure(n_obs: float, repeats: int) -> Run:

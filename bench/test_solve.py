@@ -7,7 +7,6 @@
 The baseline, ``authors``, is dense blocks and a full SVD in every iteration, until it has found the matrix too.
 """
 
-import time
 from dataclasses import replace
 from functools import cache, partial
 
@@ -15,10 +14,11 @@ import pytest
 
 import rcurc_gpu as rg
 from bench.backends import BASELINE, backends
-from rcurc_gpu.backends.kernels import XP
+from rcurc_gpu.backends.kernels import XP, RunContext
 from rcurc_gpu.backends.plain.grid import make_grid
 from rcurc_gpu.core.iteration import CoreOptions, solve_core
-from rcurc_gpu.core.problem import prepare
+from rcurc_gpu.core.problem import Steps, prepare
+from rcurc_gpu.solve.supply import in_memory
 
 QUICK = ((600, 5), (850, 5), (1200, 5), (1200, 20))
 FULL = ((1000, 5), (1700, 5), (3000, 5), (3000, 20))
@@ -76,10 +76,12 @@ def test_layouts_of_the_core(benchmark, layout, rate):
     size, rank = 2000, 2
     problem = rg.synthetic((size, size), rank, 0.2, 10, rate=rate, seed=0)
     kernels = replace(XP, make_grid=partial(make_grid, layout=layout))
-    data, *steps = prepare(problem.samples, None, None, 0.03, 0, None, kernels, problem.samples.r_block.value)
-    options = CoreOptions(5 * problem.mean_abs, 0.8, *steps, 0.0, 10)
+    like = problem.samples.r_block.value[:0]
+    run = RunContext(like, kernels, holdout=0.03)
+    data, steps = prepare(in_memory(problem.samples, like).view, Steps(None, None), run)
+    options = CoreOptions(5 * problem.mean_abs, 0.8, steps.rows, steps.cols, 0.0, 10)
     benchmark.group, benchmark.name = f"core d={size} r={rank} rate={rate}", layout
-    benchmark.pedantic(solve_core, args=(data, rank, options, 0, time.perf_counter), rounds=ROUNDS, warmup_rounds=1)
+    benchmark.pedantic(solve_core, args=(data, rank, options, run), rounds=ROUNDS, warmup_rounds=1)
     benchmark.extra_info.update(
         task="core", backend=layout, size=size, rank=rank, n_obs=problem.samples.n_obs, iterations=options.max_iter
     )

@@ -86,11 +86,16 @@ class Checkpoint:
         self._count += 1
         return Step(self, f"{self._count:06d} {name}")
 
+    @property
+    def due(self) -> bool:
+        """Whether it is time to write."""
+        return time.monotonic() - self._written >= self._pause
+
     def put(self, step: str, arrays: dict[str, Any]) -> None:
         """Keep what is known of a step, and write the file if the time has come."""
         self.steps[step] = arrays
         self._changed = True
-        if time.monotonic() - self._written >= self._pause:
+        if self.due:
             self.close()
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import rcurc_gpu as rg
 from rcurc_gpu.backends.arrays import device_name, namespace_for_device, sparse_module
 from rcurc_gpu.backends.kernels import XP
 from rcurc_gpu.backends.plain.grid import PaddedGrid
-from rcurc_gpu.solve import search as core_solve
+from rcurc_gpu.solve import engine
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_a_sparse_core_and_second_looks_run_there(elsewhere, monkeypatch):
     problem = rg.synthetic((150, 140), 2, 0.3, 10, n_rows=80, n_cols=80, rate=0.3, seed=2)
     there = problem.samples.to_namespace(*elsewhere)
     padded = replace(XP, make_grid=lambda block, weight, _: PaddedGrid.of(block, weight, 1 << 20))
-    monkeypatch.setattr(core_solve, "choose", lambda *_: padded)
+    monkeypatch.setattr(engine, "choose", lambda *_: padded)
     found, here = (rg.rcurc(s, 2, undetermined="keep") for s in (there, problem.samples))
     assert_same_matrix(elsewhere, found.cur, here.cur, 1e-8)
 

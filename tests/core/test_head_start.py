@@ -5,8 +5,11 @@ import pytest
 
 import rcurc_gpu as rg
 from rcurc_gpu.core import head_start
-from rcurc_gpu.solve import driver as solve
+from rcurc_gpu.options import check_settings
+from rcurc_gpu.progress import Progress
 from rcurc_gpu.solve import search as core_solve
+from rcurc_gpu.solve.engine import search_of
+from rcurc_gpu.solve.supply import in_memory
 
 
 @pytest.fixture(scope="module")
@@ -35,20 +38,18 @@ def test_it_ends_where_the_core_ends(kernels, noise, monkeypatch):
 
 
 def test_it_needs_plenty(problem):
-    data = solve.Solve(*_arguments(problem.samples)).data
+    data = search_of(*_arguments(problem.samples)).data
     assert head_start.is_rich(data, 2)
     assert not head_start.is_rich(data, 5)
 
 
 def _arguments(samples):
-    from rcurc_gpu.options import check_settings
-    from rcurc_gpu.progress import Progress
-
     options = dict.fromkeys(
         ["zeta0", "gamma", "step_rows", "step_cols", "tol", "max_iter", "sweeps", "chunk_bytes", "callback"]
     )
     options |= {"method": "fast", "holdout": 0.03, "accuracy": 0.01, "undetermined": "nan", "seed": 0, "kernels": "xp"}
-    return samples, check_settings(samples, **options), Progress(False, None), samples.r_block.value[:0]
+    view = in_memory(samples, samples.r_block.value[:0]).view
+    return view, check_settings(samples, **options), "auto", Progress(False, None)
 
 
 @pytest.mark.parametrize("broken", ["regressions", "core"])

@@ -8,10 +8,11 @@ import pytest
 
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
-from rcurc_gpu.backends.kernels import choose
+from rcurc_gpu.backends.kernels import RunContext, choose
 from rcurc_gpu.backends.plain.regression import Schedule
 from rcurc_gpu.extend.diagnostics import CONTESTED, OK, UnitDiagnostics
 from rcurc_gpu.extend.rivals import consensus_share, contestable, contested, margin, rivals
+from rcurc_gpu.extend.tasks import Task
 from rcurc_gpu.shards import ShardedSamples
 
 RANK = 3
@@ -41,15 +42,16 @@ def on(xp, block):
 VOTES = [(20, 10, 0), (20, 0, 10), (12, 12, 4), (5, 14, 0), (30, 0, 0), (9, 6, 3), (20, RANK + 1, 0), (20, RANK + 2, 0)]
 
 
+def task_of(block, basis, usable, kernels="xp", schedule=SCHEDULE):
+    run = RunContext(basis[:0, 0], choose(kernels, basis))
+    return Task(block, basis, usable, np.arange(block.n_units), np.arange(block.length), False, schedule, run)
+
+
 def test_the_votes_are_counted(xp):
     block, basis, solutions = units_of(np.random.default_rng(0), VOTES)
-    usable = np.ones(len(basis))
-    there = xp.array(basis)
-    rest = (there, xp.array(usable), SCHEDULE, choose("auto", there), None)
+    task = task_of(on(xp, block), xp.array(basis), xp.array(np.ones(len(basis))), "auto")
     for first in (0, 1):
-        winner, rival = rivals(
-            on(xp, block), np.arange(len(VOTES)), np.arange(len(VOTES)), xp.array(solutions[first]), *rest
-        )
+        winner, rival = rivals(task, np.arange(len(VOTES)), xp.array(solutions[first]))
         wins = [counts[first] for counts in VOTES]
         loses = [counts[1 - first] for counts in VOTES]
         np.testing.assert_array_equal(winner, wins)
@@ -61,7 +63,7 @@ def test_some_units_and_unusable_positions():
     usable = np.ones(len(basis))
     usable[::4] = 0
     some = np.asarray([0, 2, 3])
-    winner, rival = rivals(block, some, some, solutions[0][some], basis, usable, SCHEDULE, choose("xp", basis), None)
+    winner, rival = rivals(task_of(block, basis, usable), some, solutions[0][some])
     for k, unit in enumerate(some):
         mine = slice(block.indptr[unit], block.indptr[unit + 1])
         places, value = block.index[mine], block.value[mine]
@@ -78,9 +80,7 @@ def test_noise_is_no_rival():
     value = basis @ solutions.T + 0.1 * rng.standard_normal((400, 50))
     block = Block(np.arange(51) * 400, np.tile(np.arange(400, dtype=np.int32), 50), value.T.ravel(), 400)
     schedule = Schedule(5.0, 0.2, 0.6)  # two standard deviations
-    winner, rival = rivals(
-        block, np.arange(50), np.arange(50), solutions, basis, np.ones(400), schedule, choose("xp", basis), None
-    )
+    winner, rival = rivals(task_of(block, basis, np.ones(400), schedule=schedule), np.arange(50), solutions)
     assert consensus_share(winner, rival) < 0.01
 
 

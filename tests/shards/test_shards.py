@@ -13,9 +13,10 @@ import pytest
 
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
-from rcurc_gpu.backends.kernels import choose
-from rcurc_gpu.backends.plain.passes import entry_ids_on
+from rcurc_gpu.backends.kernels import RunContext, choose
+from rcurc_gpu.backends.plain.regression import Schedule
 from rcurc_gpu.extend.normal import normal_equations, solve_normal_equations
+from rcurc_gpu.extend.tasks import Task
 from rcurc_gpu.io import Completion
 from rcurc_gpu.shards import ShardedSamples, open_result
 from rcurc_gpu.shards.folder import FolderWriter
@@ -255,9 +256,9 @@ SCRIPT = """
 import os, sys
 import rcurc_gpu as rg
 from rcurc_gpu.shards import ShardedSamples
-from rcurc_gpu.shards.jobs import Store
+from rcurc_gpu.solve.store import PartFolder
 disk, out, steps = ShardedSamples.open(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-keep = Store.keep
+keep = PartFolder.keep
 def dying(self, *args):
     global steps
     steps -= 1
@@ -265,7 +266,7 @@ def dying(self, *args):
         os._exit(9)
     print("kept", args[0], args[1].side, args[1].number)
     return keep(self, *args)
-Store.keep = dying
+PartFolder.keep = dying
 rg.rcurc(disk, 4, accuracy=0.1, output=out)
 """
 
@@ -625,8 +626,9 @@ def test_compiled_normal_equations_are_those_of_plain_code(dtype, holdout):
     rng = np.random.default_rng(0)
     basis, start = (rng.standard_normal((k, 4)).astype(dtype) for k in (700, 150))
     usable = (rng.random(700) < 0.9).astype(dtype)
-    args = (flipped, basis, usable, start, p.samples.rows, np.arange(700), False, 0, holdout, 2.0)
-    plain, fused = (normal_equations(*args, choose(kind, basis), None) for kind in ("xp", "fused"))
+    args = (flipped, basis, usable, p.samples.rows, np.arange(700), False, Schedule(2.0, 2.0, 0.4))
+    runs = (RunContext(basis, choose(kind, basis), 0, holdout) for kind in ("xp", "fused"))
+    plain, fused = (normal_equations(Task(*args, run), start) for run in runs)
     assert 0 < plain.sums[:, -1].sum() < plain.sums[:, -2].sum() < flipped.n_obs
     tolerance = 1e-12 if dtype == np.float64 else 2e-5
     np.testing.assert_allclose(fused.sums, plain.sums, rtol=tolerance, atol=tolerance * np.abs(plain.sums).max())
@@ -637,8 +639,9 @@ def test_normal_equations_find_least_squares():
     p = problem(0.01, alpha=0.0)
     s = p.samples
     flipped = s.r_block.transpose()
-    args = (p.V, np.ones(700), p.W[s.rows], s.rows, np.arange(700), False, 0, 0.0, 100.0)
-    new, good = solve_normal_equations(normal_equations(flipped, *args, choose("auto", p.V), None), p.W[s.rows])
+    run = RunContext(p.V, choose("auto", p.V))
+    task = Task(flipped, p.V, np.ones(700), s.rows, np.arange(700), False, Schedule(100.0, 100.0, 0.4), run)
+    new, good = solve_normal_equations(normal_equations(task, p.W[s.rows]), p.W[s.rows])
     assert good.all()
     for k in (0, 7, 149):
         part = slice(flipped.indptr[k], flipped.indptr[k + 1])
@@ -649,20 +652,7 @@ def test_normal_equations_find_least_squares():
 def test_a_row_that_sees_too_little_keeps_what_it_had():
     block = Block(np.asarray([0, 2, 12]), np.asarray([0, 1, *range(10)], np.int32), np.ones(12), 10)
     basis = np.random.default_rng(0).standard_normal((10, 2))
-    names = entry_ids_on(basis, np.arange(2), np.arange(10), False, 0, 0.0)
-    assert names.share == 0
-    normal = normal_equations(
-        block,
-        basis,
-        np.ones(10),
-        np.zeros((2, 2)),
-        np.arange(2),
-        np.arange(10),
-        False,
-        0,
-        0.0,
-        9.0,
-        choose("xp", basis),
-        None,
-    )
+    run = RunContext(basis, choose("xp", basis))
+    task = Task(block, basis, np.ones(10), np.arange(2), np.arange(10), False, Schedule(9.0, 9.0, 0.4), run)
+    normal = normal_equations(task, np.zeros((2, 2)))
     assert solve_normal_equations(normal, np.zeros((2, 2)))[1].tolist() == [False, True]

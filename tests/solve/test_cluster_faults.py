@@ -21,7 +21,7 @@ import rcurc_gpu as rg
 from rcurc_gpu import progress
 from rcurc_gpu.shards import ShardedSamples, open_result
 from rcurc_gpu.solve import cluster, run
-from rcurc_gpu.solve.jobs import Store
+from rcurc_gpu.solve.store import PartFolder
 
 SHARD_BYTES = 60_000
 
@@ -351,14 +351,14 @@ def test_a_solve_goes_on_with_another_scheduler(client, plain, kill_during, tmp_
     assert sum("first" in path.name for path in parts) == n_shards
     assert any("second" in path.name for path in parts)
     after = {}
-    forget = Store.forget
+    forget = PartFolder.forget
 
     def look(store):
         after.update((path, path.stat().st_mtime_ns) for path in parts)
         forget(store)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Store, "forget", look)
+        patch.setattr(PartFolder, "forget", look)
         assert_same(solve(samples, client=client, **arguments), expected)
     assert after == parts
 

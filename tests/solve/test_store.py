@@ -10,14 +10,14 @@ import pytest
 
 import rcurc_gpu as rg
 from rcurc_gpu import files
-from rcurc_gpu.extend import tasks as extend
-from rcurc_gpu.solve.checkpoint import Checkpoint
+from rcurc_gpu.solve import supply, work
+from rcurc_gpu.solve.store import Checkpoint
 
 
 @pytest.fixture
 def small_parts(monkeypatch):
     """Parts so small that a little problem has several."""
-    monkeypatch.setattr(extend, "_PART", 3000)
+    monkeypatch.setattr(supply, "_PART", 3000)
 
 
 def problem(noise=0.0, seed=0):
@@ -69,11 +69,13 @@ def test_what_is_done_is_not_done_again(tmp_path, monkeypatch, small_parts):
     p = problem()
     first = rg.rcurc(p.samples, 3, checkpoint=tmp_path / "c")
     again = []
-    look = extend._pass_over
-    monkeypatch.setattr(extend, "_look_at", lambda task, units, *rest: again.append(len(units)) or look(task, units, *rest))
+    one_pass = work.run_pass
+    monkeypatch.setattr(
+        work, "run_pass", lambda task, units, *rest: again.append(len(units)) or one_pass(task, units, *rest)
+    )
     monkeypatch.setattr("rcurc_gpu.core.iteration.iterate_core", None)
     same(rg.rcurc(p.samples, 3, checkpoint=tmp_path / "c"), first)
-    assert max(again, default=0) < 30  # second looks at a few units are short and come again
+    assert max(again, default=0) < 30
 
 
 def test_ctrl_c_keeps_what_was_done(tmp_path, small_parts):
@@ -136,8 +138,8 @@ SCRIPT = """
 import os, random, signal, sys, time
 import numpy as np
 import rcurc_gpu as rg
-from rcurc_gpu import extend
-extend._PART = 3000
+from rcurc_gpu.solve import supply
+supply._PART = 3000
 p = rg.synthetic((900, 800), 4, 0.2, 10, 0.02, n_rows=200, n_cols=200, rate=0.3, seed=5)
 path, out, seed = sys.argv[1], sys.argv[2], int(sys.argv[3])
 
