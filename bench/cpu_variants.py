@@ -1,4 +1,4 @@
-"""Ways to compute `passes.regress` on a CPU, for `bench.cpu_tools`; imports happen when a variant is made, as they are timed.
+"""Ways to compute `passes.regress` on a CPU, for `bench.cpu_tools`; imports happen when a variant is made: they are timed.
 
 What a variant writes, such as compiled code, goes to the directory that NUMBA_CACHE_DIR names.
 """

@@ -78,7 +78,9 @@ def solve(
         parts = {} if done else sides.swept() if sides.n_sweeps else sides.extended()
         factors = _collected(sides, supply, parts, output, done)
         result = concluded(sides, supply, factors, time.perf_counter() - begun)
-    return announced(replace(rescaled(result, scale), cur=matrix_at(result.cur, supply.like)))
+    if supply.in_memory:  # elsewhere, factors are where they were asked for
+        result = replace(result, cur=matrix_at(result.cur, supply.like))
+    return announced(rescaled(result, scale))
 
 
 def _engine(where: Where) -> Engine:

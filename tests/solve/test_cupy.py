@@ -339,9 +339,8 @@ def test_an_extension_is_one_launch_for_each_chunk(monkeypatch, where):
     first.calls.clear()
     later.calls.clear()
     assert rg.rcurc(samples, RANK, device=device).converged
-    for _, kernels, found in (
-        first.calls + later.calls
-    ):  # at all columns, at all rows, and again at the few that are in doubt
+    # over all columns, all rows, and again over the few that are in doubt
+    for _, kernels, found in first.calls + later.calls:
         assert kernels["regress"] == (1 if len(found.diagnostics.status) else 0)
 
 
