@@ -126,7 +126,9 @@ class Step(Protocol):
 
 
 class StepStore(Protocol):
-    """What keeps the steps of a solve that may be interrupted."""
+    """What keeps the steps of a solve that may be interrupted; `elapsed` are the seconds of earlier runs."""
+
+    elapsed: float
 
     def step(self, name: str) -> Step:
         """The next step."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -21,9 +22,8 @@ from .store import Arrays, Part, PartStore, Saved, loaded
 
 def context_of(settings: Settings, like: Any, show: Progress, store: StepStore | None = None) -> RunContext:
     """How to compute where `like` is."""
-    return RunContext(
-        like, choose(settings.kernels, like), settings.seed, settings.holdout, settings.chunk_bytes, show, store
-    )
+    s, started = settings, time.perf_counter() - (0.0 if store is None else store.elapsed)
+    return RunContext(like, choose(s.kernels, like), s.seed, s.holdout, s.chunk_bytes, show, store, started)
 
 
 def search_of(view: CoreView, settings: Settings, device: str, show: Progress, store: StepStore | None = None) -> CoreSearch:

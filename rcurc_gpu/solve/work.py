@@ -87,11 +87,6 @@ class Side:
         """Columns of the basis."""
         return int(self.basis.shape[1])
 
-    @cached_property
-    def order(self) -> np.ndarray:
-        """The chosen units in ascending order."""
-        return np.argsort(self.chosen, kind="stable")
-
     @property
     def units(self) -> str:
         """What the units are called."""
@@ -117,8 +112,7 @@ class _Here:
     def __init__(self, side: Side, shard: Shard, run: RunContext) -> None:
         self.side, self.shard, self.run = side, shard, run.at(side.rank)
         self.n_units = shard.stop - shard.start
-        within = (side.chosen[side.order] >= shard.start) & (side.chosen[side.order] < shard.stop)
-        self.places = side.order[within]  # in the core
+        self.places = np.flatnonzero((side.chosen >= shard.start) & (side.chosen < shard.stop))  # in the core
         self.inside = side.chosen[self.places] - shard.start
         self.outside = others(self.inside, self.n_units)
 
@@ -141,7 +135,10 @@ class _Here:
 
     def core_rows(self, like: Array) -> Array:
         """Rows of the factor for the units that lie in the intersection, beside `like`."""
-        return bring(take_rows(self.side.core, asarray_on(self.places, self.side.core)), like)
+        core = self.side.core
+        if len(self.places) < len(self.side.chosen):  # all of them are in the one shard of samples in memory
+            core = take_rows(core, asarray_on(self.places, core))
+        return bring(core, like)
 
 
 def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array | None = None) -> tuple[Arrays, Arrays]:
