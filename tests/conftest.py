@@ -14,7 +14,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Numba looks at the age of a kernel's file alone, not at what it takes from others: a place for each state of the sources.
 _PACKAGE = Path(__file__).parents[1] / "rcurc_gpu"
-_SOURCES = sorted(path for part in ("numba", "plain", "") for path in (_PACKAGE / "backends" / part).glob("*.py"))
+_BACKENDS = _PACKAGE / "backends"
+_SOURCES = [*sorted(_BACKENDS.glob("numba/*.py")), *sorted(_BACKENDS.glob("plain/*.py")), _BACKENDS / "random.py"]
 _STATE = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
 os.environ.setdefault("NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / f"rcurc-numba-{_STATE}"))
 
