@@ -1,4 +1,4 @@
-"""What the self-test checks: that CUDA sources compile, the plain code, the kernels, and whole solves.
+"""What the self-test checks of the backends: that CUDA sources compile, the plain code, and the kernels.
 
 Kernels are compared with the plain code on NumPy, and that with formulas. The data are such that the answer does not
 hang on rounding: outliers are far from the noise, and thresholds lie in gaps. All that the doctor takes from `backends`
@@ -7,7 +7,6 @@ comes through this module.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,19 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ..api import rcurc
 from ..backends import operators
 from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..backends.cuda.sources import KERNELS, options, source
 from ..backends.kernels import XP, Kernels, choose
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass
-from ..backends.plain.regression import Schedule
+from ..backends.plain.passes import EntryIds, FitPass
+from ..backends.plain.regression import MAX_STEPS, Schedule
 from ..backends.random import MIX_1, MIX_2, stream_key, uniform_at
-from ..errors import ConvergenceWarning
-from ..testing.synthetic import synthetic
-from .probes import Cupy, Machine
+from .probes import Cupy
 from .selftest import Check, Place, Trial
 
 RANKS, QUICK_RANKS = (1, 5, 16, 32), (5,)
@@ -39,24 +35,12 @@ _OF_TWO = {"float32": ("subsets of two",), "float64": ("part of two", "subsets o
 _NOISE, _FLOOR, _ZETA0 = 1e-3, 2e-2, 12.0
 _TOLERANCE = {"float32": 3e-3, "float64": 1e-10}  # of regressions; float32 leaves four digits of the spread
 _SUMS = {"float32": 1e-4, "float64": 1e-12}  # of sums over products
-_OF_INVERSE = (3, 4)  # columns of the table of a fit pass: ill-conditioned, standard error
+_OF_INVERSE = slice(3, 5)  # columns of the table of a fit pass: ill-conditioned, standard error
 _STEPS = 6  # of the recursion
 _TIMED = 5  # rank at which the recursion is timed
 _DRAWN = 2000  # different units
 _PANEL = 1 << 14  # bytes: several panels, and the sparse layout where little is seen
 _MASK = (1 << 64) - 1
-
-
-def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Check]:
-    """Everything there is to check on a place; the plain code on NumPy is what is compared with."""
-    ranks = QUICK_RANKS if quick else RANKS
-    if place.on_gpu:
-        return [*_compile_checks(_compile_here, "", ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks(place)]
-    kernels = choose("auto", np.zeros(1))
-    compiled = kernel_checks(kernels, ranks) if kernels.name != "xp" else []
-    # NVRTC looks at the driver, too, and may crash with one that does not work.
-    cuda = nvrtc_compile_checks(machine.cupy) if machine.driver.version is None else []
-    return [*cuda, *plain_checks(), *compiled, *solve_checks(place)]
 
 
 def largest_difference(got: Any, want: Any) -> float:
@@ -73,6 +57,11 @@ def largest_difference(got: Any, want: Any) -> float:
 
 
 # ---------------------------------------------------------------- do the CUDA sources compile?
+
+
+def device_compile_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
+    """Compile every file for CuPy's current device, and load its kernels."""
+    return _compile_checks(_compile_here, "", ranks)
 
 
 def nvrtc_compile_checks(cupy: Cupy | None) -> list[Check]:
@@ -97,7 +86,6 @@ def _compile_checks(compile_one: Callable[[str, str, int], Any], where: str, ran
 
 
 def _compile_here(name: str, dtype: str, size: int) -> None:
-    """Compile a file for CuPy's current device, and load its kernels."""
     from ..backends.cuda.launch import kernel
 
     try:
@@ -141,7 +129,7 @@ def operator_checks(group: str, operators: Any) -> list[Check]:
     """The paper's entrywise operators, of a module that has them."""
     checks = []
     for dtype in _DTYPES:
-        threshold, union = (partial(make, operators, dtype) for make in (_hard_threshold, _union_sum))
+        threshold, union = partial(_hard_threshold, operators, dtype), partial(_union_sum, operators, dtype)
         checks.append(Check(group, f"hard_threshold, {dtype}", threshold, 3000, 4_000_000, 20_000_000))
         checks.append(Check(group, f"union_sum, {dtype}", union, 40, 1500, 3000))
     return checks
@@ -203,38 +191,13 @@ def _uniform_at(place: Place, size: int) -> Trial:
     return Trial(lambda: uniform_at(i_there, j_there, 7, 11), difference, 0.0, float(size))
 
 
-# ---------------------------------------------------------------- whole solves
-
-
-def solve_checks(place: Place) -> list[Check]:
-    """Whole solves, against the truth of a synthetic problem: compiled, plain, and streamed to a device."""
-    ways: dict[str, dict[str, Any]] = {"auto": {}, "plain": {"kernels": "xp"}}
-    if place.on_gpu:
-        ways["from the host"] = {"device": place.name}
-    checks = []
-    for method, tolerance, large, larger in (("fast", 1e-8, 2000, 4000), ("paper", 1e-4, 1000, 2000)):
-        parts = {name: partial(_solve, method, tolerance, way) for name, way in ways.items()}
-        checks.append(Check("solve", f"rcurc, method {method}", parts, 120, large, larger))
-    return checks
-
-
-def _solve(method: str, tolerance: float, way: dict[str, Any], place: Place, size: int) -> Trial:
-    """The largest problem is chosen so that it takes a second or two without compiled kernels."""
-    share, rate = (0.5, 0.6) if size < 500 else (0.3, 0.3)
-    chosen = round(share * size)
-    problem = synthetic((size, size), 2, alpha=0.1, n_rows=chosen, n_cols=chosen, rate=rate, seed=5)
-    there = place.on_gpu and "device" not in way
-    samples = problem.samples.to_namespace(place.xp) if there else problem.samples
-
-    def run() -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            return rcurc(samples, 2, method=method, seed=5, progress=False, **way)
-
-    return Trial(run, lambda result: float(problem.relative_error(result.cur)), tolerance, float(problem.samples.n_obs))
-
-
 # ---------------------------------------------------------------- kernels
+
+
+def cpu_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
+    """The kernels compiled for the CPU, if there are any; the plain code on NumPy is what is compared with."""
+    kernels = choose("auto", np.zeros(1))
+    return kernel_checks(kernels, ranks) if kernels.name != "xp" else []
 
 
 def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
@@ -305,31 +268,18 @@ def _block(seen: np.ndarray, Y: np.ndarray, dtype: str, times: int = 1) -> Block
     return Block(indptr.astype(np.int64), index.astype(np.int32), value.astype(dtype), seen.shape[1])
 
 
-def _columns(got: Any) -> list[Any]:
-    """What to compare: coefficients, if there are any, and each column of a table."""
-    *coefficients, table = got if isinstance(got, tuple) else (got,)
-    return [*coefficients, *to_numpy(table).T]
-
-
-def _sure_columns(got: tuple[Any, Any]) -> list[Any]:
-    """As `_columns`. What an inverse says of fewer inliers than unknowns, or hardly more, is rounding."""
-    a, table = got[0], to_numpy(got[1])
-    return _columns((a, table * ((table[:, 1:2] >= 3 * a.shape[1]) | ~np.isin(np.arange(N_NUMBERS), _OF_INVERSE))))
-
-
-def _of_units(
-    kernels: Kernels,
-    name: str,
-    place: Place,
-    data: tuple[Any, ...],
-    tolerance: float,
-    columns: Callable[[Any], list[Any]] = _columns,
-) -> Trial:
+def _of_units(kernels: Kernels, name: str, place: Place, data: tuple[Any, ...], tolerance: float) -> Trial:
     """A trial of the function `name` of `kernels`, for all units of the block that comes first in `data`."""
     units, there = np.arange(data[0].n_units), place.put(data)
 
-    def call(kernels: Kernels, block: Block, *others: Any) -> list[Any]:
+    def call(kernels: Kernels, block: Block, *others: Any) -> Any:
         return getattr(kernels, name)(block, units, *others)
+
+    def columns(got: Any) -> list[Any]:
+        *coefficients, table = map(to_numpy, got if isinstance(got, tuple) else (got,))
+        if name == "regress":  # what an inverse says of fewer inliers than unknowns, or hardly more, is rounding
+            table[:, _OF_INVERSE] *= table[:, 1:2] >= 3 * coefficients[0].shape[1]
+        return [*coefficients, *table.T]
 
     def difference(got: Any) -> float:
         return largest_difference(columns(got), columns(call(XP, *data)))
@@ -339,19 +289,13 @@ def _of_units(
 
 def _regress(kernels: Kernels, dtype: str, rank: int, begin: str, place: Place, size: int) -> Trial:
     units = _units(dtype, rank, size, two=begin.endswith("of two"))
-    truth = units["truth"]
-    start = truth + np.asarray(0.001 if begin == "measure" else 0.05, dtype) * np.roll(truth, 1, axis=0)
-    changes: dict[str, Any] = {
-        "given": {"start": start},
-        "measure": {"begin": "given", "start": start, "max_steps": 0},
-        "part": {"number": 2},
-        "subsets": {"number": 60},
-        "subsets of two": {"number": 1},
-    }
-    fit_pass = FitPass(Schedule(_ZETA0, _FLOOR, 0.7), 0.5 * _FLOOR, begin.partition(" ")[0])
-    fit_pass = replace(fit_pass, **changes.get(begin, {}))
+    near = np.asarray(0.001 if begin == "measure" else 0.05, dtype) * np.roll(units["truth"], 1, axis=0)
+    kind = "given" if begin == "measure" else begin.partition(" ")[0]
+    number = {"part": 2, "subsets": 60, "subsets of two": 1}.get(begin, 0)
+    start, steps = units["truth"] + near if kind == "given" else None, 0 if begin == "measure" else MAX_STEPS
+    fit_pass = FitPass(Schedule(_ZETA0, _FLOOR, 0.7), 0.5 * _FLOOR, kind, number, start, steps)
     data = (*(units[name] for name in ("block", "basis", "usable", "white", "ids")), fit_pass)
-    return _of_units(kernels, "regress", place, data, _TOLERANCE[dtype], _sure_columns)
+    return _of_units(kernels, "regress", place, data, _TOLERANCE[dtype])
 
 
 def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -> Trial:

@@ -140,13 +140,8 @@ def _no_driver(machine: Machine) -> Finding:
 
 def _driver_alone(machine: Machine, version: Version) -> Finding:
     """The driver has devices, and CuPy has none."""
-    cupy, cuda, major, name, exchange = (
-        machine.cupy,
-        dotted(version),
-        _major(machine),
-        _name_of(machine),
-        _exchange(machine),
-    )
+    cupy, cuda, major = machine.cupy, dotted(version), _major(machine)
+    name, exchange = _name_of(machine), _exchange(machine)
     if version < (12, 0):
         advice = f"install driver {_DRIVER_FOR[12]} or newer ({_DRIVER_FOR[13]} for CUDA 13), then run this again"
         return Finding(FAIL, f"the NVIDIA driver is too old: it serves CUDA {cuda}, and CuPy needs 12.0", advice)

@@ -31,6 +31,7 @@ _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 _NVIDIA = "0x10de"  # on the PCI bus
 
 Version = tuple[int, int]
+Load = Callable[[str], Any]  # a library or a module by its name
 
 
 @dataclass(frozen=True)
@@ -175,7 +176,7 @@ def cupy_wheels() -> dict[str, str]:
 # ---------------------------------------------------------------- the driver
 
 
-def look_at_driver(load: Callable[[str], Any] | None = None, system: str | None = None) -> Driver:
+def look_at_driver(load: Load | None = None, system: str | None = None) -> Driver:
     """Ask the driver's own library, without CuPy."""
     system = system or platform.system()
     if load is None:
@@ -250,9 +251,7 @@ def crash_of_cupy(run: Callable[..., Any] = subprocess.run) -> str:
     return problem
 
 
-def look_at_cupy(
-    load: Callable[[str], Any] = importlib.import_module, crash: Callable[[], str] = crash_of_cupy
-) -> Cupy | None:
+def look_at_cupy(load: Load = importlib.import_module, crash: Callable[[], str] = crash_of_cupy) -> Cupy | None:
     """Import CuPy and ask it; None if it is not installed."""
     if crashed := crash():
         return Cupy(error=crashed)
@@ -268,7 +267,7 @@ def look_at_cupy(
     return replace(found or Cupy(version=str(getattr(cupy, "__version__", "")), error=problem), warnings=said)
 
 
-def _ask_cupy(cupy: Any, load: Callable[[str], Any]) -> Cupy:
+def _ask_cupy(cupy: Any, load: Load) -> Cupy:
     runtime = cupy.cuda.runtime
     nvrtc, problem = attempt(lambda: tuple(int(x) for x in load(_LIBRARY("nvrtc")).getVersion()))
     problems = {"nvrtc": problem, **{name: attempt(load, _LIBRARY(name))[1] for name in LIBRARIES}}

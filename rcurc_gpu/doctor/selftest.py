@@ -95,6 +95,7 @@ class Trial:
 
 
 Make = Callable[[Place, int], Trial]
+Announce = Callable[[str], Any]  # gets the name of a check
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +136,7 @@ class Outcome:
     skipped: bool = False
 
 
-def run_checks(
-    place: Place, checks: Iterable[Check], quick: bool = False, announce: Callable[[str], Any] = str
-) -> Iterator[Outcome]:
+def run_checks(place: Place, checks: Iterable[Check], quick: bool = False, announce: Announce = str) -> Iterator[Outcome]:
     """Run checks one by one, each announced. A failed one does not stop the others, unless the device is lost with it."""
     lost = ""
     for check in checks:
@@ -166,9 +165,9 @@ def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
             wrong.append(f"{name}: {problem}" if name else problem)
             if not place.answers():
                 break
-    difference, tolerance = max(compared, key=_share, default=(None, None))
-    more = f"; and {len(wrong) - _REASONS} more" if len(wrong) > _REASONS else ""
-    reason = "; ".join(wrong[:_REASONS]) + more
+    # The one that takes most of its tolerance; NaN is more than everything.
+    difference, tolerance = max(compared, key=lambda c: (c[0] != c[0], c[0] / (c[1] or math.ulp(0.0))), default=(None, None))
+    reason = "; ".join(wrong[:_REASONS]) + (f"; and {len(wrong) - _REASONS} more" if len(wrong) > _REASONS else "")
     outcome = Outcome(check.group, check.name, not wrong, difference, tolerance, reason=reason)
     size = check.larger if place.on_gpu else check.large
     if size and not quick and not wrong:
@@ -184,29 +183,18 @@ def _compare(place: Place, make: Make, size: int) -> tuple[float, float] | None:
     return (float(trial.difference(got)), trial.tolerance) if trial.difference else None
 
 
-def _share(compared: tuple[float, float]) -> float:
-    """How much of the tolerance a difference takes; NaN is more than everything."""
-    share = compared[0] / (compared[1] or math.ulp(0.0))
-    return share if share == share else math.inf
-
-
 def _timed(outcome: Outcome, place: Place, make: Make, size: int) -> Outcome:
     """Add the throughput of the fastest of a few runs, after one that does not count unless it takes long."""
     try:
         trial = make(place, size)
-        best, total = math.inf, 0.0
-        for k in range(_REPEATS + 1):
+        times: list[float] = []
+        while len(times) <= _REPEATS and sum(times) <= _ENOUGH:
             place.wait()
             begin = time.perf_counter()
             trial.run()
             place.wait()
-            seconds = time.perf_counter() - begin
-            total += seconds
-            if k > 0 or seconds > _ENOUGH:
-                best = min(best, seconds)
-            if total > _ENOUGH and best < math.inf:
-                break
-        return replace(outcome, throughput=trial.work / max(best, 1e-9), unit=trial.unit)
+            times.append(time.perf_counter() - begin)
+        return replace(outcome, throughput=trial.work / max(min(times[1:] or times), 1e-9), unit=trial.unit)
     except Exception as error:
         if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
             return replace(outcome, reason="not timed: not enough memory")
