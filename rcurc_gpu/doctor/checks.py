@@ -227,8 +227,8 @@ def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Chec
         for name, make in {"advance": _advance, "normal equations": _normal}.items():
             parts = {f"rank {rank}": partial(make, kernels, dtype, rank) for rank in sorted(ranks, key=_TIMED.__ne__)}
             checks.append(Check(kernels.name, f"{name}, {dtype}", parts, 40, 10_000, 100_000))
-        for name, rate, sizes, steps in _GRIDS:
-            parts = {step: partial(_grid, kernels, dtype, rate, step) for step in steps}
+        for name, rate, sizes, calls in _GRIDS:
+            parts = {call.__name__.strip("_"): partial(_grid, kernels, dtype, rate, call) for call in calls}
             checks.append(Check(kernels.name, f"grid, {name}, {dtype}", parts, *sizes))
     return checks
 
@@ -323,16 +323,16 @@ def _normal(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) ->
 # ---------------------------------------------------------------- the core's grid
 
 
-def _grid(kernels: Kernels, dtype: str, rate: float, step: str, place: Place, size: int) -> Trial:
-    """One of the functions below, with the arrays of `_core` by their names."""
-    call, core = _GRID_STEPS[step], _core(dtype, rate, size)
+def _grid(kernels: Kernels, dtype: str, rate: float, call: Callable[..., Any], place: Place, size: int) -> Trial:
+    """One of the functions below, which get the arrays of `_core` by their names."""
+    core = _core(dtype, rate, size)
     there = place.put(core)
     grid = kernels.make_grid(there["block"], there["weight"], None if place.on_gpu else _PANEL)
 
     def difference(got: Any) -> float:
         return largest_difference(got, call(XP.make_grid(core["block"], core["weight"], _PANEL), **core))
 
-    tolerance = _SUMS[dtype] * (10 if step == "change" else 1)
+    tolerance = _SUMS[dtype] * (10 if call is _change else 1)
     return Trial(lambda: call(grid, **there), difference, tolerance, 2.0 * core["block"].n_obs)
 
 
@@ -384,16 +384,8 @@ def _change(grid: Grid, left: Any, Q: Any, next_left: Any, next_Q: Any, norms: A
     return grid.change(next_left, next_Q, left, Q, norms)
 
 
-_GRID_STEPS: dict[str, Callable[..., Any]] = {
-    "threshold": _threshold,
-    "inlying": _inlying,
-    "floor_threshold": _floor_threshold,
-    "change": _change,
-}
-_GRIDS: tuple[
-    tuple[str, float, tuple[int, ...], tuple[str, ...]], ...
-] = (  # name, share of the intersection that is seen, sizes, and steps
-    ("dense", 0.7, (60, 1500, 3000), ("threshold", "inlying")),
-    ("sparse", 0.08, (60, 1500, 3000), ("threshold", "inlying")),
-    ("scalars", 0.7, (60,), ("floor_threshold", "change")),
+_GRIDS: tuple[tuple[Any, ...], ...] = (  # name, share of the intersection that is seen, sizes, and functions
+    ("dense", 0.7, (60, 1500, 3000), (_threshold, _inlying)),
+    ("sparse", 0.08, (60, 1500, 3000), (_threshold, _inlying)),
+    ("scalars", 0.7, (60,), (_floor_threshold, _change)),
 )
