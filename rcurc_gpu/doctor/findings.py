@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from .probes import Cupy, Driver, Machine, Version
+from .probes import Cupy, Machine, Version
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -15,13 +15,13 @@ _DRIVER_FOR = {12: "525", 13: "580"}
 _OLDEST = {12: (5, 0), 13: (7, 5)}
 _LEAST_CUPY = (13, 4)
 
-# What `cuInit` may return, besides 0.
-_STUB, _NO_DEVICE, _MISMATCH, _COMPAT, _UNKNOWN = 34, 100, 803, 804, 999
+_NO_DEVICE = 100  # what `cuInit` returns where the driver works and has nothing to serve
+# What to do about other codes of `cuInit`: a stub, a driver unlike its loaded module, a compatibility package, unknown.
 _INIT_ADVICE = {
-    _STUB: "this is the toolkit's stub, not a driver: remove its folder from LD_LIBRARY_PATH",
-    _MISMATCH: "the driver was updated while it was loaded: restart the machine",
-    _COMPAT: "remove CUDA's compatibility package (cuda-compat) from LD_LIBRARY_PATH, or update the driver",
-    _UNKNOWN: "restart the machine, or load the module of the kernel (sudo modprobe nvidia_uvm)",
+    34: "this is the toolkit's stub, not a driver: remove its folder from LD_LIBRARY_PATH",
+    803: "the driver was updated while it was loaded: restart the machine",
+    804: "remove CUDA's compatibility package (cuda-compat) from LD_LIBRARY_PATH, or update the driver",
+    999: "restart the machine, or load the module of the kernel (sudo modprobe nvidia_uvm)",
 }
 
 
@@ -36,12 +36,15 @@ class Finding:
 
 def findings(machine: Machine, device: str = "auto") -> list[Finding]:
     """Judge a machine for someone who wants to use `device`: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``."""
+    usable = gpu_is_usable(machine, device)
     gpu = list(_gpu(machine))
     if device == "cpu":  # nothing about a GPU stands in the way
-        gpu = [Finding(WARN if f.level == FAIL else f.level, f.what, f.advice) for f in gpu]
-    elif device != "auto" and not gpu_is_usable(machine, device):
-        gpu.append(Finding(FAIL, _why_not(machine, device)))
-    return [*gpu, *_numba(machine, needed=device == "cpu" or not gpu_is_usable(machine, device))]
+        gpu = [replace(f, level=WARN) if f.level == FAIL else f for f in gpu]
+    elif device != "auto" and not usable:
+        count = len(machine.cupy.devices) if machine.cupy else 0
+        there = {0: "no device", 1: "only cuda:0"}.get(count, f"cuda:0 to cuda:{count - 1}")
+        gpu.append(Finding(FAIL, f"--device {device} was asked for, but CuPy has {there}"))
+    return [*gpu, *_numba(machine, needed=device == "cpu" or not usable)]
 
 
 def gpu_is_usable(machine: Machine, device: str = "auto") -> bool:
@@ -54,15 +57,6 @@ def device_number(device: str) -> int:
     return int(device.partition(":")[2] or 0)
 
 
-def _why_not(machine: Machine, device: str) -> str:
-    count = len(machine.cupy.devices) if machine.cupy else 0
-    there = {0: "no device", 1: "only cuda:0"}.get(count, f"cuda:0 to cuda:{count - 1}")
-    return f"--device {device} was asked for, but CuPy has {there}"
-
-
-# ---------------------------------------------------------------- the CPU
-
-
 def _numba(machine: Machine, needed: bool) -> Iterator[Finding]:
     version = machine.packages.get("numba")
     if machine.numba_error:
@@ -70,168 +64,103 @@ def _numba(machine: Machine, needed: bool) -> Iterator[Finding]:
     elif version is not None:
         yield Finding(OK, f"Numba {version}: compiled kernels on the CPU")
     elif needed:
-        yield Finding(
-            WARN,
-            "Numba is not installed: the CPU runs plain NumPy, about ten times slower",
-            "pip install numba   (the extra 'fast')",
-        )
-
-
-# ---------------------------------------------------------------- the GPU
+        what = "Numba is not installed: the CPU runs plain NumPy, about ten times slower"
+        yield Finding(WARN, what, "pip install numba   (the extra 'fast')")
 
 
 def _gpu(machine: Machine) -> Iterator[Finding]:
-    yield from _two_wheels(machine)
-    if machine.cupy is not None and machine.cupy.devices:
-        yield from _working(machine, machine.cupy)
-    elif machine.driver.version is None:
-        yield from _no_driver(machine)
-    elif machine.driver.code != 0 or not machine.driver.devices:
-        yield from _no_device(machine)
+    driver, cupy, wheels = machine.driver, machine.cupy, machine.wheels
+    if len(wheels) > 1:
+        what = f"{len(wheels)} packages of CuPy overwrite each other: {', '.join(wheels)}"
+        yield Finding(WARN if gpu_is_usable(machine) else FAIL, what, _exchange(machine))
+    if cupy is not None and cupy.devices:
+        yield from _working(machine, cupy)
+    elif driver.version is None:
+        yield _no_driver(machine)
+        if cupy is not None and cupy.error:
+            yield Finding(WARN, f"CuPy cannot be imported: {cupy.error}")
+    elif driver.code not in (0, _NO_DEVICE):
+        advice = _INIT_ADVICE.get(driver.code, "look at: nvidia-smi; update the driver or restart the machine")
+        yield Finding(FAIL, f"the NVIDIA driver does not start: {driver.problem} ({driver.code})", advice)
+    elif driver.code == 0 and driver.devices:
+        yield _driver_alone(machine, driver.version)
+    elif not (hidden := list(_hidden(machine, 0))):
+        advice = "start the container with: docker run --gpus all ..." if machine.container else "look at: nvidia-smi"
+        yield Finding(WARN, f"the NVIDIA driver (CUDA {dotted(driver.version)}) finds no device: the CPU is used", advice)
     else:
-        yield from _driver_alone(machine, machine.driver)
-
-
-def _two_wheels(machine: Machine) -> Iterator[Finding]:
-    if len(machine.wheels) > 1:
-        works = machine.cupy is not None and bool(machine.cupy.devices)
-        yield Finding(
-            WARN if works else FAIL,
-            f"{len(machine.wheels)} packages of CuPy overwrite each other: {', '.join(machine.wheels)}",
-            _exchange(machine, _wheel_for(machine)),
-        )
+        yield from hidden
 
 
 def _working(machine: Machine, cupy: Cupy) -> Iterator[Finding]:
     """CuPy has devices."""
-    count = len(cupy.devices)
+    count, major = len(cupy.devices), _major(machine)
     yield Finding(OK, f"CuPy {cupy.version} has {count} device{'s' if count > 1 else ''}")
-    for said in cupy.warnings:
-        if len(machine.wheels) < 2:  # else it is about that
-            yield Finding(WARN, f"CuPy warns: {said}")
+    if len(machine.wheels) < 2:  # else the warnings are about that
+        yield from (Finding(WARN, f"CuPy warns: {said}") for said in cupy.warnings)
     if cupy.rocm:
         yield Finding(WARN, "CuPy is built for ROCm: rcurc-gpu was not tested there", "please report how it goes")
         return
-    if (version := _numbers(cupy.version)) < _LEAST_CUPY and version != (0, 0):
-        least = ".".join(map(str, _LEAST_CUPY))
-        yield Finding(WARN, f"CuPy {cupy.version} is older than {least}", _install(_own_wheel(machine), "--upgrade "))
-    major = _major(machine)
-    oldest = _OLDEST.get(major or 0)
+    if () < tuple(map(int, re.findall(r"\d+", cupy.version)[:2])) < _LEAST_CUPY:
+        upgrade = _install(_own_wheel(machine), "--upgrade ")
+        yield Finding(WARN, f"CuPy {cupy.version} is older than {dotted(_LEAST_CUPY)}", upgrade)
     for k, device in enumerate(cupy.devices):
-        if oldest is not None and device.capability < oldest:
-            yield Finding(
-                FAIL,
-                f"cuda:{k} ({device.name}) has compute capability {_dotted(device.capability)}, "
-                f"and CUDA {major} begins at {_dotted(oldest)}",
-                _exchange(machine, "cupy-cuda12x") if device.capability >= _OLDEST[12] else "use --device cpu",
-            )
-    yield from _missing_libraries(machine, cupy)
-    yield from _hidden(machine, len(cupy.devices))
-
-
-def _missing_libraries(machine: Machine, cupy: Cupy) -> Iterator[Finding]:
+        if device.capability < (oldest := _OLDEST.get(major, (0, 0))):
+            what = f"cuda:{k} ({device.name}) has compute capability {dotted(device.capability)}"
+            advice = _exchange(machine, "cupy-cuda12x") if device.capability >= _OLDEST[12] else "use --device cpu"
+            yield Finding(FAIL, f"{what}, and CUDA {major} begins at {dotted(oldest)}", advice)
     if cupy.missing:
-        names = ", ".join(cupy.missing)
-        reason = next(iter(cupy.missing.values()))
-        yield Finding(FAIL, f"CuPy lacks libraries of CUDA: {names} ({reason})", _install(_own_wheel(machine)))
-
-
-def _no_driver(machine: Machine) -> Iterator[Finding]:
-    """Nothing serves a GPU. That is fine, unless there is one."""
-    there = machine.cards > 0 or (machine.smi is not None and bool(machine.smi.gpus))
-    if there and machine.container:
-        yield Finding(
-            WARN,
-            "there is an NVIDIA GPU, but this container has no access to it: the CPU is used",
-            "start it with: docker run --gpus all ...",
-        )
-    elif there:
-        yield Finding(
-            WARN,
-            "there is an NVIDIA GPU, but no driver for it: the CPU is used",
-            f"install NVIDIA's driver {_DRIVER_FOR[13]} or newer ({_DRIVER_FOR[12]} for CUDA 12), then run this again",
-        )
-    elif machine.cupy is not None or machine.wheels:
-        yield Finding(
-            WARN,
-            f"{_name_of(machine)} is installed, but there is no NVIDIA driver: the CPU is used",
-            "nothing, if this machine has no NVIDIA GPU; else install NVIDIA's driver",
-        )
-    else:
-        yield Finding(OK, "no NVIDIA driver: the CPU is used")
-    if machine.cupy is not None and machine.cupy.error:
-        yield Finding(WARN, f"CuPy cannot be imported: {machine.cupy.error}")
-
-
-def _no_device(machine: Machine) -> Iterator[Finding]:
-    """There is a driver, and it has no device to offer."""
-    driver = machine.driver
-    if driver.code in (0, _NO_DEVICE):
-        hidden = list(_hidden(machine, 0))
-        yield from hidden
-        if not hidden:
-            yield Finding(
-                WARN,
-                f"the NVIDIA driver (CUDA {_dotted(driver.version)}) finds no device: the CPU is used",
-                "start the container with: docker run --gpus all ..." if machine.container else "look at: nvidia-smi",
-            )
-        return
-    yield Finding(
-        FAIL,
-        f"the NVIDIA driver does not start: {driver.problem} ({driver.code})",
-        _INIT_ADVICE.get(driver.code, "look at: nvidia-smi; update the driver or restart the machine"),
-    )
+        what = f"{', '.join(cupy.missing)} ({next(iter(cupy.missing.values()))})"
+        yield Finding(FAIL, f"CuPy lacks libraries of CUDA: {what}", _install(_own_wheel(machine)))
+    yield from _hidden(machine, count)
 
 
 def _hidden(machine: Machine, count: int) -> Iterator[Finding]:
-    """CUDA_VISIBLE_DEVICES hides devices."""
-    if machine.visible is None:
-        return
+    """CUDA_VISIBLE_DEVICES leaves `count` devices, and there are more."""
     total = len(machine.smi.gpus) if machine.smi is not None else 0
-    if count == 0 or total > count:
+    if machine.visible is not None and (count == 0 or total > count):
+        advice = "unset CUDA_VISIBLE_DEVICES, or name the devices to use, such as CUDA_VISIBLE_DEVICES=0"
         of = f" of {total}" if total else ""
-        yield Finding(
-            WARN,
-            f"CUDA_VISIBLE_DEVICES={machine.visible!r} leaves {count}{of} devices",
-            "unset CUDA_VISIBLE_DEVICES, or name the devices to use, such as CUDA_VISIBLE_DEVICES=0",
-        )
+        yield Finding(WARN, f"CUDA_VISIBLE_DEVICES={machine.visible!r} leaves {count}{of} devices", advice)
 
 
-def _driver_alone(machine: Machine, driver: Driver) -> Iterator[Finding]:
+def _no_driver(machine: Machine) -> Finding:
+    """Nothing serves a GPU. That is fine, unless there is one."""
+    there = machine.cards > 0 or (machine.smi is not None and bool(machine.smi.gpus))
+    if there and machine.container:
+        what = "there is an NVIDIA GPU, but this container has no access to it: the CPU is used"
+        return Finding(WARN, what, "start it with: docker run --gpus all ...")
+    if there:
+        advice = f"install NVIDIA's driver {_DRIVER_FOR[13]} or newer ({_DRIVER_FOR[12]} for CUDA 12), then run this again"
+        return Finding(WARN, "there is an NVIDIA GPU, but no driver for it: the CPU is used", advice)
+    if machine.cupy is not None or machine.wheels:
+        advice = "nothing, if this machine has no NVIDIA GPU; else install NVIDIA's driver"
+        return Finding(WARN, f"{_name_of(machine)} is installed, but there is no NVIDIA driver: the CPU is used", advice)
+    return Finding(OK, "no NVIDIA driver: the CPU is used")
+
+
+def _driver_alone(machine: Machine, version: Version) -> Finding:
     """The driver has devices, and CuPy has none."""
-    version = driver.version or (0, 0)
+    cupy, cuda, major = machine.cupy, dotted(version), _major(machine)
+    name, exchange = _name_of(machine), _exchange(machine)
     if version < (12, 0):
-        yield Finding(
-            FAIL,
-            f"the NVIDIA driver is too old: it serves CUDA {_dotted(version)}, and CuPy needs 12.0",
-            f"install driver {_DRIVER_FOR[12]} or newer ({_DRIVER_FOR[13]} for CUDA 13), then run this again",
-        )
-        return
-    wheel = _wheel_for(machine)
-    if machine.cupy is None:
-        name = driver.devices[0].name
-        yield Finding(
-            WARN,
-            f"there is a GPU ({name}, CUDA {_dotted(version)}), but CuPy is not installed: the CPU is used",
-            f"{_install(wheel)}   (the extra '{wheel.removeprefix('cupy-')}', with NVIDIA's libraries)",
-        )
-        return
-    major = _major(machine)
-    if any("rocm" in name for name in machine.wheels) or machine.cupy.rocm:
-        yield Finding(FAIL, f"{_name_of(machine)} is for AMD's GPUs, and this one is NVIDIA's", _exchange(machine, wheel))
-    elif major is not None and major > version[0]:
-        yield Finding(
-            FAIL,
-            f"{_name_of(machine)} needs a driver for CUDA {major}, and this one serves CUDA {_dotted(version)}",
-            f"{_exchange(machine, wheel)}   or update the driver to {_DRIVER_FOR.get(major, 'the newest')} or newer",
-        )
-    elif major is not None and major < 12:
-        yield Finding(FAIL, f"{_name_of(machine)} is for CUDA {major}, which is too old", _exchange(machine, wheel))
-    elif machine.cupy.error:
-        yield Finding(FAIL, f"CuPy cannot be imported: {machine.cupy.error}", _exchange(machine, wheel))
+        advice = f"install driver {_DRIVER_FOR[12]} or newer ({_DRIVER_FOR[13]} for CUDA 13), then run this again"
+        return Finding(FAIL, f"the NVIDIA driver is too old: it serves CUDA {cuda}, and CuPy needs 12.0", advice)
+    if cupy is None:
+        wheel, gpu = _wheel_for(machine), machine.driver.devices[0].name
+        advice = f"{_install(wheel)}   (the extra '{wheel.removeprefix('cupy-')}', with NVIDIA's libraries)"
+        return Finding(WARN, f"there is a GPU ({gpu}, CUDA {cuda}), but CuPy is not installed: the CPU is used", advice)
+    if cupy.rocm or any("rocm" in wheel for wheel in machine.wheels):
+        what = f"{name} is for AMD's GPUs, and this one is NVIDIA's"
+    elif major > version[0]:
+        what = f"{name} needs a driver for CUDA {major}, and this one serves CUDA {cuda}"
+        exchange += f"   or update the driver to {_DRIVER_FOR.get(major, 'the newest')} or newer"
+    elif 0 < major < 12:
+        what = f"{name} is for CUDA {major}, which is too old"
+    elif cupy.error:
+        what = f"CuPy cannot be imported: {cupy.error}"
     else:
-        why = machine.cupy.devices_error or "it finds no device"
-        yield Finding(FAIL, f"the driver has a GPU, but CuPy cannot use it: {why}", _exchange(machine, wheel))
+        what = f"the driver has a GPU, but CuPy cannot use it: {cupy.devices_error or 'it finds no device'}"
+    return Finding(FAIL, what, exchange)
 
 
 # ---------------------------------------------------------------- words
@@ -239,11 +168,9 @@ def _driver_alone(machine: Machine, driver: Driver) -> Iterator[Finding]:
 
 def _wheel_for(machine: Machine) -> str:
     """The CuPy to install: for the driver, but CUDA 13 has left GPUs older than Turing behind."""
-    driver, cupy = machine.driver, machine.cupy
-    version = driver.version or (cupy.driver if cupy else None) or (0, 0)
-    devices = (*driver.devices, *(cupy.devices if cupy else ()))
-    modern = all(device.capability >= _OLDEST[13] for device in devices)
-    return "cupy-cuda13x" if version >= (13, 0) and modern else "cupy-cuda12x"
+    cupy = machine.cupy or Cupy()
+    modern = all(device.capability >= _OLDEST[13] for device in (*machine.driver.devices, *cupy.devices))
+    return "cupy-cuda13x" if modern and (machine.driver.version or cupy.driver or (0, 0)) >= (13, 0) else "cupy-cuda12x"
 
 
 def _own_wheel(machine: Machine) -> str:
@@ -256,31 +183,25 @@ def _install(wheel: str, options: str = "") -> str:
     return f'pip install {options}"{wheel}[ctk]"'
 
 
-def _exchange(machine: Machine, wheel: str) -> str:
-    """Commands that leave `wheel` as the only CuPy."""
+def _exchange(machine: Machine, wheel: str = "") -> str:
+    """Commands that leave `wheel`, or the one that is right here, as the only CuPy."""
     remove = f"pip uninstall -y {' '.join(machine.wheels)} && " if machine.wheels else ""
-    return remove + _install(wheel)
+    return remove + _install(wheel or _wheel_for(machine))
 
 
 def _name_of(machine: Machine) -> str:
     """The installed CuPy."""
-    if machine.wheels:
-        return " and ".join(f"{name} {version}" for name, version in machine.wheels.items())
-    return f"CuPy {machine.cupy.version}".rstrip() if machine.cupy else "CuPy"
+    wheels = " and ".join(f"{name} {version}" for name, version in machine.wheels.items())
+    return wheels or f"CuPy {machine.cupy.version if machine.cupy else ''}".rstrip()
 
 
-def _major(machine: Machine) -> int | None:
-    """CUDA's major version that the installed CuPy is made for."""
+def _major(machine: Machine) -> int:
+    """CUDA's major version that the installed CuPy is made for; 0 if that is not known."""
     if machine.cupy is not None and machine.cupy.runtime is not None and not machine.cupy.rocm:
         return machine.cupy.runtime[0]
-    majors = [int(m[1]) for name in machine.wheels if (m := re.fullmatch(r"cupy-cuda(\d\d)\w*", name))]
-    return max(majors, default=None)
+    return max((int(m[1]) for name in machine.wheels if (m := re.fullmatch(r"cupy-cuda(\d\d)\w*", name))), default=0)
 
 
-def _numbers(version: str) -> Version:
-    match = re.match(r"(\d+)\.(\d+)", version)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
-
-
-def _dotted(version: Version | None) -> str:
-    return ".".join(map(str, version)) if version else "?"
+def dotted(version: Version) -> str:
+    """As it is written: 13.2 for (13, 2)."""
+    return ".".join(map(str, version))

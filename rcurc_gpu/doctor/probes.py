@@ -17,7 +17,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +25,13 @@ from .._version import __version__
 
 PACKAGES = ("numpy", "scipy", "array-api-compat", "numba")
 LIBRARIES = ("cublas", "cusolver", "cusparse")  # of CUDA, that the solver needs on CuPy, besides NVRTC
+_LIBRARY = "cupy_backends.cuda.libs.{}".format
 _DRIVER_NAMES = {"Windows": ("nvcuda.dll",), "Linux": ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")}
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 _NVIDIA = "0x10de"  # on the PCI bus
 
 Version = tuple[int, int]
+Load = Callable[[str], Any]  # a library or a module by its name
 
 
 @dataclass(frozen=True)
@@ -126,33 +128,6 @@ class Machine:
     visible: str | None = None
 
 
-@dataclass(frozen=True)
-class Probes:
-    """The looks that make up an examination; each can be exchanged."""
-
-    packages: Callable[[], Mapping[str, str | None]] = lambda: packages()
-    numba_error: Callable[[], str] = lambda: numba_error()
-    wheels: Callable[[], Mapping[str, str]] = lambda: cupy_wheels()
-    cupy: Callable[[], Cupy | None] = lambda: look_at_cupy()
-    driver: Callable[[], Driver] = lambda: look_at_driver()
-    smi: Callable[[], Smi | None] = lambda: ask_smi()
-    cards: Callable[[], int] = lambda: count_cards()
-    container: Callable[[], bool] = lambda: in_container()
-    visible: Callable[[], str | None] = lambda: os.environ.get("CUDA_VISIBLE_DEVICES")
-
-
-def examine(probes: Probes | None = None) -> Machine:
-    """Take all looks."""
-    probes = probes or Probes()
-    looks = ("packages", "numba_error", "wheels", "cupy", "driver", "smi", "cards", "container", "visible")
-    return Machine(
-        python=platform.python_version(),
-        system=f"{platform.system()} {platform.release()} {platform.machine()}",
-        cpus=usable_cpus(),
-        **{name: getattr(probes, name)() for name in looks},
-    )
-
-
 def one_line(error: BaseException | str) -> str:
     """An error in one line, with its type and without the home folder; of CuPy's long advice, what went wrong first."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
@@ -161,86 +136,69 @@ def one_line(error: BaseException | str) -> str:
     return text if len(text) <= 240 else text[:237] + "..."
 
 
+def attempt(ask: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, str]:
+    """The answer and an empty text, or None and what went wrong in one line."""
+    try:
+        return ask(*arguments, **options), ""
+    except Exception as error:
+        return None, one_line(error)
+
+
 # ---------------------------------------------------------------- Python
 
 
 def usable_cpus() -> int:
     """CPUs that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def packages() -> dict[str, str | None]:
-    """Versions of what the library uses; None for what is not installed."""
-    return {"rcurc-gpu": __version__, **{name: _version_of(name) for name in PACKAGES}}
-
-
-def _version_of(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except Exception:  # not only PackageNotFoundError: metadata can be damaged
-        return None
+def version_of(name: str) -> str | None:
+    """The version of a package; None if it is not installed, or its metadata are damaged."""
+    return attempt(importlib.metadata.version, name)[0]
 
 
 def numba_error() -> str:
     """Why an installed Numba cannot be imported (it is particular about NumPy's version); empty if it can."""
-    if _version_of("numba") is None:
-        return ""
-    try:
-        importlib.import_module("numba")
-    except Exception as error:
-        return one_line(error)
-    return ""
+    return attempt(importlib.import_module, "numba")[1] if version_of("numba") is not None else ""
 
 
 def cupy_wheels() -> dict[str, str]:
     """All distributions that provide CuPy, such as ``cupy-cuda12x``; more than one is a conflict."""
-    found = {}
+    found = []
     for distribution in importlib.metadata.distributions():
-        try:
-            name, version = distribution.metadata["Name"].lower().replace("_", "-"), distribution.version
-        except Exception:  # an entry without metadata: left behind by a broken installation
-            continue
-        if name == "cupy" or re.fullmatch(r"cupy-(cuda|rocm)[\w-]*", name):
-            found[name] = version
-    return dict(sorted(found.items()))
+        entry = attempt(lambda d: (d.metadata["Name"].lower().replace("_", "-"), d.version), distribution)[0]
+        # None is an entry without metadata, left behind by a broken installation.
+        if entry is not None and (entry[0] == "cupy" or entry[0].startswith(("cupy-cuda", "cupy-rocm"))):
+            found.append(entry)
+    return dict(sorted(found))
 
 
 # ---------------------------------------------------------------- the driver
 
 
-def look_at_driver(load: Callable[[str], Any] | None = None, system: str | None = None) -> Driver:
+def look_at_driver(load: Load | None = None, system: str | None = None) -> Driver:
     """Ask the driver's own library, without CuPy."""
     system = system or platform.system()
     if load is None:
         load = ctypes.WinDLL if system == "Windows" else ctypes.CDLL  # type: ignore[attr-defined, unused-ignore]
     problem = ""
     for name in _DRIVER_NAMES.get(system, ()):
-        try:
-            library = load(name)
-        except OSError as error:
-            problem = one_line(error)
-            continue
-        try:
-            return _ask_driver(library)
-        except Exception as error:  # a library that is not what its name says
-            return Driver((0, 0), -1, one_line(error))
+        library, problem = attempt(load, name)
+        if library is not None:
+            driver, problem = attempt(_ask_driver, library)
+            return driver or Driver((0, 0), -1, problem)  # a library that is not what its name says
     return Driver(None, 0, problem)
 
 
 def _ask_driver(library: Any) -> Driver:
-    number = ctypes.c_int(0)
+    number, text = ctypes.c_int(0), ctypes.c_char_p()
     code = int(library.cuDriverGetVersion(ctypes.byref(number)))
     version = _split(number.value) or (0, 0)
+    code = code or int(library.cuInit(0)) or int(library.cuDeviceGetCount(ctypes.byref(number)))
     if code == 0:
-        code = int(library.cuInit(0))
-    if code != 0:
-        return Driver(version, code, _driver_error(library, code))
-    code = int(library.cuDeviceGetCount(ctypes.byref(number)))
-    if code != 0:
-        return Driver(version, code, _driver_error(library, code))
-    return Driver(version, 0, "", tuple(_driver_device(library, k) for k in range(number.value)))
+        return Driver(version, 0, "", tuple(_driver_device(library, k) for k in range(number.value)))
+    attempt(lambda: library.cuGetErrorName(code, ctypes.byref(text)))  # older drivers do not have it
+    return Driver(version, code, text.value.decode(errors="replace") if text.value else f"CUDA error {code}")
 
 
 def _driver_device(library: Any, k: int) -> Device:
@@ -254,41 +212,23 @@ def _driver_device(library: Any, k: int) -> Device:
     return Device(name.value.decode(errors="replace"), (major.value, minor.value), memory.value)
 
 
-def _driver_error(library: Any, code: int) -> str:
-    text = ctypes.c_char_p()
-    try:
-        library.cuGetErrorName(code, ctypes.byref(text))
-    except Exception:  # older drivers do not have it
-        return f"CUDA error {code}"
-    return text.value.decode(errors="replace") if text.value else f"CUDA error {code}"
-
-
 def ask_smi(run: Callable[..., Any] = subprocess.run, which: Callable[[str], str | None] = shutil.which) -> Smi | None:
     """Ask ``nvidia-smi``; None if it is not there."""
     path = which("nvidia-smi")
     if path is None:
         return None
     query = [path, "--query-gpu=driver_version,name", "--format=csv,noheader"]
-    try:
-        done = run(query, capture_output=True, text=True, timeout=20, check=False)
-    except Exception as error:
-        return Smi(problem=one_line(error))
-    if done.returncode != 0:
-        return Smi(problem=one_line(f"{done.stdout} {done.stderr}"))
+    done, problem = attempt(run, query, capture_output=True, text=True, timeout=20, check=False)
+    if done is None or done.returncode != 0:
+        return Smi(problem=problem or one_line(f"{done.stdout} {done.stderr}"))
     rows = [line.split(",", 1) for line in done.stdout.splitlines() if "," in line]
     return Smi(rows[0][0].strip() if rows else "", tuple(name.strip() for _, name in rows))
 
 
 def count_cards(devices: Path = Path("/sys/bus/pci/devices")) -> int:
     """NVIDIA's display and compute devices on the PCI bus, whatever the driver; 0 where that cannot be seen."""
-    count = 0
-    try:
-        for device in devices.iterdir():
-            is_display = (device / "class").read_text().startswith("0x03")
-            count += is_display and (device / "vendor").read_text().strip() == _NVIDIA
-    except OSError:
-        pass
-    return count
+    cards = [device.parent for device in devices.glob("*/class") if (attempt(device.read_text)[0] or "").startswith("0x03")]
+    return sum((attempt((card / "vendor").read_text)[0] or "").strip() == _NVIDIA for card in cards)
 
 
 def in_container(marks: tuple[str, ...] = ("/.dockerenv", "/run/.containerenv")) -> bool:
@@ -304,17 +244,14 @@ def crash_of_cupy(run: Callable[..., Any] = subprocess.run) -> str:
     if importlib.util.find_spec("cupy") is None:
         return ""
     command = [sys.executable, "-c", "import cupy; cupy.cuda.runtime.getDeviceCount()"]
-    try:
-        code = run(command, capture_output=True, timeout=60, check=False).returncode
-    except Exception as error:
-        return one_line(error)
+    done, problem = attempt(run, command, capture_output=True, timeout=60, check=False)
     # 1 is an exception, which can be looked at here; Windows has crashes at numbers beyond 255.
-    return f"Python crashes when it uses CuPy (exit code {code})" if code < 0 or code > 255 else ""
+    if done is not None and not 0 <= done.returncode <= 255:
+        return f"Python crashes when it uses CuPy (exit code {done.returncode})"
+    return problem
 
 
-def look_at_cupy(
-    load: Callable[[str], Any] = importlib.import_module, crash: Callable[[], str] = crash_of_cupy
-) -> Cupy | None:
+def look_at_cupy(load: Load = importlib.import_module, crash: Callable[[], str] = crash_of_cupy) -> Cupy | None:
     """Import CuPy and ask it; None if it is not installed."""
     if crashed := crash():
         return Cupy(error=crashed)
@@ -322,67 +259,36 @@ def look_at_cupy(
         warnings.simplefilter("always")
         try:
             cupy = load("cupy")
-        except ModuleNotFoundError as error:
-            return None if error.name == "cupy" else Cupy(error=one_line(error))
         except Exception as error:
-            return Cupy(error=one_line(error))
+            absent = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
+            return None if absent else Cupy(error=one_line(error))
     said = tuple(dict.fromkeys(_first_words(str(w.message)) for w in caught if "cupy" in str(w.message).lower()))
-    try:
-        return _ask_cupy(cupy, load, said)
-    except Exception as error:  # half an installation: a folder `cupy` without CuPy
-        return Cupy(version=str(getattr(cupy, "__version__", "")), error=one_line(error), warnings=said)
+    found, problem = attempt(_ask_cupy, cupy, load)  # a problem is half an installation: a folder `cupy` without CuPy
+    return replace(found or Cupy(version=str(getattr(cupy, "__version__", "")), error=problem), warnings=said)
 
 
-def _ask_cupy(cupy: Any, load: Callable[[str], Any], said: tuple[str, ...]) -> Cupy:
+def _ask_cupy(cupy: Any, load: Load) -> Cupy:
     runtime = cupy.cuda.runtime
-    nvrtc, architectures, missing = _look_at_nvrtc(load)
-    for name in LIBRARIES:
-        try:
-            load(f"cupy_backends.cuda.libs.{name}")
-        except Exception as error:
-            missing[name] = one_line(error)
-    devices, devices_error = _cupy_devices(runtime)
+    nvrtc, problem = attempt(lambda: tuple(int(x) for x in load(_LIBRARY("nvrtc")).getVersion()))
+    problems = {"nvrtc": problem, **{name: attempt(load, _LIBRARY(name))[1] for name in LIBRARIES}}
+    devices, devices_error = attempt(lambda: tuple(_cupy_device(runtime, k) for k in range(runtime.getDeviceCount())))
     return Cupy(
         version=cupy.__version__,
-        runtime=_attempt(lambda: _split(runtime.runtimeGetVersion())),
-        driver=_attempt(lambda: _split(runtime.driverGetVersion())),
+        runtime=attempt(lambda: _split(runtime.runtimeGetVersion()))[0],
+        driver=attempt(lambda: _split(runtime.driverGetVersion()))[0],
         nvrtc=nvrtc,
-        architectures=architectures,
-        missing=missing,
-        devices=devices,
+        architectures=attempt(lambda: tuple(map(int, load(_LIBRARY("nvrtc")).getSupportedArchs())))[0] or (),
+        missing={name: problem for name, problem in problems.items() if problem},
+        devices=devices or (),
         devices_error=devices_error,
         rocm=bool(getattr(runtime, "is_hip", False)),
-        warnings=said,
     )
 
 
-def _look_at_nvrtc(load: Callable[[str], Any]) -> tuple[Version | None, tuple[int, ...], dict[str, str]]:
-    try:
-        nvrtc = load("cupy_backends.cuda.libs.nvrtc")
-        major, minor = nvrtc.getVersion()
-        architectures = tuple(int(a) for a in _attempt(nvrtc.getSupportedArchs) or ())
-        return (int(major), int(minor)), architectures, {}
-    except Exception as error:
-        return None, (), {"nvrtc": one_line(error)}
-
-
-def _cupy_devices(runtime: Any) -> tuple[tuple[Device, ...], str]:
-    try:
-        found = []
-        for k in range(runtime.getDeviceCount()):
-            about = runtime.getDeviceProperties(k)
-            name = about["name"].decode(errors="replace") if isinstance(about["name"], bytes) else str(about["name"])
-            found.append(Device(name, (int(about["major"]), int(about["minor"])), int(about["totalGlobalMem"])))
-        return tuple(found), ""
-    except Exception as error:
-        return (), one_line(error)
-
-
-def _attempt(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except Exception:
-        return None
+def _cupy_device(runtime: Any, k: int) -> Device:
+    about = runtime.getDeviceProperties(k)
+    name = about["name"].decode(errors="replace") if isinstance(about["name"], bytes) else str(about["name"])
+    return Device(name, (int(about["major"]), int(about["minor"])), int(about["totalGlobalMem"]))
 
 
 def _split(number: int) -> Version | None:
@@ -392,5 +298,27 @@ def _split(number: int) -> Version | None:
 
 def _first_words(text: str) -> str:
     """The first sentence of a warning: CuPy's are framed in lines of dashes."""
-    lines = [line.strip() for line in text.splitlines() if line.strip(" -=")]
-    return one_line(lines[0]) if lines else one_line(text)
+    return one_line(next((line.strip() for line in text.splitlines() if line.strip(" -=")), text))
+
+
+# ---------------------------------------------------------------- all of it
+
+LOOKS: Mapping[str, Callable[[], Any]] = {  # one for each field of `Machine`
+    "python": platform.python_version,
+    "system": lambda: f"{platform.system()} {platform.release()} {platform.machine()}",
+    "cpus": usable_cpus,
+    "packages": lambda: {"rcurc-gpu": __version__, **{name: version_of(name) for name in PACKAGES}},
+    "numba_error": numba_error,
+    "wheels": cupy_wheels,
+    "cupy": look_at_cupy,
+    "driver": look_at_driver,
+    "smi": ask_smi,
+    "cards": count_cards,
+    "container": in_container,
+    "visible": lambda: os.environ.get("CUDA_VISIBLE_DEVICES"),
+}
+
+
+def examine(**others: Callable[[], Any]) -> Machine:
+    """Take all looks; `others` take the place of those with their names."""
+    return Machine(**{name: look() for name, look in {**LOOKS, **others}.items()})

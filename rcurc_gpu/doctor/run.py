@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import warnings
+from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
-from ..backends.kernels import XP, Kernels, choose
+from ..api import rcurc
+from ..errors import ConvergenceWarning
+from ..testing import synthetic
 from . import report
-from .checks import operator_checks, plain_checks, solve_checks
-from .compiling import device_compile_checks, nvrtc_compile_checks
+from .checks import QUICK_RANKS, RANKS, cpu_checks, cuda_checks, device_compile_checks, nvrtc_compile_checks, plain_checks
 from .findings import device_number, findings, gpu_is_usable
-from .kernel_checks import QUICK_RANKS, RANKS, kernel_checks
 from .probes import Machine, examine
 from .selftest import Check, Outcome, Place, Trial, run_checks
 
@@ -41,75 +43,64 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     outcomes: list[Outcome] = []
     if place is not None:
         say(f"Self-test on {place.name}, against NumPy: largest difference, throughput, time")
-        with _current(place), _bar(visible) as bar:
-            for outcome in _watched(place, all_checks(place, machine, quick), quick, bar):
+        current = place.xp.cuda.Device(device_number(place.name)) if place.on_gpu else nullcontext()
+        with current, tqdm(desc="self-test", unit="check", leave=False, disable=not visible) as bar:
+            checks = all_checks(place, machine, quick)
+            bar.reset(total=len(checks))
+            for outcome in run_checks(place, checks, quick, bar.set_postfix_str):
                 outcomes.append(outcome)
                 bar.clear()
                 say(report.outcome_words(outcome))
+                bar.update(1)
         say("")
     result = report.make_report(machine, found, place, outcomes, quick)
     say(report.verdict_words(result))
     return result
 
 
-def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Check]:
-    """Everything there is to check on a place; the plain code on NumPy is what is compared with."""
-    ranks = QUICK_RANKS if quick else RANKS
-    if place.on_gpu:
-        return [*device_compile_checks(ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks(place)]
-    kernels = choose("auto", np.zeros(1))
-    compiled = kernel_checks(kernels, ranks) if kernels.name != "xp" else []
-    # NVRTC looks at the driver, too, and may crash with one that does not work.
-    cuda = nvrtc_compile_checks(machine.cupy) if machine.driver.version is None else []
-    return [*cuda, *plain_checks(), *compiled, *solve_checks(place)]
-
-
-def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
-    """The CUDA kernels themselves, whatever the solver chooses to use."""
-    try:
-        from ..backends.cuda import calls as cuda
-        from ..backends.cuda import elementwise
-    except Exception as error:
-        return [Check("cuda", "load the kernels", partial(_cannot_load, error), 0)]
-    kernels = Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, XP.plan)
-    return [*operator_checks("cuda", elementwise), *kernel_checks(kernels, ranks)]
-
-
-def _cannot_load(error: Exception, place: Place, size: int) -> Trial:
-    raise error
-
-
 def choose_place(machine: Machine, device: str) -> Place | None:
     """Where to test: on the CPU if there is no GPU, unless that was asked for."""
-    if device != "cpu" and gpu_is_usable(machine, device):
+    if machine.cupy is not None and device != "cpu" and gpu_is_usable(machine, device):
         import cupy
 
-        return Place(cupy, f"cuda:{device_number(device)}")
+        number = device_number(device)
+        return Place(cupy, f"cuda:{number}", f"cuda:{number} ({machine.cupy.devices[number].name})")
     return Place(np, "cpu") if device in ("auto", "cpu") else None
 
 
-def _current(place: Place) -> AbstractContextManager[Any]:
-    """The device of `place` as CuPy's current one."""
-    return place.xp.cuda.Device(device_number(place.name)) if place.on_gpu else nullcontext()
+def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Check]:
+    """Everything there is to check on a place."""
+    ranks = QUICK_RANKS if quick else RANKS
+    if place.on_gpu:
+        return [*device_compile_checks(ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks(place)]
+    # NVRTC looks at the driver, too, and may crash with one that does not work.
+    cuda = nvrtc_compile_checks(machine.cupy) if machine.driver.version is None else []
+    return [*cuda, *plain_checks(), *cpu_checks(ranks), *solve_checks(place)]
 
 
-def _watched(place: Place, checks: Sequence[Check], quick: bool, bar: Any) -> Iterator[Outcome]:
-    """Run checks, with the one at work beside the bar."""
-    bar.reset(total=len(checks))
-
-    def announced() -> Iterator[Check]:
-        for check in checks:
-            bar.set_postfix_str(check.name)
-            yield check
-
-    for outcome in run_checks(place, announced(), quick):
-        yield outcome
-        bar.update(1)
+def solve_checks(place: Place) -> list[Check]:
+    """Whole solves, against the truth of a synthetic problem: compiled, plain, and streamed to a device."""
+    ways: dict[str, dict[str, Any]] = {"auto": {}, "plain": {"kernels": "xp"}}
+    if place.on_gpu:
+        ways["from the host"] = {"device": place.name}
+    checks = []
+    for method, tolerance, large, larger in (("fast", 1e-8, 2000, 4000), ("paper", 1e-4, 1000, 2000)):
+        parts = {name: partial(_solve, method, tolerance, way) for name, way in ways.items()}
+        checks.append(Check("solve", f"rcurc, method {method}", parts, 120, large, larger))
+    return checks
 
 
-@contextmanager
-def _bar(visible: bool) -> Iterator[Any]:
-    from tqdm.auto import tqdm
+def _solve(method: str, tolerance: float, way: dict[str, Any], place: Place, size: int) -> Trial:
+    """The largest problem is chosen so that it takes a second or two without compiled kernels."""
+    share, rate = (0.5, 0.6) if size < 500 else (0.3, 0.3)
+    chosen = round(share * size)
+    problem = synthetic((size, size), 2, alpha=0.1, n_rows=chosen, n_cols=chosen, rate=rate, seed=5)
+    there = place.on_gpu and "device" not in way
+    samples = problem.samples.to_namespace(place.xp) if there else problem.samples
 
-    with tqdm(desc="self-test", unit="check", leave=False, disable=not visible) as bar:
-        yield bar
+    def run() -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return rcurc(samples, 2, method=method, seed=5, progress=False, **way)
+
+    return Trial(run, lambda result: float(problem.relative_error(result.cur)), tolerance, float(problem.samples.n_obs))

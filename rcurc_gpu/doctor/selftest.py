@@ -8,35 +8,41 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import to_numpy
-from .probes import one_line
+from .probes import attempt, one_line
 
 _PATIENCE = 30.0  # seconds after which a kernel is thought to hang
 _ENOUGH = 0.25  # seconds of timing
-_REPEATS = 5
+_REPEATS = 5  # runs that are timed, if they are so short that all of them take less
 _REASONS = 3  # that are told of a failed check
 
 
 @dataclass(frozen=True, eq=False)
 class Place:
-    """Where to compute: the namespace ``numpy`` or ``cupy``, and a name such as ``"cpu"`` or ``"cuda:0"``."""
+    """Where to compute: the namespace ``numpy`` or ``cupy``, a name such as ``"cuda:0"``, and what to call it in words."""
 
     xp: Any
     name: str
+    words: str = "the CPU"
 
     @property
     def on_gpu(self) -> bool:
         """Whether this is CuPy."""
         return self.xp is not np
 
-    def array(self, x: np.ndarray) -> Any:
-        """A copy of `x` here."""
-        return self.xp.array(x)
+    def put(self, x: Any) -> Any:
+        """A copy of an array here, or of all arrays in a tuple, a dictionary or a dataclass."""
+        if isinstance(x, tuple):
+            return tuple(map(self.put, x))
+        if isinstance(x, dict):
+            return {name: self.put(value) for name, value in x.items()}
+        if is_dataclass(x) and not isinstance(x, type):
+            return replace(x, **{f.name: self.put(getattr(x, f.name)) for f in fields(x)})
+        return self.xp.array(x) if isinstance(x, np.ndarray) else x
 
     def wait(self, patience: float = _PATIENCE) -> None:
         """Until the device has done all that it was asked for."""
@@ -51,6 +57,16 @@ class Place:
                 raise TimeoutError(f"a kernel did not end within {patience:.0f} s")
             if elapsed > 0.01:
                 time.sleep(0.001)
+
+    def answers(self) -> bool:
+        """Whether the device still computes: after some errors it does not, until the process ends."""
+
+        def compute() -> bool:
+            ones = self.put(np.zeros(3)) + 1
+            self.wait(5.0)
+            return bool((ones == 1).all())
+
+        return attempt(compute)[0] is True
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +95,7 @@ class Trial:
 
 
 Make = Callable[[Place, int], Trial]
+Announce = Callable[[str], Any]  # gets the name of a check
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,15 +136,16 @@ class Outcome:
     skipped: bool = False
 
 
-def run_checks(place: Place, checks: Iterable[Check], quick: bool = False) -> Iterator[Outcome]:
-    """Run checks one by one. A failed one does not stop the others, unless the device is lost with it."""
+def run_checks(place: Place, checks: Iterable[Check], quick: bool = False, announce: Announce = str) -> Iterator[Outcome]:
+    """Run checks one by one, each announced. A failed one does not stop the others, unless the device is lost with it."""
     lost = ""
     for check in checks:
+        announce(check.name)
         if lost:
             yield Outcome(check.group, check.name, False, reason=f"not run: {lost}", skipped=True)
             continue
         outcome = run_check(place, check, quick)
-        if not outcome.passed and not _alive(place):
+        if not outcome.passed and not place.answers():
             lost = f"the device does not answer since '{check.name}'"
         yield outcome
 
@@ -135,86 +153,49 @@ def run_checks(place: Place, checks: Iterable[Check], quick: bool = False) -> It
 def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
     """Run one check; whatever it raises is its reason to fail."""
     begin = time.perf_counter()
-
-    def ended(passed: bool, **more: Any) -> Outcome:
-        return Outcome(check.group, check.name, passed, seconds=time.perf_counter() - begin, **more)
-
     parts = check.parts if isinstance(check.parts, Mapping) else {"": check.parts}
-    worst: dict[str, float] = {}
-    closest = -1.0  # to the tolerance, or beyond it
+    compared: list[tuple[float, float]] = []
     wrong: list[str] = []
     for name, make in parts.items():
-        label = f"{name}: " if name else ""
-        try:
-            trial = make(place, check.small)
-            got = trial.run()
-            place.wait()
-            if trial.difference is None:
-                continue
-            difference = float(trial.difference(got))
-        except Exception as error:
-            wrong.append(label + one_line(error))
-            if not _alive(place):
+        found, problem = attempt(_compare, place, make, check.small)
+        if found is not None:
+            compared.append(found)
+            problem = "" if found[0] <= found[1] else "differs by {:.2g}, more than {:.2g}".format(*found)
+        if problem:
+            wrong.append(f"{name}: {problem}" if name else problem)
+            if not place.answers():
                 break
-            continue
-        share = difference / (trial.tolerance or math.ulp(0.0))
-        if not share <= closest:  # the first NaN stays
-            closest = share if share == share else math.inf
-            worst = {"difference": difference, "tolerance": trial.tolerance}
-        if not difference <= trial.tolerance:
-            wrong.append(f"{label}differs by {difference:.2g}, more than {trial.tolerance:.2g}")
-    if wrong:
-        more = f"; and {len(wrong) - _REASONS} more" if len(wrong) > _REASONS else ""
-        return ended(False, **worst, reason="; ".join(wrong[:_REASONS]) + more)
+    # The one that takes most of its tolerance; NaN is more than everything.
+    difference, tolerance = max(compared, key=lambda c: (c[0] != c[0], c[0] / (c[1] or math.ulp(0.0))), default=(None, None))
+    reason = "; ".join(wrong[:_REASONS]) + (f"; and {len(wrong) - _REASONS} more" if len(wrong) > _REASONS else "")
+    outcome = Outcome(check.group, check.name, not wrong, difference, tolerance, reason=reason)
     size = check.larger if place.on_gpu else check.large
-    if quick or size == 0:
-        return ended(True, **worst)
+    if size and not quick and not wrong:
+        outcome = _timed(outcome, place, next(iter(parts.values())), size)
+    return replace(outcome, seconds=time.perf_counter() - begin)
+
+
+def _compare(place: Place, make: Make, size: int) -> tuple[float, float] | None:
+    """The difference and its tolerance; None if there is nothing to compare."""
+    trial = make(place, size)
+    got = trial.run()
+    place.wait()
+    return (float(trial.difference(got)), trial.tolerance) if trial.difference else None
+
+
+def _timed(outcome: Outcome, place: Place, make: Make, size: int) -> Outcome:
+    """Add the throughput of the fastest of a few runs, after one that does not count unless it takes long."""
     try:
-        trial = next(iter(parts.values()))(place, size)
-        throughput = trial.work / _best_time(place, trial.run)
+        trial = make(place, size)
+        times: list[float] = []
+        while len(times) <= _REPEATS and sum(times) <= _ENOUGH:
+            place.wait()
+            begin = time.perf_counter()
+            trial.run()
+            place.wait()
+            times.append(time.perf_counter() - begin)
+        return replace(outcome, throughput=trial.work / max(min(times[1:] or times), 1e-9), unit=trial.unit)
     except Exception as error:
         if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-            return ended(True, **worst, reason="not timed: not enough memory")
-        return ended(False, **worst, reason=f"right, but fails with more data: {one_line(error)}")
-    return ended(True, **worst, throughput=throughput, unit=trial.unit)
-
-
-def _best_time(place: Place, run: Callable[[], Any]) -> float:
-    """Seconds of the fastest of a few runs, after one that does not count."""
-    best, total = math.inf, 0.0
-    for k in range(_REPEATS + 1):
-        place.wait()
-        begin = time.perf_counter()
-        run()
-        place.wait()
-        seconds = time.perf_counter() - begin
-        total += seconds
-        if k > 0 or seconds > _ENOUGH:
-            best = min(best, seconds)
-        if total > _ENOUGH and best < math.inf:
-            break
-    return max(best, 1e-9)
-
-
-def _alive(place: Place) -> bool:
-    """Whether the device still computes: after some errors it does not, until the process ends."""
-    try:
-        x = place.array(np.arange(3.0)) + 1
-        place.wait(5.0)
-        return bool((to_numpy(x) == [1, 2, 3]).all())
-    except Exception:
-        return False
-
-
-def largest_difference(got: Any, want: Any) -> float:
-    """The largest difference between arrays, in units of the largest entry of the truth; over several, the worst."""
-    got, want = ((x,) if not isinstance(x, (tuple, list)) else x for x in (got, want))
-    differences = [0.0]
-    for g, w in zip(got, want, strict=True):
-        g, w = to_numpy(g) if not np.isscalar(g) else np.asarray(g), np.asarray(w)
-        if g.shape != w.shape:
-            raise AssertionError(f"shape {g.shape} instead of {w.shape}")
-        if w.size > 0:
-            size = float(np.max(np.abs(w))) or 1.0
-            differences.append(float(np.max(np.abs(g.astype(np.float64) - w.astype(np.float64)))) / size)
-    return float(np.max(differences))  # NaN, if there is one
+            return replace(outcome, reason="not timed: not enough memory")
+        return replace(outcome, passed=False, reason=f"right, but fails with more data: {one_line(error)}")

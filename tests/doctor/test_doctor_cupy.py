@@ -12,9 +12,9 @@ from conftest import DEVICE, SKIP_CUPY
 from rcurc_gpu import cli
 from rcurc_gpu.backends.cuda.sources import KERNELS
 from rcurc_gpu.doctor import probes
-from rcurc_gpu.doctor.compiling import nvrtc_compile_checks
+from rcurc_gpu.doctor.checks import cuda_checks, nvrtc_compile_checks
 from rcurc_gpu.doctor.findings import OK, findings
-from rcurc_gpu.doctor.run import all_checks, choose_place, cuda_checks
+from rcurc_gpu.doctor.run import all_checks, choose_place
 from rcurc_gpu.doctor.selftest import Place, run_checks
 
 if not DEVICE:
@@ -69,7 +69,7 @@ def test_sources_compile_for_a_gpu_that_is_not_here():
 
 
 def test_a_source_that_does_not_compile_says_where(monkeypatch):
-    monkeypatch.setattr("rcurc_gpu.doctor.compiling.source", lambda name: "__global__ void f() { x = 1; }")
+    monkeypatch.setattr("rcurc_gpu.doctor.checks.source", lambda name: "__global__ void f() { x = 1; }")
     about = probes.look_at_cupy()
     if not about.architectures:
         pytest.skip("there is no NVRTC")

@@ -10,7 +10,7 @@ import pytest
 
 from rcurc_gpu import __version__
 from rcurc_gpu.doctor import probes
-from rcurc_gpu.doctor.probes import Cupy, Device, Driver, Probes, Smi
+from rcurc_gpu.doctor.probes import Cupy, Device, Driver, Smi
 
 A100 = Device("NVIDIA A100", (8, 0), 40_000_000_000)
 V100 = Device("Tesla V100", (7, 0), 16_000_000_000)
@@ -170,15 +170,15 @@ def test_wheels_are_found_by_their_names(monkeypatch):
 
 
 def test_a_numba_that_cannot_be_imported_says_why(monkeypatch):
-    monkeypatch.setattr(probes, "_version_of", lambda name: "0.1")
+    monkeypatch.setattr(probes, "version_of", lambda name: "0.1")
     monkeypatch.setitem(sys.modules, "numba", None)
     assert "numba" in probes.numba_error()
-    monkeypatch.setattr(probes, "_version_of", lambda name: None)
+    monkeypatch.setattr(probes, "version_of", lambda name: None)
     assert probes.numba_error() == ""
 
 
 def test_an_examination_takes_all_looks():
-    looked = probes.examine(Probes(cupy=lambda: None, smi=lambda: None, driver=lambda: Driver((12, 0)), visible=lambda: "3"))
+    looked = probes.examine(cupy=lambda: None, smi=lambda: None, driver=lambda: Driver((12, 0)), visible=lambda: "3")
     assert looked.packages["rcurc-gpu"] == __version__
     assert looked.packages["numpy"] == np.__version__
     assert (looked.driver.version, looked.visible, looked.cupy) == ((12, 0), "3", None)
