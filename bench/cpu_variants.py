@@ -1,4 +1,4 @@
-"""Ways to compute `passes.regress` on a CPU, for `bench.cpu_tools`; imports happen when a variant is made, as they are timed.
+"""Ways to compute `passes.regress` on a CPU, for `bench.cpu_tools`; imports happen when a variant is made: they are timed.
 
 What a variant writes, such as compiled code, goes to the directory that NUMBA_CACHE_DIR names.
 """
@@ -18,8 +18,8 @@ import numpy as np
 
 from rcurc_gpu.backends.blocks import pieces
 from rcurc_gpu.backends.kernels import XP, Kernels, choose
-from rcurc_gpu.backends.plain.passes import HOLDOUT_STREAM, N_NUMBERS
-from rcurc_gpu.backends.random import stream_key
+from rcurc_gpu.backends.plain.passes import N_NUMBERS
+from rcurc_gpu.backends.random import PositionStream, stream_key
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-O3", "-march=native", "-fopenmp", "-ffast-math", "-shared", "-fPIC")
@@ -92,10 +92,10 @@ def _replaced(regress: Callable[..., Any]) -> Kernels:
 
 
 def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Arguments of `cpu_look_kernel.regress` from those of `passes.regress`, arrays for what it finds, and edges of pieces."""
+    """Arguments of `pass_kernel.regress` from those of `passes.regress`, arrays for what it finds, and edges of pieces."""
     assert look.begin == "zero"
     s = look.schedule
-    keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
+    keys = np.full(3, stream_key(names.seed, PositionStream.HOLDOUT), dtype=np.uint64)
     arrays = tuple(np.ascontiguousarray(x) for x in (basis, usable, white, names.unit, names.index))
     start = np.empty((1, basis.shape[1]))
     there = (block.indptr, block.index, block.value, units, *arrays)
@@ -130,7 +130,7 @@ def _c_library(rank: int) -> Any:
 def _c_regress(block, units, basis, usable, white, names, look):
     assert look.begin == "zero"
     a, table = np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS))
-    s, key = look.schedule, ctypes.c_uint64(stream_key(names.seed, HOLDOUT_STREAM))
+    s, key = look.schedule, ctypes.c_uint64(stream_key(names.seed, PositionStream.HOLDOUT))
 
     def there(x: np.ndarray) -> Any:
         assert x.flags.c_contiguous

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 from array_api_compat import is_cupy_array
 
 from ..errors import check_count
 from .arrays import Array, array_namespace, asarray_on, qr
+from .random import Stream, generator
 
 
 def hard_threshold(M: Array, zeta: Array | float) -> Array:
@@ -156,7 +156,7 @@ def sketch_width(rank: int, shape: tuple[int, int]) -> int:
 def random_start(n: int, k: int, like: Array, seed: int) -> Array:
     """A Gaussian (n, k) matrix, drawn on the host so that every device starts alike."""
     xp = array_namespace(like)
-    return asarray_on(np.random.default_rng(seed).standard_normal((n, k)), like, xp.asarray(like).dtype)
+    return asarray_on(generator(seed, Stream.START).standard_normal((n, k)), like, xp.asarray(like).dtype)
 
 
 def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:

@@ -19,6 +19,7 @@ from ..backends.kernels import Kernels
 from ..backends.operators import invert, product_svd
 from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
+from ..backends.random import Stream, generator
 from ..extend.regress_all import regress_all
 from ..solve.checkpoint import Checkpoint
 from .history import IterationState
@@ -60,7 +61,7 @@ def solve_with_head_start(
         What does the work.
     """
     xp = array_namespace(data.weight)
-    rng = np.random.default_rng([seed, 3])
+    rng = generator(seed, Stream.HEAD_START)
     halves = [np.sort(rng.choice(size, (size + 1) // 2, replace=False)) for size in data.grid.shape]
     fitted = _select(data.block, data.weight, xp.nonzero(data.weight > 0)[0])
     in_cols = _restrict(*fitted, halves[1])  # all rows, half of the columns

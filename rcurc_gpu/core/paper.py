@@ -16,6 +16,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
 from ..backends.plain.grid import residuals
+from ..backends.random import Stream, generator
 from ..extend.tasks import Task
 from ..result.matrix import CURMatrix
 from .history import IterationState
@@ -118,7 +119,7 @@ def solve_paper(
     Otherwise all of them then follow to the same iteration and e_k is summed over everything; on the pilot the rule is
     asked to hold with a tenth to spare, so that the last iterate meets it.
     """
-    rng = np.random.default_rng([seed, 2])
+    rng = generator(seed, Stream.PILOT)
     pilots = [np.sort(rng.choice(side.units, min(len(side.units), _PILOT), replace=False)) for side in sides]
     runners = [[_Runner(side, units) for units in side.task.plan(pilot)] for side, pilot in zip(sides, pilots, strict=True)]
     scale = [len(side.units) / max(len(pilot), 1) for side, pilot in zip(sides, pilots, strict=True)]

@@ -12,6 +12,7 @@ from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels
 from ..backends.plain.grid import Entries, Grid
+from ..backends.random import Stream, generator
 from ..samples.cross import CoreView, CrossSamples
 
 _SAMPLE = 16384  # entries from which medians are taken
@@ -89,7 +90,7 @@ def prepare(
     weight = step_weights(seen_by, step_rows, step_cols, block.value.dtype, step_core) * fit
     grid = kernels.make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
-    sample = draw_sample(block, np.random.default_rng([seed, 1]), ~held)
+    sample = draw_sample(block, generator(seed, Stream.SAMPLE), ~held)
     data = CoreData(block, weight, grid, rate, total, count, sample, _entries_at(block, held_places))
     return data, step_rows, step_cols
 

@@ -17,6 +17,7 @@ from ..backends.operators import product_svd
 from ..backends.plain.grid import Grid
 from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
+from ..backends.random import Stream, generator
 from ..extend.diagnostics import (
     CONTESTED,
     DIAGNOSTIC_NAMES,
@@ -121,7 +122,7 @@ def without_contested(
     checked: CheckedCore, data: CoreData, holdout: float, seed: int, chunk_bytes: int | None, kernels: Kernels
 ) -> CheckedCore:
     """Mark rows and columns whose solution has a rival; how often there is one, some of them tell."""
-    core, rng = checked.core, np.random.default_rng([seed, 6])
+    core, rng = checked.core, generator(seed, Stream.RIVALS)
     left, right = core.W * core.s, core.V * core.s
     sides = (
         (data.block, left, core.V, checked.usable_cols, checked.rows),

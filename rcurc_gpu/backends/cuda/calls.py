@@ -10,8 +10,8 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block
-from ..plain.passes import HOLDOUT_STREAM, PART, PART_STREAM, SUBSET_STREAM, EntryIds, FitPass
-from ..random import stream_key
+from ..plain.passes import PART, EntryIds, FitPass
+from ..random import PositionStream, stream_key
 from .grid import CudaDenseGrid, CudaGrid, make_grid
 from .launch import dense, kernel, launch, pointer
 
@@ -37,7 +37,7 @@ def regress(
         if u == 0:
             return coefficients, table
         warps, per_block, tiles = _shape(u, block, rank, dtype.itemsize)
-        stream = PART_STREAM + fit_pass.number if fit_pass.begin == "part" else SUBSET_STREAM
+        stream = PositionStream.PART + fit_pass.number if fit_pass.begin == "part" else PositionStream.SUBSET
         start = None if fit_pass.begin != "given" else dense(fit_pass.start, dtype)
         arguments = (
             cupy.asarray(units, dtype=cupy.int64),
@@ -79,7 +79,7 @@ def _entries(block: Block) -> tuple[Array, ...]:
 
 def _held(ids: EntryIds) -> tuple[Any, ...]:
     """Names and what is held out, as the kernels want them."""
-    key = stream_key(ids.seed, HOLDOUT_STREAM)
+    key = stream_key(ids.seed, PositionStream.HOLDOUT)
     places = (dense(ids.unit, np.int64), dense(ids.index, np.int64))
     return *places, np.int32(ids.transposed), np.uint64(key), np.uint64(_below(ids.share))
 

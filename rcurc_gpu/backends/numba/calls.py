@@ -6,8 +6,8 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block, pieces
-from ..plain.passes import HOLDOUT_STREAM, N_NUMBERS, PART_STREAM, SUBSET_STREAM, EntryIds, FitPass
-from ..random import stream_key
+from ..plain.passes import N_NUMBERS, EntryIds, FitPass
+from ..random import PositionStream, stream_key
 from . import core_kernels as cpu_core_kernels
 from . import pass_kernel as cpu_look_kernel
 from .normal_kernel import normal_sums as normal_kernel
@@ -30,7 +30,8 @@ def regress(
 ) -> tuple[Array, Array]:
     """`passes.regress`."""
     u, r = len(units), basis.shape[1]
-    streams = (HOLDOUT_STREAM, PART_STREAM + (fit_pass.number if fit_pass.begin == "part" else 0), SUBSET_STREAM)
+    part_stream = PositionStream.PART + (fit_pass.number if fit_pass.begin == "part" else 0)
+    streams = (PositionStream.HOLDOUT, part_stream, PositionStream.SUBSET)
     keys = np.asarray([stream_key(ids.seed, stream) for stream in streams], dtype=np.uint64)
     units = _fixed(units)
     start = _fixed(np.empty((1, r), dtype=basis.dtype) if fit_pass.start is None else fit_pass.start)
@@ -83,7 +84,7 @@ def advance(
     a: Array,
 ) -> tuple[Array, Array]:
     """`recursion.advance`."""
-    key = np.uint64(stream_key(ids.seed, HOLDOUT_STREAM))
+    key = np.uint64(stream_key(ids.seed, PositionStream.HOLDOUT))
     units, a = _fixed(units), np.array(a, order="C")
     edges = pieces(block.counts[units], _PIECE)
     sums = np.zeros((len(edges) - 1, turns.shape[0], 2))
@@ -104,7 +105,7 @@ def normal_sums(
 ) -> Array:
     """`normal.normal_sums`."""
     r = basis.shape[1]
-    key = np.uint64(stream_key(ids.seed, HOLDOUT_STREAM))
+    key = np.uint64(stream_key(ids.seed, PositionStream.HOLDOUT))
     out = np.empty((len(units), r * r + r + 2))
     units, a = _fixed(units), _fixed(a)
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
@@ -121,7 +122,7 @@ def normal_sums(
 
 def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:
     """`passes.held_out`."""
-    key = np.uint64(stream_key(seed, HOLDOUT_STREAM))
+    key = np.uint64(stream_key(seed, PositionStream.HOLDOUT))
     out = np.empty(block.n_obs, dtype=np.bool_)
     there = tuple(map(_fixed, (block.indptr, block.index, unit_ids, index_ids)))
     cpu_core_kernels.held_out(*there, key, float(share), out)

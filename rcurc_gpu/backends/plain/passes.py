@@ -12,12 +12,9 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows
 from ..blocks import Block, Chunk, load_chunk
-from ..random import uniform_at
+from ..random import PositionStream, uniform_at
 from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
 
-HOLDOUT_STREAM = 11
-PART_STREAM = 21  # one for each random restart; at most 7 of them
-SUBSET_STREAM = 28
 PART = 0.6  # share of the entries that a restart begins with, and that its first threshold lets in
 LEAST_HELD = 8  # units with fewer entries than this, times the rank, have none to spare for the judgement
 N_NUMBERS = 8  # columns of the table of a look
@@ -76,7 +73,7 @@ class FitPass:
 
 def is_held_out(i: Array, j: Array, seed: int, share: float) -> Array:
     """Whether the entry (i, j) of Y, by its place in the matrix, is held out of the fit."""
-    return uniform_at(i, j, seed, HOLDOUT_STREAM) < share
+    return uniform_at(i, j, seed, PositionStream.HOLDOUT) < share
 
 
 def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:
@@ -144,7 +141,7 @@ def _begin(
         return fit_pass.start, None
     if fit_pass.begin == "part":
         lane = xp.arange(fit.shape[1], dtype=xp.int64, device=device_of(D))
-        lot = uniform_at(unit_ids[:, None], lane[None, :], seed, PART_STREAM + fit_pass.number)
+        lot = uniform_at(unit_ids[:, None], lane[None, :], seed, PositionStream.PART + fit_pass.number)
         start = solve_normal(D, y, fit * xp.astype(lot < PART, D.dtype))
         return start, xp.maximum(middle_residual(y - fitted(D, start), fit, PART), floor)
     if fit_pass.begin == "subsets":
@@ -163,7 +160,7 @@ def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_ids: Array, seed: int,
     most = xp.zeros((u,), dtype=D.dtype, device=device_of(D))
     for k in range(fit_pass.number):
         draw = xp.arange(k * r, (k + 1) * r, dtype=xp.int64, device=device_of(D))
-        lot = uniform_at(unit_ids[:, None], draw[None, :], seed, SUBSET_STREAM)
+        lot = uniform_at(unit_ids[:, None], draw[None, :], seed, PositionStream.SUBSET)
         place = first + xp.astype(xp.floor(lot * counts[:, None]), xp.int64)  # may come twice: one subset lost
         a = solve_normal(take_rows(flat_D, place), gather(flat_y, place), gather(flat_fit, place))
         agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * fit_pass.schedule.floor, D.dtype) * fit, axis=1)
