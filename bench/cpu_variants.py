@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,8 @@ def number() -> Kernels:
 
         args, out, edges = _arguments(*task)
 
-        def work(k: int) -> None:
-            part = slice(edges[k], edges[k + 1])
-            kernel(*args[:3], args[3][part], args[4][: part.stop - part.start], *args[5:], *(x[part] for x in out))
-
-        run(work, len(edges) - 1)
+        parts = [slice(start, stop) for start, stop in pairwise(edges)]
+        run(kernel, [(*args[:3], args[3][part], *args[4:], *(x[part] for x in out)) for part in parts])
         return out
 
     return _replaced(regress)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
 
-from .arrays import Array, array_namespace
+from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
-from .plain.normal_sums import normal_sums
-from .plain.passes import held_out, regress
-from .plain.recursion import advance
+from .plain.passes import FitPass, advance, entry_ids_on, held_out, normal_sums, regress
 
 __all__ = ["XP", "Kernels", "choose"]
 
@@ -34,13 +32,13 @@ class Kernels:
     name : str
         "xp", "numba" or "cuda".
     regress, advance, make_grid : callables
-        `passes.regress`, `recursion.advance` and `grid.make_grid`, or what takes their place.
+        `passes.regress`, `passes.advance` and `grid.make_grid`, or what takes their place.
     plan : callable
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, normal : callables
-        `passes.held_out` and `normal_sums.normal_sums`, or what takes their place.
+        `passes.held_out` and `passes.normal_sums`, or what takes their place.
     """
 
     name: str
@@ -55,6 +53,30 @@ class Kernels:
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
         return self if self.most_rank is None or rank <= self.most_rank else XP
+
+    def regress_all(
+        self,
+        block: Block,
+        basis: Array,
+        fit_pass: FitPass,
+        chunk_bytes: int | None,
+        unit_ids: np.ndarray | None = None,
+    ) -> tuple[Array, Array]:
+        """One fit pass over all units of a block that is where its orthonormal basis is; nothing is held out.
+
+        `unit_ids`, by default 0, 1, ..., fix what is random. Returns what `passes.regress` does.
+        """
+        xp = array_namespace(basis)
+        r, units = basis.shape[1], np.arange(block.n_units)
+        ids = entry_ids_on(basis, units if unit_ids is None else unit_ids, np.arange(block.length), False, 0, 0.0)
+        usable, white = xp.ones_like(basis[:, 0]), xp.eye(r, dtype=basis.dtype, device=device_of(basis))
+        plan = self.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
+        parts = []
+        for chosen in plan:
+            start = None if fit_pass.start is None else take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start))
+            parts.append(self.regress(block, chosen, basis, usable, white, ids, replace(fit_pass, start=start)))
+        a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
+        return a, table
 
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:

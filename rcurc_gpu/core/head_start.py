@@ -20,7 +20,6 @@ from ..backends.operators import invert, product_svd
 from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
 from ..backends.random import Stream, generator
-from ..extend.regress_all import regress_all
 from ..solve.checkpoint import Checkpoint
 from .history import IterationState
 from .iteration import Core, CoreOptions, solve_core
@@ -84,8 +83,8 @@ def solve_with_head_start(
     if not head.stopped:
         return None
     fit_pass = FitPass(schedule(head.sigma), 0.0)
-    left, _ = regress_all(in_cols[0], head.V, fit_pass, kernels, chunk_bytes)
-    right, _ = regress_all(by_col, head.W, fit_pass, kernels, chunk_bytes)
+    left, _ = kernels.regress_all(in_cols[0], head.V, fit_pass, chunk_bytes)
+    right, _ = kernels.regress_all(by_col, head.W, fit_pass, chunk_bytes)
     start = product_svd(left * invert(head.s), right)
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets

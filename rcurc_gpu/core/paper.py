@@ -1,7 +1,7 @@
 """The paper's own iteration on the whole cross, in one pass over the observations.
 
 The core's iterates need nothing but the intersection, and once they are known each column outside of it follows by itself
-(`recursion.advance`).
+(`passes.advance`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
 from ..backends.plain.grid import residuals
+from ..backends.plain.passes import Iterates
 from ..backends.random import Stream, generator
 from ..extend.tasks import Task
 from ..result.matrix import CURMatrix
@@ -95,7 +96,8 @@ class _Runner:
 
     def _advance(self, bases: Array, turns: Array, zetas: Array) -> tuple[Array, Array]:
         (block, units, ids), task = self.part, self.side.task
-        return task.kernels.advance(block, units, task.usable, ids, bases, turns, zetas, self.side.step_size, self.a)
+        iterates = Iterates(bases, turns, zetas, self.side.step_size)
+        return task.kernels.advance(block, units, task.usable, ids, iterates, self.a)
 
 
 def solve_paper(

@@ -27,7 +27,6 @@ from ..extend.diagnostics import (
     TOO_FEW_OBSERVATIONS,
     UnitDiagnostics,
 )
-from ..extend.regress_all import regress_all
 from ..extend.rivals import consensus_share, contestable, contested, rivals
 from ..extend.tasks import Extension, Task, extend
 from ..extend.typical import beatable, thin
@@ -183,7 +182,7 @@ def _believed(
         status = np.where(doubt, TOO_FEW_INLIERS, d.status)
         block, basis, factor = side
         fit_pass = FitPass(schedule, 0.0, "given", start=factor, max_steps=0)
-        blind = to_numpy(regress_all(block, basis, fit_pass, kernels, chunk_bytes)[1])[:, 3] > 0
+        blind = to_numpy(kernels.regress_all(block, basis, fit_pass, chunk_bytes)[1])[:, 3] > 0
         status = np.where(blind & (status == OK), ILL_CONDITIONED, status).astype(np.int8)
         found.append(replace(d, status=status, n_informative=n_in.astype(np.int64)))
     return found[0], found[1]

@@ -15,7 +15,7 @@ from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import XP, Kernels
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass
+from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass, Iterates
 from ..backends.plain.regression import Schedule
 from .selftest import Check, Place, Trial, largest_difference
 
@@ -159,11 +159,11 @@ def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -
     a_there = place.array(a)
 
     def difference(got: tuple[Any, Any]) -> float:
-        want, sums = XP.advance(units.block, chosen, units.usable, units.ids, path, turns, zetas, 1.2, a)
+        want, sums = XP.advance(units.block, chosen, units.usable, units.ids, Iterates(path, turns, zetas, 1.2), a)
         return largest_difference((got[0], *got[1].T), (want, *sums.T))
 
     return Trial(
-        lambda: kernels.advance(block, chosen, usable, ids, *arrays, 1.2, a_there),
+        lambda: kernels.advance(block, chosen, usable, ids, Iterates(*arrays, 1.2), a_there),
         difference,
         _SUMS[dtype],
         float(K * units.block.n_obs),

@@ -7,6 +7,7 @@ Gram matrix and right-hand side.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -70,12 +71,11 @@ def normal_equations(
     r, units = basis.shape[1], np.arange(flipped.n_units)
     plan = kernels.plan(flipped, units, r, chunk_bytes or default_chunk_bytes(basis))
 
-    def work(block: Block, local: np.ndarray, chosen: np.ndarray, there: Array | None) -> tuple[Array, Array]:
+    def arguments(chosen: np.ndarray, there: Array | None) -> tuple[Any, ...]:
         here = ids if there is None else EntryIds(there, ids.index, transposed, seed, holdout)
-        a = take_rows(start, xp.asarray(chosen, device=device_of(start)))
-        return kernels.normal(block, local, basis, usable, here, a, floor), a[:, :1]
+        return basis, usable, here, take_rows(start, xp.asarray(chosen, device=device_of(start))), floor
 
-    found = [sums for _, (sums, _) in through(flipped, list(plan), unit_ids, basis, work)]
+    found = [sums for _, (sums,) in through(flipped, list(plan), unit_ids, basis, kernels.normal, arguments)]
     sums = plan.join(found) if found else xp.zeros((0, r * r + r + 2), dtype=basis.dtype, device=device_of(basis))
     whole = basis.T @ (basis * usable[:, None])
     return Normal(*(to_numpy(x).astype(np.float64, copy=False) for x in (sums, whole)))

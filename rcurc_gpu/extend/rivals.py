@@ -19,7 +19,6 @@ from ..backends.kernels import Kernels
 from ..backends.plain.passes import FitPass, again
 from ..backends.plain.regression import Schedule
 from .diagnostics import CONTESTED, OK, UnitDiagnostics
-from .regress_all import regress_all
 from .typical import thin
 
 _WRONG = 1e-3  # chance that a unit's winner is wrong from which it is not believed
@@ -126,7 +125,7 @@ def _largest_consensus(
     number = int(min(5 / share ** basis.shape[1], most_subsets)) + 1
     first = FitPass(schedule, 0.0)
     found = [
-        to_numpy(regress_all(block, basis, fit_pass, kernels, chunk_bytes, ids)[1])[:, 1]
+        to_numpy(kernels.regress_all(block, basis, fit_pass, chunk_bytes, ids)[1])[:, 1]
         for fit_pass in (first, again(first, 0.7, "subsets", number))
     ]
     return np.maximum(*found).astype(np.int64)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,6 @@ from ..backends.arrays import (
     bring,
     default_chunk_bytes,
     device_of,
-    profiled,
     same_place,
     take_rows,
     to_numpy,
@@ -269,17 +269,16 @@ def _pass_over(
     plan = task.plan(units)
     white, names_here = task.whitener, task.ids  # made now, and not on the stream of the first chunk
 
-    def work(block: Block, local: np.ndarray, chosen: np.ndarray, unit_ids: Array | None) -> tuple[Array, Array]:
+    def arguments(chosen: np.ndarray, unit_ids: Array | None) -> tuple[Any, ...]:
         start = None
         if fit_pass.start is not None:
             start = bring(take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start)), task.basis)
         ids = names_here if unit_ids is None else replace(names_here, unit=unit_ids)
-        here = replace(fit_pass, start=start)
-        with profiled(f"look at {len(local)} units", task.basis):
-            return task.kernels.regress(block, local, task.basis, task.usable, white, ids, here)
+        return task.basis, task.usable, white, ids, replace(fit_pass, start=start)
 
     coefficients, numbers = [], []
-    for chosen, (a, table) in through(task.block, list(plan), task.unit_ids, task.basis, work):
+    regress = task.kernels.regress
+    for chosen, (a, table) in through(task.block, list(plan), task.unit_ids, task.basis, regress, arguments):
         coefficients.append(a)
         numbers.append(table)
         if report is not None:

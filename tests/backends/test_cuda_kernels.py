@@ -11,10 +11,9 @@ from conftest import DEVICE, SKIP_CUPY
 
 from rcurc_gpu.backends import operators
 from rcurc_gpu.backends.blocks import Block
-from rcurc_gpu.backends.plain import passes as fit_pass
-from rcurc_gpu.backends.plain import recursion as follow
+from rcurc_gpu.backends.plain import passes
 from rcurc_gpu.backends.plain.grid import make_grid
-from rcurc_gpu.backends.plain.passes import EntryIds, FitPass
+from rcurc_gpu.backends.plain.passes import EntryIds, FitPass, Iterates
 from rcurc_gpu.backends.plain.regression import Schedule
 
 if not DEVICE:
@@ -41,6 +40,8 @@ def to_device(x):
         return Block(*map(to_device, (x.indptr, x.index, x.value)), x.length)
     if isinstance(x, EntryIds):
         return replace(x, unit=to_device(x.unit), index=to_device(x.index))
+    if isinstance(x, Iterates):
+        return Iterates(*map(to_device, (x.bases, x.turns, x.zetas)), x.step_size)
     return cupy.asarray(x)
 
 
@@ -92,7 +93,7 @@ def check_regress(block, units, basis, ids, a_look, usable=None, least_good=1):
     dtype, rank = basis.dtype.name, basis.shape[1]
     usable = np.ones(block.length, dtype) if usable is None else usable
     white = (np.linalg.inv(np.linalg.cholesky(basis.T @ basis))).astype(dtype)
-    expected, table = fit_pass.regress(block, units, basis, usable, white, ids, a_look)
+    expected, table = passes.regress(block, units, basis, usable, white, ids, a_look)
     arguments = tuple(map(to_device, (block, units, basis, usable, white, ids)))
     there = replace(a_look, start=to_device(a_look.start))
     (found, found_table), counted = launches(cuda.regress, *arguments, there)
@@ -394,8 +395,9 @@ def test_advance(dtype, rank, share):
     units = np.asarray([7, 3, 0, 1, 5, 4])
     ids = some_names(block, share, True)
     a = rng.standard_normal((len(units), rank)).astype(dtype)
-    expected, expected_sums = follow.advance(block, units, usable, ids, bases, turns, zetas, 1.7, a)
-    arguments = tuple(map(to_device, (block, units, usable, ids, bases, turns, zetas, 1.7, a)))
+    on_host = (block, units, usable, ids, Iterates(bases, turns, zetas, 1.7), a)
+    expected, expected_sums = passes.advance(*on_host)
+    arguments = tuple(map(to_device, on_host))
     (found, sums), counted = launches(cuda.advance, *arguments)
     assert counted in (None, {"advance": 1})
     close(found, expected, dtype)
@@ -417,11 +419,11 @@ def test_advance_of_many_and_of_no_units():
     turns, zetas, a = np.stack([np.eye(2)] * 2), np.asarray([2.0, 1.0]), np.zeros((2100, 2))
     ids, usable = some_names(block), np.ones(1000)
     for units in (np.arange(2100), np.arange(0)):
-        arguments = (block, units, usable, ids, bases, turns, zetas, 3.0, a[: len(units)])
+        arguments = (block, units, usable, ids, Iterates(bases, turns, zetas, 3.0), a[: len(units)])
         found, sums = cuda.advance(*map(to_device, arguments))
         assert found.shape == (len(units), 2)
         if len(units):
-            expected, expected_sums = follow.advance(*arguments)
+            expected, expected_sums = passes.advance(*arguments)
             close(found, expected, "float64")
             close(sums, expected_sums, "float64")
         else:

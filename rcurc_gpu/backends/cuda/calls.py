@@ -1,4 +1,4 @@
-"""The fused kernels on CuPy: the signatures of `passes.regress` and `recursion.advance`, one launch for each call."""
+"""The fused kernels on CuPy: the signatures of `passes.regress` and `passes.advance`, one launch for each call."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block
-from ..plain.passes import PART, EntryIds, FitPass
+from ..plain.passes import PART, EntryIds, FitPass, Iterates
 from ..random import PositionStream, stream_key
 from .grid import CudaDenseGrid, CudaGrid, make_grid
 from .launch import dense, kernel, launch, pointer
@@ -90,20 +90,12 @@ def _below(share: float) -> int:
 
 
 def advance(
-    block: Block,
-    units: np.ndarray,
-    usable: Array,
-    ids: EntryIds,
-    bases: Array,
-    turns: Array,
-    zetas: Array,
-    step_size: float,
-    a: Array,
+    block: Block, units: np.ndarray, usable: Array, ids: EntryIds, iterates: Iterates, a: Array
 ) -> tuple[Array, Array]:
-    """`recursion.advance` in one launch; `units` may be on the host or on the device."""
-    dtype, (_, length, rank) = bases.dtype, bases.shape
-    u, steps = len(units), turns.shape[0]
-    with bases.device:
+    """`passes.advance` in one launch; `units` may be on the host or on the device."""
+    dtype, (_, length, rank) = iterates.bases.dtype, iterates.bases.shape
+    u, steps = len(units), iterates.turns.shape[0]
+    with iterates.bases.device:
         out, sums = cupy.empty((u, rank), dtype), cupy.empty((steps, 2), dtype)
         blocks = max(1, min(-(-u // _ADVANCE_WARPS), _ADVANCE_BLOCKS))
         _, _, tiles = _shape(u, block, 1, dtype.itemsize)
@@ -114,9 +106,9 @@ def advance(
             dense(usable, dtype),
             *_held(ids),
             np.int64(length),
-            *(dense(x, dtype) for x in (bases, turns, zetas)),
+            *(dense(x, dtype) for x in (iterates.bases, iterates.turns, iterates.zetas)),
             np.int32(steps),
-            dtype.type(step_size),
+            dtype.type(iterates.step_size),
             dense(a, dtype),
             np.int32(tiles),
             out,

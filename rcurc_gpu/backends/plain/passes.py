@@ -1,7 +1,8 @@
-"""One look at some units: robust regressions of their observations on a basis, and how well they came out.
+"""What is done with the observations of some units, in plain array-API code on a padded rectangle.
 
-`regress` here is the reference, in plain array-API code on a padded rectangle. The compiled ones in `fused` have the same
-signature and agree with it to rounding.
+`regress` is a fit pass: robust regressions of the observations on a basis, and how well they came out. `advance` takes units
+through the paper's recursion. `normal_sums` gives the sums for their normal equations. These are the references: the
+compiled functions in `numba.calls` and `cuda.calls` have the same signatures and agree with them to rounding.
 """
 
 from __future__ import annotations
@@ -69,6 +70,28 @@ class FitPass:
     number: int = 0
     start: Array | None = None
     max_steps: int = MAX_STEPS
+
+
+@dataclass(frozen=True, eq=False)
+class Iterates:
+    """K iterations of the core, as units outside of it need them.
+
+    Attributes
+    ----------
+    bases : float array (K + 1, length, r)
+        W_k before and after each iteration.
+    turns : float array (K, r, r)
+        ``W_k^T W_{k+1}``.
+    zetas : float array (K,)
+        Thresholds.
+    step_size : float
+        eta.
+    """
+
+    bases: Array
+    turns: Array
+    zetas: Array
+    step_size: float
 
 
 def is_held_out(i: Array, j: Array, seed: int, share: float) -> Array:
@@ -201,6 +224,66 @@ def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array
         xp.sum(xp.astype(held & inside, D.dtype), axis=1),
     ]
     return xp.stack(columns, axis=1)
+
+
+def advance(
+    block: Block, units: np.ndarray, usable: Array, ids: EntryIds, iterates: Iterates, a: Array
+) -> tuple[Array, Array]:
+    """Take some units, with the coefficients `a` (u, r), through K iterations of the paper outside of the core.
+
+    [X_k]_{I,j} = W_k a_j for a column j outside of J, and a_j <- W_{k+1}^T (W_k a_j + eta_R g_j), g_j its residual below the
+    threshold. The others of the arguments are those of `regress`.
+
+    Returns
+    -------
+    a : float array (u, r)
+    sums : float array (K, 2)
+        For each iteration the squared residual in the numerator of e_k, and the number of outliers.
+    """
+    bases, turns = iterates.bases, iterates.turns
+    xp = array_namespace(bases)
+    chunk = load_chunk(block, units)
+    y = chunk.value
+    held = held_in(chunk, ids, bases.shape[2])
+    fit = xp.astype(chunk.seen & ~held, y.dtype) * gather(usable, chunk.index)
+    E = (y - fitted(take_rows(bases[0, :, :], chunk.index), a)) * fit
+    sums = []
+    for k in range(turns.shape[0]):
+        keep = xp.astype(xp.abs(E) < iterates.zetas[k], y.dtype) * fit
+        D = take_rows(bases[k + 1, :, :], chunk.index)
+        a = a @ turns[k, :, :] + ((iterates.step_size * E * keep)[:, None, :] @ D)[:, 0, :]
+        residual = (y - fitted(D, a)) * fit
+        rest = residual - E * (fit - keep)
+        sums.append(xp.stack([xp.sum(rest * rest), xp.sum(fit - keep)]))
+        E = residual
+    return a, xp.stack(sums)
+
+
+def normal_sums(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, ids: EntryIds, a: Array, floor: float
+) -> Array:
+    """Sums over the entries of some units that have the coefficients `a` (u, r).
+
+    Returns
+    -------
+    float array (u, r * r + r + 2)
+        For each unit: Gram matrix and, for the change of `a`, right-hand side of its inliers, observations in the fit,
+        inliers.
+    """
+    chunk = load_chunk(block, units)
+    xp = array_namespace(basis)
+    D = take_rows(basis, chunk.index)
+    fit = xp.astype(chunk.seen, basis.dtype) * gather(usable, chunk.index)
+    if ids.share > 0:
+        unit, place = gather(ids.unit, chunk.units)[:, None], gather(ids.index, chunk.index)
+        held = is_held_out(*((place, unit) if ids.transposed else (unit, place)), ids.seed, ids.share)
+        fit = fit * xp.astype(~held, basis.dtype)
+    residual = chunk.value - fitted(D, a)
+    keep = xp.astype(xp.abs(residual) < floor, basis.dtype) * fit
+    G = gram(D, keep)
+    b = ((residual * keep)[:, None, :] @ D)[:, 0, :]
+    counts = [xp.sum(x, axis=1)[:, None] for x in (fit, keep)]
+    return xp.concat([xp.reshape(G, (len(units), -1)), b, *counts], axis=1)
 
 
 def again(fit_pass: FitPass, gamma: float, begin: str = "zero", number: int = 0) -> FitPass:
