@@ -19,7 +19,7 @@ import numpy as np
 
 from rcurc_gpu.backends.blocks import pieces
 from rcurc_gpu.backends.kernels import XP, Kernels, choose
-from rcurc_gpu.backends.plain.passes import N_NUMBERS
+from rcurc_gpu.backends.plain.passes import Column
 from rcurc_gpu.backends.random import PositionStream, stream_key
 
 _HERE = Path(__file__).parent
@@ -109,7 +109,7 @@ def _arguments(block, units, basis, usable, white, names, look) -> tuple[tuple, 
         float(look.informative),
         basis.shape[1],
     )
-    out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))
+    out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), len(Column))))
     return there + how, out, pieces(block.counts[units], 1 << 16)
 
 
@@ -127,7 +127,7 @@ def _c_library(rank: int) -> Any:
 
 def _c_regress(block, units, basis, usable, white, names, look):
     assert look.begin == "zero"
-    a, table = np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS))
+    a, table = np.empty((len(units), basis.shape[1])), np.empty((len(units), len(Column)))
     s, key = look.schedule, ctypes.c_uint64(stream_key(names.seed, PositionStream.HOLDOUT))
 
     def there(x: np.ndarray) -> Any:

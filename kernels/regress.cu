@@ -16,6 +16,8 @@ constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
 enum Phase { PLACE, FIT_PART, FIT_SUBSET, STEP, MEASURE };
+// Columns of the table, in the order of passes.Column.
+enum Column { N_FIT, N_INLIERS, SPREAD, ILL_CONDITIONED, STANDARD_ERROR, N_INFORMATIVE, N_HELD, N_CONSENSUS, N_COLUMNS };
 
 // The threads that share a unit: a warp, or all warps of the block.
 struct Team {
@@ -303,15 +305,15 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                     coefficients[k * RANK + lane] = a[lane];
                 }
                 if (lane == 0) {
-                    REAL* const out = table + k * 8;
-                    out[0] = REAL(n_fit);
-                    out[1] = REAL(n_in);
-                    out[2] = spread;
-                    out[3] = nothing || size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
-                    out[4] = spread * sqrt(inverse);
-                    out[5] = REAL(informative);
-                    out[6] = REAL(n_held);
-                    out[7] = REAL(n_agreeing);
+                    REAL* const out = table + k * N_COLUMNS;
+                    out[N_FIT] = REAL(n_fit);
+                    out[N_INLIERS] = REAL(n_in);
+                    out[SPREAD] = spread;
+                    out[ILL_CONDITIONED] = nothing || size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
+                    out[STANDARD_ERROR] = spread * sqrt(inverse);
+                    out[N_INFORMATIVE] = REAL(informative);
+                    out[N_HELD] = REAL(n_held);
+                    out[N_CONSENSUS] = REAL(n_agreeing);
                 }
             }
         }

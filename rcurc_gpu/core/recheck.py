@@ -15,7 +15,7 @@ from ..backends.blocks import Block
 from ..backends.kernels import Kernels
 from ..backends.operators import product_svd
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import FitPass
+from ..backends.plain.passes import Column, FitPass
 from ..backends.plain.regression import Schedule
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import (
@@ -182,7 +182,7 @@ def _believed(
         status = np.where(doubt, TOO_FEW_INLIERS, d.status)
         block, basis, factor = side
         fit_pass = FitPass(schedule, 0.0, "given", start=factor, max_steps=0)
-        blind = to_numpy(kernels.regress_all(block, basis, fit_pass, chunk_bytes)[1])[:, 3] > 0
+        blind = to_numpy(kernels.regress_all(block, basis, fit_pass, chunk_bytes)[1])[:, Column.ILL] > 0
         status = np.where(blind & (status == OK), ILL_CONDITIONED, status).astype(np.int8)
         found.append(replace(d, status=status, n_informative=n_in.astype(np.int64)))
     return found[0], found[1]

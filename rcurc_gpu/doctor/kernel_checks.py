@@ -15,7 +15,7 @@ from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import XP, Kernels
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass, Iterates
+from ..backends.plain.passes import Column, EntryIds, FitPass, Iterates
 from ..backends.plain.regression import Schedule
 from .selftest import Check, Place, Trial, largest_difference
 
@@ -27,7 +27,7 @@ _OF_TWO = {"float32": ("subsets of two",), "float64": ("part of two", "subsets o
 _NOISE, _FLOOR, _ZETA0 = 1e-3, 2e-2, 12.0
 _TOLERANCE = {"float32": 3e-3, "float64": 1e-10}  # of regressions; float32 leaves four digits of the spread
 _SUMS = {"float32": 1e-4, "float64": 1e-12}  # of sums over products
-_OF_INVERSE = (3, 4)  # columns of the table of a look: ill-conditioned, standard error
+_OF_INVERSE = (Column.ILL, Column.STANDARD_ERROR)
 _TIMED = 5  # rank at which the recursion is timed
 _DRAWN = 2000  # different units
 _PANEL = 1 << 14  # bytes: several panels, and the sparse layout where little is seen
@@ -130,7 +130,7 @@ def _regress(kernels: Kernels, dtype: str, rank: int, begin: str, place: Place, 
     def difference(got: tuple[Any, Any]) -> float:
         a, table = XP.regress(units.block, chosen, units.basis, units.usable, units.white, units.ids, fit_pass)
         # What an inverse says of fewer inliers than unknowns, or hardly more, is rounding.
-        sure = (table[:, 1:2] >= 3 * rank) | ~np.isin(np.arange(N_NUMBERS), _OF_INVERSE)
+        sure = (table[:, [Column.N_INLIERS]] >= 3 * rank) | ~np.isin(list(Column), _OF_INVERSE)
         return largest_difference((got[0], *(to_numpy(got[1]) * sure).T), (a, *(table * sure).T))
 
     return Trial(
@@ -155,6 +155,7 @@ def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -
     zetas = (_ZETA0 * 0.6 ** np.arange(K)).astype(dtype)
     block, ids = units.on(place)
     usable, *arrays = (place.array(x) for x in (units.usable, path, turns, zetas))
+    there = Iterates(arrays[0], arrays[1], arrays[2], 1.2)
     a = np.zeros((len(chosen), rank), dtype)
     a_there = place.array(a)
 
@@ -163,7 +164,7 @@ def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -
         return largest_difference((got[0], *got[1].T), (want, *sums.T))
 
     return Trial(
-        lambda: kernels.advance(block, chosen, usable, ids, Iterates(*arrays, 1.2), a_there),
+        lambda: kernels.advance(block, chosen, usable, ids, there, a_there),
         difference,
         _SUMS[dtype],
         float(K * units.block.n_obs),

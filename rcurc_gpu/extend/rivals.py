@@ -16,7 +16,7 @@ from scipy.special import betainc
 from ..backends.arrays import Array, array_namespace, bring, gather, take_rows, to_numpy
 from ..backends.blocks import Block, pieces
 from ..backends.kernels import Kernels
-from ..backends.plain.passes import FitPass, again
+from ..backends.plain.passes import Column, FitPass, again
 from ..backends.plain.regression import Schedule
 from .diagnostics import CONTESTED, OK, UnitDiagnostics
 from .typical import thin
@@ -125,7 +125,7 @@ def _largest_consensus(
     number = int(min(5 / share ** basis.shape[1], most_subsets)) + 1
     first = FitPass(schedule, 0.0)
     found = [
-        to_numpy(kernels.regress_all(block, basis, fit_pass, chunk_bytes, ids)[1])[:, 1]
+        to_numpy(kernels.regress_all(block, basis, fit_pass, chunk_bytes, ids)[1])[:, Column.N_INLIERS]
         for fit_pass in (first, again(first, 0.7, "subsets", number))
     ]
     return np.maximum(*found).astype(np.int64)

@@ -23,7 +23,7 @@ from ..backends.arrays import (
 )
 from ..backends.blocks import Block, ChunkPlan, pieces
 from ..backends.kernels import Kernels
-from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass, again, entry_ids_on
+from ..backends.plain.passes import Column, EntryIds, FitPass, again, entry_ids_on
 from ..backends.plain.regression import Schedule
 from ..backends.streaming import through
 from ..solve.checkpoint import Checkpoint
@@ -235,12 +235,13 @@ def _subsets_needed(typical: float, rank: int) -> int:
 def _run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Callable[[int], None] | None) -> Extension:
     """Look at some units; `fit_pass.start` has a row for every unit of the block."""
     if len(units) == 0:
-        a, table = bring(task.basis[:0, :], task.block.value), np.zeros((0, N_NUMBERS))
+        a, table = bring(task.basis[:0, :], task.block.value), np.zeros((0, len(Column)))
     elif task.checkpoint is None or task.block.counts[units].sum() < 2 * _PART:
         a, table = _pass_over(task, units, fit_pass, report)
     else:
         a, table = _pass_in_parts(task, task.checkpoint, units, fit_pass, report)
-    return Extension(a, diagnose(table, task.basis.shape[1]), int(table[:, 6].sum()), int(table[:, 7].sum()))
+    n_held, n_consensus = (int(table[:, column].sum()) for column in (Column.N_HELD, Column.N_CONSENSUS))
+    return Extension(a, diagnose(table, task.basis.shape[1]), n_held, n_consensus)
 
 
 def _pass_in_parts(

@@ -20,7 +20,7 @@ from rcurc_gpu.backends.kernels import XP, choose
 from rcurc_gpu.backends.numba import calls, pass_kernel
 from rcurc_gpu.backends.plain import passes
 from rcurc_gpu.backends.plain.grid import DenseGrid
-from rcurc_gpu.backends.plain.passes import EntryIds, FitPass, Iterates
+from rcurc_gpu.backends.plain.passes import Column, EntryIds, FitPass, Iterates
 from rcurc_gpu.backends.plain.regression import Schedule
 
 NUMBA = choose("fused", np.zeros(0))
@@ -57,10 +57,12 @@ def assert_same(found, expected, dtype):
         assert part.dtype == other.dtype == dtype
     scale = max(np.abs(expected[0]).max(initial=0), 1)
     np.testing.assert_allclose(found[0], expected[0], rtol=0, atol=TOLERANCE[dtype] * scale)
-    counts = [0, 1, 3, 5, 6, 7]
+    to_rounding = (Column.SPREAD, Column.STANDARD_ERROR)
+    counts = [column for column in Column if column not in to_rounding]
     np.testing.assert_array_equal(found[1][:, counts], expected[1][:, counts])
-    good = expected[1][:, 1] >= 2 * found[0].shape[1]  # with hardly more inliers than unknowns, what is left is rounding
-    for column in (2, 4):
+    # with hardly more inliers than unknowns, what is left is rounding
+    good = expected[1][:, Column.N_INLIERS] >= 2 * found[0].shape[1]
+    for column in to_rounding:
         np.testing.assert_allclose(found[1][good, column], expected[1][good, column], rtol=1e-6, atol=TOLERANCE[dtype] * 30)
 
 
@@ -136,7 +138,7 @@ def test_held_out_unusable_and_hopeless(changes):
         which = replace(which, begin="given", start=np.ones((3, 3)))
     found = NUMBA.regress(*args, which)
     assert_same(found, passes.regress(*args, which), np.float64)
-    assert (found[1][:, 6].sum() > 0) == (args[-1].share > 0)
+    assert (found[1][:, Column.N_HELD].sum() > 0) == (args[-1].share > 0)
 
 
 def test_entries_that_say_nothing_determine_nothing():
@@ -149,7 +151,7 @@ def test_entries_that_say_nothing_determine_nothing():
     ids = EntryIds(np.arange(2), np.arange(50), True, 0, 0.0)
     args = (block, np.arange(2), basis, np.ones(50), np.eye(1), ids, FitPass(SCHEDULES[np.float64], 0.1))
     for regress in (NUMBA.regress, passes.regress):
-        np.testing.assert_array_equal(regress(*args)[1][:, 3], [1, 0])
+        np.testing.assert_array_equal(regress(*args)[1][:, Column.ILL], [1, 0])
 
 
 def test_a_gram_matrix_of_what_is_left_of_larger_ones_is_not_rounding():
@@ -203,7 +205,7 @@ def test_it_finds_the_truth_and_does_not_touch_its_input():
     a, table = NUMBA.regress(*args, FitPass(SCHEDULES[np.float64], 0.1))
     wrong = np.abs(a - truth).max(axis=1) > 1e-9
     assert wrong.sum() <= 1
-    assert np.all(table[~wrong, 3] == 0)
+    assert np.all(table[~wrong, Column.ILL] == 0)
     for x, y in zip((args[0].value, args[2], args[3], args[4]), before, strict=True):
         np.testing.assert_array_equal(x, y)
 

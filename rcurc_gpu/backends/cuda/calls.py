@@ -10,7 +10,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block
-from ..plain.passes import PART, EntryIds, FitPass, Iterates
+from ..plain.passes import PART, Column, EntryIds, FitPass, Iterates
 from ..random import PositionStream, stream_key
 from .grid import CudaDenseGrid, CudaGrid, make_grid
 from .launch import dense, kernel, launch, pointer
@@ -33,7 +33,7 @@ def regress(
     real = dtype.type
     with basis.device:
         u = len(units)
-        coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, 8), dtype)
+        coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, len(Column)), dtype)
         if u == 0:
             return coefficients, table
         warps, per_block, tiles = _shape(u, block, rank, dtype.itemsize)

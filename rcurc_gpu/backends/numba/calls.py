@@ -8,7 +8,7 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block, pieces
-from ..plain.passes import N_NUMBERS, EntryIds, FitPass, Iterates
+from ..plain.passes import Column, EntryIds, FitPass, Iterates
 from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
 from .normal_kernel import normal_sums as normal_kernel
@@ -36,8 +36,9 @@ def regress(
     keys = np.asarray([stream_key(ids.seed, stream) for stream in streams], dtype=np.uint64)
     units = _fixed(units)
     start = _fixed(np.empty((1, r), dtype=basis.dtype) if fit_pass.start is None else fit_pass.start)
-    there = tuple(map(_fixed, (basis, usable, white, ids.unit, ids.index)))
-    a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, N_NUMBERS), dtype=basis.dtype)
+    draws = (ids.transposed, keys, float(ids.share), _BEGIN[fit_pass.begin], fit_pass.number)
+    there = (*map(_fixed, (basis, usable, white, ids.unit, ids.index)), *draws)
+    a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, len(Column)), dtype=basis.dtype)
     counts = block.counts[units]
     edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (4 * THREADS), _PIECE // 32)))
     if u > 4 * LANES * len(edges):  # pieces of many units: of whole groups of them
@@ -49,7 +50,6 @@ def regress(
     entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
     start_of = [start if fit_pass.start is None else start[part] for part in parts]
     how = (float(s.zeta0), float(s.floor), float(s.gamma), fit_pass.max_steps, float(fit_pass.informative), rank)
-    there += (ids.transposed, keys, float(ids.share), _BEGIN[fit_pass.begin], fit_pass.number)
     each = zip(parts, start_of, strict=True)
     run(pass_kernel.regress, [(*entries, units[part], *there, at, *how, a[part], table[part]) for part, at in each])
     return a, table

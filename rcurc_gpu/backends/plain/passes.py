@@ -8,6 +8,7 @@ compiled functions in `numba.calls` and `cuda.calls` have the same signatures an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 
@@ -18,7 +19,19 @@ from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robu
 
 PART = 0.6  # share of the entries that a restart begins with, and that its first threshold lets in
 LEAST_HELD = 8  # units with fewer entries than this, times the rank, have none to spare for the judgement
-N_NUMBERS = 8  # columns of the table of a look
+
+
+class Column(IntEnum):
+    """Columns of the table of a fit pass, which has a row for each unit; the kernels have the same order."""
+
+    N_FIT = 0  # entries in the fit
+    N_INLIERS = 1
+    SPREAD = 2  # standard deviation of the inlying residuals
+    ILL = 3  # 1 if the inliers do not determine the unit (ill-conditioned), else 0
+    STANDARD_ERROR = 4  # expected error of the unit from noise alone, in the norm
+    N_INFORMATIVE = 5  # inliers that are larger than `FitPass.informative`
+    N_HELD = 6  # entries held out
+    N_CONSENSUS = 7  # those of them that agree with the solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,8 +139,7 @@ def regress(
     -------
     coefficients : float array (u, r)
     table : float array (u, 8)
-        For each unit: entries in the fit, inliers, their spread, 1 if ill-conditioned, standard error, inliers that tell
-        something, entries held out, those of them that agree.
+        How well each unit came out; see `Column`.
     """
     chunk = load_chunk(block, units)
     D = take_rows(basis, chunk.index)
@@ -213,17 +225,17 @@ def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array
     trace = xp.sum(inverse * eye, axis=(1, 2))
     # rounding may make it negative, or infinite, where it cannot be told
     ill = nothing | ~((trace > 0) & (size * trace < r / float(xp.finfo(D.dtype).eps) ** 0.5))
-    columns = [
-        xp.sum(fit, axis=1),
-        n_in,
-        spread,
-        xp.astype(ill, D.dtype),
-        spread * xp.sqrt(xp.abs(trace)),
-        xp.sum(xp.astype(xp.abs(y) > fit_pass.informative, D.dtype) * keep, axis=1),
-        xp.sum(xp.astype(held, D.dtype), axis=1),
-        xp.sum(xp.astype(held & inside, D.dtype), axis=1),
-    ]
-    return xp.stack(columns, axis=1)
+    columns = {
+        Column.N_FIT: xp.sum(fit, axis=1),
+        Column.N_INLIERS: n_in,
+        Column.SPREAD: spread,
+        Column.ILL: xp.astype(ill, D.dtype),
+        Column.STANDARD_ERROR: spread * xp.sqrt(xp.abs(trace)),
+        Column.N_INFORMATIVE: xp.sum(xp.astype(xp.abs(y) > fit_pass.informative, D.dtype) * keep, axis=1),
+        Column.N_HELD: xp.sum(xp.astype(held, D.dtype), axis=1),
+        Column.N_CONSENSUS: xp.sum(xp.astype(held & inside, D.dtype), axis=1),
+    }
+    return xp.stack([columns[column] for column in Column], axis=1)
 
 
 def advance(
