@@ -162,9 +162,8 @@ def test_regress_holds_out_and_leaves_out_rows(dtype, transposed):
     _, table = check_regress(block, np.arange(5), basis, ids, a_look(dtype), usable, least_good=5)
     assert table[1, Column.N_HELD] == 0  # too few entries to spare any
     assert 0.15 < table[3, Column.N_HELD] / 2000 < 0.25
-    assert (
-        table[3, Column.N_CONSENSUS] > 0.6 * table[3, Column.N_HELD]
-    )  # the others are outliers, or in rows that are not usable
+    # the others are outliers, or in rows that are not usable
+    assert table[3, Column.N_CONSENSUS] > 0.6 * table[3, Column.N_HELD]
 
 
 @dtypes
