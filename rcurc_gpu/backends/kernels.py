@@ -19,8 +19,13 @@ __all__ = ["XP", "Kernels", "choose"]
 
 log = logging.getLogger("rcurc_gpu")
 
-_LONG = 40  # over the rank: how many times as long as elsewhere chunks may be on the CPU; about 0.1 s of work
-_PADDED_COPIES = 2  # D and its weighted copy are what takes the memory of the plain code
+# Over the rank: how many times as long as elsewhere chunks may be on the CPU. Each chunk costs some Python and leaves cores
+# idle at its end; but progress is reported, and Ctrl-C is seen, between chunks only: this makes about 0.1 s of work of one.
+_LONG = 40
+# Copies of the (entries, rank) array in the plain code: D and its weighted copy. They are what takes its memory; fewer here,
+# and chunks would be larger than `chunk_bytes` says.
+_PADDED_COPIES = 2
+_PADDED_OTHERS = 10  # numbers of a padded entry beside these: value, position, residual, weights and what is made of them
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Kernels:
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
     """Units of about the same count together, as a padded rectangle."""
-    return ChunkPlan.of(block.counts, units, (_PADDED_COPIES * rank + 10) * 8, chunk_bytes)
+    return ChunkPlan.of(block.counts, units, (_PADDED_COPIES * rank + _PADDED_OTHERS) * 8, chunk_bytes)
 
 
 XP = Kernels("xp", regress, advance, make_grid, _padded_plan)

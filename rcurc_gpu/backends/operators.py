@@ -150,6 +150,8 @@ def subspace_svd(
 
 def sketch_width(rank: int, shape: tuple[int, int]) -> int:
     """Columns to iterate for `rank` singular vectors: some more, which is what makes the leading ones converge fast."""
+    # More columns cost products and orthogonalisation; with fewer the last singular vectors converge slowly where the next
+    # singular value is close to theirs.
     return min(rank + max(3, math.ceil(rank / 4)), *shape)
 
 
@@ -171,6 +173,6 @@ def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
 def invert(s: Array) -> Array:
     """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
     xp = array_namespace(s)
-    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))
+    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))  # what an SVD leaves of 0, with two digits to spare
     real = s > least
     return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))

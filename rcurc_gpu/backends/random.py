@@ -16,7 +16,7 @@ import numpy as np
 
 from .arrays import Array, array_namespace, device_of
 
-MIX_1, MIX_2, _WEYL = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15
+MIX_1, MIX_2, _WEYL = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15  # the constants of splitmix64
 _MASK = (1 << 64) - 1
 
 

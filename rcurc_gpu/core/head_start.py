@@ -50,7 +50,7 @@ def solve_with_head_start(
     chunk_bytes: int | None,
     checkpoint: Checkpoint | None = None,
 ) -> Core | None:
-    """`core.solve_core`, beginning with a quarter; None if that did not settle.
+    """`iteration.solve_core`, beginning with a quarter; None if that did not settle.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The fused kernels on CuPy: the signatures of `passes.regress` and `passes.advance`, one launch for each call."""
+"""The CUDA kernels on CuPy: the signatures of `passes.regress` and `passes.advance`, one launch for each call."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from .launch import dense, kernel, launch, pointer
 __all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "regress"]
 
 _BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
-_STAGE_BYTES = 24 << 10  # shared memory of a block for observations; the rest of its 48 KiB is for matrices
-_MOST_STAGED = 64  # tiles of 32 entries, as in regress.cu
-_FEW_UNITS = 512  # with fewer, each gets a block of its own
+# Shared memory of a block for observations; the rest of its 48 KiB, which every GPU has, is for matrices. More keeps longer
+# units on the chip, but fewer blocks fit on a multiprocessor at a time.
+_STAGE_BYTES = 24 << 10
+_MOST_STAGED = 64  # tiles of 32 entries: regress.cu has a bit of a 64-bit word for each
+_STAGED = 1.5  # staged entries over those of an average unit: longer units read the rest again in each step
+_FEW_UNITS = 512  # with fewer, each gets a block of its own, or most multiprocessors would have nothing to do
 _ADVANCE_WARPS = 4  # of a block, as in paper.cu
-_ADVANCE_BLOCKS = 512  # each of their warps has a row of partial sums for each iteration
+_ADVANCE_BLOCKS = 512  # enough for any GPU; each of their warps has a row of partial sums for each iteration
 
 
 def regress(
@@ -68,9 +71,9 @@ def regress(
 def _shape(u: int, block: Block, rank: int, itemsize: int) -> tuple[int, int, int]:
     """Warps of a block, units of a block, and tiles of 32 entries that a warp stages."""
     warps = 4 if rank <= 16 else 2  # as in regress.cu
-    usual = 1.5 * block.n_obs / max(block.n_units, 1)
+    wanted = _STAGED * block.n_obs / max(block.n_units, 1)
     room = _STAGE_BYTES // (warps * 32 * (2 * itemsize + 4))
-    return warps, warps if u > _FEW_UNITS else 1, max(1, min(math.ceil(usual / 32), room, _MOST_STAGED))
+    return warps, warps if u > _FEW_UNITS else 1, max(1, min(math.ceil(wanted / 32), room, _MOST_STAGED))
 
 
 def _entries(block: Block) -> tuple[Array, ...]:
@@ -78,7 +81,7 @@ def _entries(block: Block) -> tuple[Array, ...]:
 
 
 def _held(ids: EntryIds) -> tuple[Any, ...]:
-    """Names and what is held out, as the kernels want them."""
+    """Ids and what is held out, as the kernels want them."""
     key = stream_key(ids.seed, PositionStream.HOLDOUT)
     places = (dense(ids.unit, np.int64), dense(ids.index, np.int64))
     return *places, np.int32(ids.transposed), np.uint64(key), np.uint64(_below(ids.share))

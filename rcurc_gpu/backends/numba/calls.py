@@ -1,4 +1,4 @@
-"""Kernels compiled for the CPU, on all its cores; the same functions as in plain array-API code."""
+"""Kernels compiled for the CPU, on all its cores: the functions of `plain.passes` with the same signatures."""
 
 from __future__ import annotations
 
@@ -16,8 +16,14 @@ from .paper_kernel import advance as advance_kernel
 from .threads import THREADS, run
 from .vectors import LANES
 
-_PIECE = 1 << 16  # observations of a piece of work: some milliseconds
-_MOST_KNOWN, _MANY = 8, 1 << 20  # a rank up to the first is told to the compiler where there are so many observations
+# Observations of a piece of work: some milliseconds. With smaller ones Python's share grows, with larger ones cores wait for
+# the last. The paper's sums are added piece by piece, so another number changes their rounding.
+_PIECE = 1 << 16
+_LEAST_PIECE = _PIECE // 32  # where there is little work for all cores: below, calling the kernel costs more than it saves
+_PIECES_OF_A_CORE = 4  # at least, so that no core waits long for the others
+# A rank up to the first is told to the compiler where there are so many observations. At rank 5 that saves a fifth to a
+# quarter of the time, at rank 20 nothing (CONTRIBUTING.md); each rank takes some five seconds to compile.
+_MOST_KNOWN, _MANY = 8, 1 << 20
 _BEGIN = {
     "zero": pass_kernel.ZERO,
     "given": pass_kernel.GIVEN,
@@ -40,8 +46,8 @@ def regress(
     there = (*map(_fixed, (basis, usable, white, ids.unit, ids.index)), *draws)
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, len(Column)), dtype=basis.dtype)
     counts = block.counts[units]
-    edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (4 * THREADS), _PIECE // 32)))
-    if u > 4 * LANES * len(edges):  # pieces of many units: of whole groups of them
+    edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE)))
+    if u > 4 * LANES * len(edges):  # pieces of many units: of whole groups of them, or lanes are empty at their ends
         edges[1:-1] -= edges[1:-1] % LANES
     parts = _slices(edges)
     s = fit_pass.schedule

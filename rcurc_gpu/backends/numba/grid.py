@@ -13,9 +13,12 @@ from ..plain.grid import Entries, Grid
 from . import core_kernels
 from .threads import run
 
-_FULL = 0.25  # share of the intersection above which zeros are cheaper than indices
-_MOST_PIECES = 32  # each has a sum of its own over the columns
-_PIECE = 1 << 16  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
+# Share of the intersection above which adding zeros in vectors is cheaper than adding single entries by their indices.
+_FULL = 0.25
+# Each piece has a sum of its own over the columns: more of them take memory and time to add, fewer leave cores idle.
+_MOST_PIECES = 32
+# Observations of a piece, some milliseconds. Pieces depend on the data alone, so sums are the same on any number of cores.
+_PIECE = 1 << 16
 
 
 @dataclass(eq=False)

@@ -1,6 +1,6 @@
 """Small regressions of eight units at once, one in each lane of a vector, or of one unit dealt to all lanes.
 
-Parts of `cpu_look_kernel`, which says how entries are laid out.
+Parts of `pass_kernel`, which says how entries are laid out.
 """
 
 # Numba reads types from arguments; annotations would not help it.
@@ -21,7 +21,7 @@ WITHIN = {**OPTIONS, "cache": False}  # kept with what calls them
 _N_INLIERS, _SPREAD, _ILL = int(Column.N_INLIERS), int(Column.SPREAD), int(Column.ILL)
 _STANDARD_ERROR, _N_INFORMATIVE = int(Column.STANDARD_ERROR), int(Column.N_INFORMATIVE)
 _N_CONSENSUS = int(Column.N_CONSENSUS)
-ROWS = 4  # rows of a buffer come in multiples of this
+ROWS = 4  # rows of a buffer come in multiples of this: loops take as many at a time, and load and store sums once for them
 
 
 def number_of(rank):

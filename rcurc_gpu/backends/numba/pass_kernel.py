@@ -26,8 +26,10 @@ from .vectors import LANES, gathered, indices, load, places, prefetch, root, siz
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a fit pass begins
 _N_FIT, _N_HELD, _N_COLUMNS = int(Column.N_FIT), int(Column.N_HELD), len(Column)  # the rest is written by `lanes.measure`
-_CACHED = 1 << 18  # bytes of basis rows that stay close to a core
-_LINE = 16  # entries of which the positions fill a line of the cache
+# Bytes of basis rows that stay close to a core, in its second cache. Longer units go alone: eight of them would be read from
+# further away in each step. With a smaller number units go alone whose systems are solved in one lane of eight.
+_CACHED = 1 << 18
+_LINE = 16  # entries of which the positions (int32) fill a line of the cache, 64 bytes
 _AHEAD = 1024  # entries of a unit that are asked for ahead; in longer ones the machine sees what comes
 _SHORT = 32  # entries, times the rank, below which solving a system for one unit alone takes longer than waiting for memory
 
@@ -304,7 +306,7 @@ def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, numb
 
 @njit(**WITHIN)
 def _middle(res, fit, sizes, rows, wanted, alone):
-    """`regress.middle_residual`; `sizes` is for its use."""
+    """`regression.middle_residual`; `sizes` is for its use."""
     low, high = splat(0.0), splat(0.0)
     for t in range(rows):
         inside, x = splat(0.0) < load(fit, t), size(load(res, t))

@@ -17,8 +17,12 @@ from ..blocks import Block, Chunk, load_chunk
 from ..random import PositionStream, uniform_at
 from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
 
-PART = 0.6  # share of the entries that a restart begins with, and that its first threshold lets in
-LEAST_HELD = 8  # units with fewer entries than this, times the rank, have none to spare for the judgement
+# Share of the entries that a restart begins with, and that its first threshold lets in. Smaller parts differ more from each
+# other, and are without outliers more often; larger ones leave enough entries where a unit has few.
+PART = 0.6
+# Units with fewer entries than this, times the rank, have none to spare for the judgement: a share of a few per cent would
+# be no entry or one, and a unit with hardly more entries than unknowns needs each of them.
+LEAST_HELD = 8
 
 
 class Column(IntEnum):
@@ -72,7 +76,7 @@ class FitPass:
     number : int
         Which random part, or how many subsets.
     start : float array (u, r), optional
-        For "given", one row for each unit looked at.
+        For "given", one row for each unit of the pass.
     max_steps : int
         0 takes the beginning as it is.
     """
@@ -180,6 +184,7 @@ def _begin(
         start = solve_normal(D, y, fit * xp.astype(lot < PART, D.dtype))
         return start, xp.maximum(middle_residual(y - fitted(D, start), fit, PART), floor)
     if fit_pass.begin == "subsets":
+        # a subset without outliers is off by some noise: not at the floor, but not where outliers come in again either
         return _best_subset(D, chunk, fit, unit_ids, seed, fit_pass), 10 * floor
     return None, None
 
@@ -198,6 +203,7 @@ def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_ids: Array, seed: int,
         lot = uniform_at(unit_ids[:, None], draw[None, :], seed, PositionStream.SUBSET)
         place = first + xp.astype(xp.floor(lot * counts[:, None]), xp.int64)  # may come twice: one subset lost
         a = solve_normal(take_rows(flat_D, place), gather(flat_y, place), gather(flat_fit, place))
+        # a solution from r noisy entries is off by more than the noise: three thresholds instead of one
         agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * fit_pass.schedule.floor, D.dtype) * fit, axis=1)
         better = agree > most
         most = xp.where(better, agree, most)
@@ -299,7 +305,7 @@ def normal_sums(
 
 
 def again(fit_pass: FitPass, gamma: float, begin: str = "zero", number: int = 0) -> FitPass:
-    """Another look, with another beginning and decay."""
+    """Another fit pass, with another beginning and decay."""
     return replace(fit_pass, schedule=replace(fit_pass.schedule, gamma=gamma), begin=begin, number=number, start=None)
 
 
