@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,8 @@ import numpy as np
 
 from rcurc_gpu.backends.blocks import pieces
 from rcurc_gpu.backends.kernels import XP, Kernels, choose
-from rcurc_gpu.backends.plain.passes import HOLDOUT_STREAM, N_NUMBERS
-from rcurc_gpu.backends.random import stream_key
+from rcurc_gpu.backends.plain.passes import Column
+from rcurc_gpu.backends.random import PositionStream, stream_key
 
 _HERE = Path(__file__).parent
 _FLAGS = ("-O3", "-march=native", "-fopenmp", "-ffast-math", "-shared", "-fPIC")
@@ -44,11 +45,8 @@ def number() -> Kernels:
 
         args, out, edges = _arguments(*task)
 
-        def work(k: int) -> None:
-            part = slice(edges[k], edges[k + 1])
-            kernel(*args[:3], args[3][part], args[4][: part.stop - part.start], *args[5:], *(x[part] for x in out))
-
-        run(work, len(edges) - 1)
+        parts = [slice(start, stop) for start, stop in pairwise(edges)]
+        run(kernel, [(*args[:3], args[3][part], *args[4:], *(x[part] for x in out)) for part in parts])
         return out
 
     return _replaced(regress)
@@ -95,7 +93,7 @@ def _arguments(block, units, basis, usable, white, names, fit_pass) -> tuple[tup
     """Arguments of `pass_kernel.regress` from those of `passes.regress`, arrays for what it finds, edges of pieces."""
     assert fit_pass.begin == "zero"
     s = fit_pass.schedule
-    keys = np.full(3, stream_key(names.seed, HOLDOUT_STREAM), dtype=np.uint64)
+    keys = np.full(3, stream_key(names.seed, PositionStream.HOLDOUT), dtype=np.uint64)
     arrays = tuple(np.ascontiguousarray(x) for x in (basis, usable, white, names.unit, names.index))
     start = np.empty((1, basis.shape[1]))
     there = (block.indptr, block.index, block.value, units, *arrays)
@@ -111,7 +109,7 @@ def _arguments(block, units, basis, usable, white, names, fit_pass) -> tuple[tup
         float(fit_pass.informative),
         basis.shape[1],
     )
-    out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS)))
+    out = (np.empty((len(units), basis.shape[1])), np.empty((len(units), len(Column))))
     return there + how, out, pieces(block.counts[units], 1 << 16)
 
 
@@ -129,8 +127,8 @@ def _c_library(rank: int) -> Any:
 
 def _c_regress(block, units, basis, usable, white, names, fit_pass):
     assert fit_pass.begin == "zero"
-    a, table = np.empty((len(units), basis.shape[1])), np.empty((len(units), N_NUMBERS))
-    s, key = fit_pass.schedule, ctypes.c_uint64(stream_key(names.seed, HOLDOUT_STREAM))
+    a, table = np.empty((len(units), basis.shape[1])), np.empty((len(units), len(Column)))
+    s, key = fit_pass.schedule, ctypes.c_uint64(stream_key(names.seed, PositionStream.HOLDOUT))
 
     def there(x: np.ndarray) -> Any:
         assert x.flags.c_contiguous

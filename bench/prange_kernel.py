@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from numba import njit, prange
 
-from rcurc_gpu.backends.numba import pass_kernel as cpu_look_kernel
+from rcurc_gpu.backends.numba import pass_kernel
 
-_piece = cpu_look_kernel.regress
+_piece = pass_kernel.regress
 
 
 @njit(parallel=True, cache=True, nogil=True)
@@ -14,7 +14,7 @@ def regress(
     indptr, index, value, units, basis, usable, white, unit_ids, index_ids, transposed, keys, share,
     begin, number, start, zeta0, floor, gamma, max_steps, informative, rank, a_out, table, edges
 ):  # fmt: skip
-    """`cpu_look_kernel.regress` for all pieces between `edges`."""
+    """`pass_kernel.regress` for all pieces between `edges`."""
     for p in prange(edges.shape[0] - 1):
         low, high = edges[p], edges[p + 1]
         _piece(

@@ -1,4 +1,4 @@
-/* The extension's regression in C, for bench.cpu_tools: `look.regress` where it begins at 0, with the rank a constant.
+/* The extension's regression in C, for bench.cpu_tools: `passes.regress` where it begins at 0, with the rank a constant.
 
    gcc -O3 -march=native -fopenmp -ffast-math -shared -fPIC -DRANK=5 regress.c */
 

@@ -1,1 +1,1 @@
-"""CUDA C++ sources of the fused kernels, installed as ``rcurc_gpu.kernels``."""
+"""CUDA C++ sources of the kernels, installed as ``rcurc_gpu.kernels``."""

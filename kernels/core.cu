@@ -9,8 +9,8 @@
 #include "reduce.cuh"
 #include "rows.cuh"
 
-constexpr int WARPS = 4;
-constexpr int SELECT_THREADS = 512;
+constexpr int WARPS = 4;  // of a block, as in cuda/grid.py: rows of different lengths keep few others waiting
+constexpr int SELECT_THREADS = 512;  // one block selects the median: more threads read faster, but collide in the 256 counters
 
 // Split the residual at zeta: outliers to S, weighted inliers to G, Z = (U + G) Q. sums: the squared norm of the residual
 // without the former outliers, and the number of outliers. former may be S itself, or null.

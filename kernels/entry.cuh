@@ -1,6 +1,6 @@
 // What happens to one observed entry, and nothing else: every kernel takes it from here.
 //
-// REAL is float or double, given with -D, and so are the constants of the method, which Python knows (fused/sources.py).
+// REAL is float or double, given with -D, and so are the constants of the method, which Python knows (backends/cuda/sources.py).
 #pragma once
 
 constexpr REAL PART = REAL(GIVEN_PART);    // share of the entries that a restart begins with, and that its first threshold lets in
@@ -47,7 +47,7 @@ __device__ __forceinline__ REAL union_sum(REAL of_R, REAL of_C, bool in_R, bool 
     return in_R ? of_R : in_C ? of_C : neither;
 }
 
-// 53 random bits that belong to the position (i, j); `key` is made from the seed and the stream (see hashing.py).
+// 53 random bits that belong to the position (i, j); `key` is made from the seed and the stream (see backends/random.py).
 __device__ __forceinline__ uint64 bits_at(int64 i, int64 j, uint64 key) {
     const uint64 first = 0xBF58476D1CE4E5B9ull, second = 0x94D049BB133111EBull;
     uint64 z = ((uint64(i) << 32) + uint64(j)) ^ key;
@@ -59,7 +59,7 @@ __device__ __forceinline__ uint64 bits_at(int64 i, int64 j, uint64 key) {
     return z >> 11;
 }
 
-// A uniform number on [0, 1) from such bits, the same as hashing.uniform_at.
+// A uniform number on [0, 1) from such bits, the same as random.uniform_at.
 __device__ __forceinline__ double uniform(uint64 bits) {
     return double(bits) * (1.0 / 9007199254740992.0);
 }

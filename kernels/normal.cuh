@@ -7,6 +7,8 @@
 #pragma once
 
 constexpr int AUGMENTED = RANK + 1;
+// Side of a lane's block. A number read from shared memory is used SIDE times, and SIDE * SIDE sums take registers. BLOCKS must
+// not exceed the 32 lanes, which takes 5 at rank 32.
 constexpr int SIDE = AUGMENTED <= 3 ? AUGMENTED : AUGMENTED <= 9 ? 3 : AUGMENTED <= 20 ? 4 : 5;
 constexpr int SIDES = (AUGMENTED + SIDE - 1) / SIDE;
 constexpr int BLOCKS = SIDES * (SIDES + 1) / 2;

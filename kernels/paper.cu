@@ -1,4 +1,4 @@
-// The paper's recursion for units outside of the core, through K of the core's iterations (follow.advance).
+// The paper's recursion for units outside of the core, through K of the core's iterations (passes.advance).
 //
 // A warp takes a unit from the first iteration to the last, then the next unit. Its part of the sums over all units is kept for
 // each iteration in global memory, and the last block adds the parts in a fixed order.
@@ -10,7 +10,7 @@ constexpr int WIDTH = RANK;
 #include "rows.cuh"
 #include "entries.cuh"
 
-constexpr int WARPS = 4;
+constexpr int WARPS = 4;  // of a block, as in cuda/calls.py: four stages of observations fit in its shared memory
 
 extern "C" __global__ void __launch_bounds__(128, 1)
     advance(const int64* __restrict__ units, int64 n_units, const int64* __restrict__ indptr, const int* __restrict__ index,

@@ -1,7 +1,7 @@
-// One look at some units: a robust regression of each unit's observations on the rows of a basis (look.regress).
+// A fit pass over some units: a robust regression of each unit's observations on the rows of a basis (passes.regress).
 //
 // A warp takes a unit; a unit with more than LONG entries is taken by the whole block. Then the block's warps sum their Gram
-// matrices, and the first of them solves. The phases of a look share one loop, so that there is one place that builds a Gram
+// matrices, and the first of them solves. The phases of a fit pass share one loop, so that there is one place that builds a Gram
 // matrix, one that solves and one that computes residuals: less code, fewer registers.
 //
 // REAL and RANK are given with -D.
@@ -10,12 +10,17 @@
 #include "normal.cuh"
 #include "entries.cuh"
 
+// Warps of a block, as in cuda/calls.py: at larger ranks four of their matrices and the observations do not fit in 48 KiB.
 constexpr int WARPS = RANK > 16 ? 2 : 4;
+// Entries from which all warps of a block take a unit: 32 for each lane. One warp would take so long that the others wait for it
+// at the end of the launch; for shorter units the barriers between the warps cost more than they gain.
 constexpr int LONG = 1024;
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
 enum Phase { PLACE, FIT_PART, FIT_SUBSET, STEP, MEASURE };
+// Columns of the table, in the order of passes.Column.
+enum Column { N_FIT, N_INLIERS, SPREAD, ILL_CONDITIONED, STANDARD_ERROR, N_INFORMATIVE, N_HELD, N_CONSENSUS, N_COLUMNS };
 
 // The threads that share a unit: a warp, or all warps of the block.
 struct Team {
@@ -55,7 +60,7 @@ struct Team {
     }
 };
 
-// About the smallest number that a share of the residuals do not exceed; see regress.middle_residual.
+// About the smallest number that a share of the residuals do not exceed; see regression.middle_residual.
 __device__ __forceinline__ REAL middle_residual(const Entries& entries, const Team& team, const REAL* a, REAL largest, int n_fit) {
     REAL low = 0, high = largest;
 #pragma unroll 1
@@ -303,15 +308,15 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                     coefficients[k * RANK + lane] = a[lane];
                 }
                 if (lane == 0) {
-                    REAL* const out = table + k * 8;
-                    out[0] = REAL(n_fit);
-                    out[1] = REAL(n_in);
-                    out[2] = spread;
-                    out[3] = nothing || size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
-                    out[4] = spread * sqrt(inverse);
-                    out[5] = REAL(informative);
-                    out[6] = REAL(n_held);
-                    out[7] = REAL(n_agreeing);
+                    REAL* const out = table + k * N_COLUMNS;
+                    out[N_FIT] = REAL(n_fit);
+                    out[N_INLIERS] = REAL(n_in);
+                    out[SPREAD] = spread;
+                    out[ILL_CONDITIONED] = nothing || size * inverse >= RANK * ILL ? REAL(1) : REAL(0);
+                    out[STANDARD_ERROR] = spread * sqrt(inverse);
+                    out[N_INFORMATIVE] = REAL(informative);
+                    out[N_HELD] = REAL(n_held);
+                    out[N_CONSENSUS] = REAL(n_agreeing);
                 }
             }
         }

@@ -44,7 +44,7 @@ struct RowSum {
         __syncwarp();
         const int n = __popc(mask);
         if (group < GROUPS) {
-#pragma unroll 4
+#pragma unroll 4  // four rows on their way from memory at a time
             for (int e = group; e < n; e += GROUPS) {
                 const REAL factor = stage.weight[e];
                 const REAL* row = X + stage.place[e] * row_step;

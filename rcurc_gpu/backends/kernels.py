@@ -13,19 +13,22 @@ import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
 
 from ..progress import Progress
-from .arrays import Array, array_namespace
+from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
-from .plain.normal_sums import normal_sums
-from .plain.passes import held_out, regress
-from .plain.recursion import advance
+from .plain.passes import FitPass, advance, entry_ids_on, held_out, normal_sums, regress
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
 
 log = logging.getLogger("rcurc_gpu")
 
-_LONG = 40  # over the rank: how many times as long as elsewhere chunks may be on the CPU; about 0.1 s of work
-_PADDED_COPIES = 2  # D and its weighted copy are what takes the memory of the plain code
+# Over the rank: how many times as long as elsewhere chunks may be on the CPU. Each chunk costs some Python and leaves cores
+# idle at its end; but progress is reported, and Ctrl-C is seen, between chunks only: this makes about 0.1 s of work of one.
+_LONG = 40
+# Copies of the (entries, rank) array in the plain code: D and its weighted copy. They are what takes its memory; fewer here,
+# and chunks would be larger than `chunk_bytes` says.
+_PADDED_COPIES = 2
+_PADDED_OTHERS = 10  # numbers of a padded entry beside these: value, position, residual, weights and what is made of them
 
 
 @dataclass(frozen=True)
@@ -37,13 +40,13 @@ class Kernels:
     name : str
         "xp", "numba" or "cuda".
     regress, advance, make_grid : callables
-        `passes.regress`, `recursion.advance` and `grid.make_grid`, or what takes their place.
+        `passes.regress`, `passes.advance` and `grid.make_grid`, or what takes their place.
     plan : callable
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, normal : callables
-        `passes.held_out` and `normal_sums.normal_sums`, or what takes their place.
+        `passes.held_out` and `passes.normal_sums`, or what takes their place.
     """
 
     name: str
@@ -59,10 +62,34 @@ class Kernels:
         """What serves `rank`."""
         return self if self.most_rank is None or rank <= self.most_rank else XP
 
+    def regress_all(
+        self,
+        block: Block,
+        basis: Array,
+        fit_pass: FitPass,
+        chunk_bytes: int | None,
+        unit_ids: np.ndarray | None = None,
+    ) -> tuple[Array, Array]:
+        """One fit pass over all units of a block that is where its orthonormal basis is; nothing is held out.
+
+        `unit_ids`, by default 0, 1, ..., fix what is random. Returns what `passes.regress` does.
+        """
+        xp = array_namespace(basis)
+        r, units = basis.shape[1], np.arange(block.n_units)
+        ids = entry_ids_on(basis, units if unit_ids is None else unit_ids, np.arange(block.length), False, 0, 0.0)
+        usable, white = xp.ones_like(basis[:, 0]), xp.eye(r, dtype=basis.dtype, device=device_of(basis))
+        plan = self.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
+        parts = []
+        for chosen in plan:
+            start = None if fit_pass.start is None else take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start))
+            parts.append(self.regress(block, chosen, basis, usable, white, ids, replace(fit_pass, start=start)))
+        a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
+        return a, table
+
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
     """Units of about the same count together, as a padded rectangle."""
-    return ChunkPlan.of(block.counts, units, (_PADDED_COPIES * rank + 10) * 8, chunk_bytes)
+    return ChunkPlan.of(block.counts, units, (_PADDED_COPIES * rank + _PADDED_OTHERS) * 8, chunk_bytes)
 
 
 XP = Kernels("xp", regress, advance, make_grid, _padded_plan)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
 from array_api_compat import is_cupy_array
 
 from ..errors import check_count
 from .arrays import Array, array_namespace, asarray_on, qr
+from .random import Stream, generator
 
 
 def hard_threshold(M: Array, zeta: Array | float) -> Array:
@@ -150,13 +150,15 @@ def subspace_svd(
 
 def sketch_width(rank: int, shape: tuple[int, int]) -> int:
     """Columns to iterate for `rank` singular vectors: some more, which is what makes the leading ones converge fast."""
+    # More columns cost products and orthogonalisation; with fewer the last singular vectors converge slowly where the next
+    # singular value is close to theirs.
     return min(rank + max(3, math.ceil(rank / 4)), *shape)
 
 
 def random_start(n: int, k: int, like: Array, seed: int) -> Array:
     """A Gaussian (n, k) matrix, drawn on the host so that every device starts alike."""
     xp = array_namespace(like)
-    return asarray_on(np.random.default_rng(seed).standard_normal((n, k)), like, xp.asarray(like).dtype)
+    return asarray_on(generator(seed, Stream.START).standard_normal((n, k)), like, xp.asarray(like).dtype)
 
 
 def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
@@ -171,6 +173,6 @@ def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
 def invert(s: Array) -> Array:
     """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
     xp = array_namespace(s)
-    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))
+    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))  # what an SVD leaves of 0, with two digits to spare
     real = s > least
     return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))

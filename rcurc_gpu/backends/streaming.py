@@ -13,14 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from .arrays import Array, free_memory, same_place, to_numpy
+from .arrays import Array, free_memory, profiled, same_place, to_numpy
 from .blocks import Block
 
-Work = Callable[[Block, np.ndarray, np.ndarray, Array | None], tuple[Array, Array]]
-Done = Iterator[tuple[np.ndarray, tuple[Array, Array]]]
+Kernel = Callable[..., Any]
+Arguments = Callable[[np.ndarray, Array | None], tuple[Any, ...]]
+Done = Iterator[tuple[np.ndarray, tuple[Array, ...]]]
 
 
-def through(block: Block, chunks: list[np.ndarray], ids: np.ndarray, like: Array, work: Work) -> Done:
+def through(
+    block: Block, chunks: list[np.ndarray], ids: np.ndarray, like: Array, kernel: Kernel, arguments: Arguments
+) -> Done:
     """Take chunks of units to the device of `like`.
 
     Parameters
@@ -32,21 +35,24 @@ def through(block: Block, chunks: list[np.ndarray], ids: np.ndarray, like: Array
         Numbers of the units in the whole matrix, on the host.
     like : array
         Where to compute.
-    work : callable
-        From (a block on the device, numbers of the units in it, their numbers in `block`, the names of the units of the
-        first, or None if it is `block` itself) to two arrays with a row for each unit.
+    kernel : callable
+        Called with a block on the device, the numbers of the units in it, and what `arguments` returns. Returns an array
+        with a row for each unit, or a tuple of such arrays.
+    arguments : callable
+        From the numbers of some units in `block`, and their `ids` on the device, or None if the kernel gets `block` itself,
+        to the other arguments of the kernel.
 
     Yields
     ------
-    units, (array, array)
+    units, (array, ...)
         In the order given, where `block` is.
     """
     if same_place(block.value, like):
-        return _in_place(block, chunks, work)
-    return _streamed(block, chunks, ids, work)
+        return _in_place(block, chunks, kernel, arguments)
+    return _streamed(block, chunks, ids, kernel, arguments)
 
 
-def _in_place(block: Block, chunks: list[np.ndarray], work: Work) -> Done:
+def _in_place(block: Block, chunks: list[np.ndarray], kernel: Kernel, arguments: Arguments) -> Done:
     todo = deque(chunks)
     most = max(map(len, chunks), default=1)
     while todo:
@@ -55,7 +61,8 @@ def _in_place(block: Block, chunks: list[np.ndarray], work: Work) -> Done:
             todo.extendleft(_halves(chosen))
             continue
         try:
-            found = work(block, chosen, chosen, None)
+            with profiled(f"{len(chosen)} units", block.value):
+                found = kernel(block, chosen, *arguments(chosen, None))
         except MemoryError:
             if len(chosen) == 1:
                 raise
@@ -63,7 +70,11 @@ def _in_place(block: Block, chunks: list[np.ndarray], work: Work) -> Done:
             todo.appendleft(chosen)
             free_memory(block.value)
             continue
-        yield chosen, found
+        yield chosen, _as_tuple(found)
+
+
+def _as_tuple(found: Any) -> tuple[Array, ...]:
+    return found if isinstance(found, tuple) else (found,)
 
 
 def _halves(chosen: np.ndarray) -> list[np.ndarray]:
@@ -101,27 +112,28 @@ class _Slot:
         there.set(pinned, stream=self.stream)
         return there
 
-    def start(self, block: Block, chosen: np.ndarray, ids: np.ndarray, work: Work) -> None:
+    def start(self, block: Block, chosen: np.ndarray, ids: np.ndarray, kernel: Kernel, arguments: Arguments) -> None:
         """Copy the units `chosen` there, do the work, and copy the results back; returns before that is done."""
         part = block.take_units(chosen)
         with self.stream:
             indptr, index, value = (self._upload(name, getattr(part, name)) for name in ("indptr", "index", "value"))
             there = Block(indptr, index, value, part.length)
             there.__dict__["host_indptr"] = part.indptr  # what a cached property would fetch from the device
-            found = work(there, np.arange(len(chosen)), chosen, self._upload("names", ids[chosen]))
+            rest = arguments(chosen, self._upload("ids", ids[chosen]))
+            with profiled(f"{len(chosen)} units", value):
+                found = kernel(there, np.arange(len(chosen)), *rest)
             self._results = []
-            for k, array in enumerate(found):
+            for k, array in enumerate(_as_tuple(found)):
                 self._results.append(self._buffer(f"result {k}", array.shape, array.dtype))
                 array.get(stream=self.stream, out=self._results[-1], blocking=False)
 
-    def finish(self) -> tuple[np.ndarray, np.ndarray]:
+    def finish(self) -> tuple[np.ndarray, ...]:
         """Wait for the work, and copy its results out of the pinned memory."""
         self.stream.synchronize()
-        first, second = (array.copy() for array in self._results)
-        return first, second
+        return tuple(array.copy() for array in self._results)
 
 
-def _streamed(block: Block, chunks: list[np.ndarray], ids: np.ndarray, work: Work) -> Done:
+def _streamed(block: Block, chunks: list[np.ndarray], ids: np.ndarray, kernel: Kernel, arguments: Arguments) -> Done:
     import cupy  # type: ignore[import-not-found]
 
     host = Block(to_numpy(block.indptr), to_numpy(block.index), to_numpy(block.value), block.length)
@@ -139,7 +151,7 @@ def _streamed(block: Block, chunks: list[np.ndarray], ids: np.ndarray, work: Wor
                     todo.extendleft(_halves(chosen))
                     continue
                 try:
-                    idle[-1].start(host, chosen, ids, work)
+                    idle[-1].start(host, chosen, ids, kernel, arguments)
                     running.append((chosen, idle.pop()))
                 except MemoryError:
                     if len(chosen) == 1 and not running:

@@ -18,7 +18,7 @@ from ..backends.kernels import RunContext
 from ..backends.operators import invert, product_svd
 from ..backends.plain.passes import FitPass
 from ..backends.plain.regression import Schedule
-from ..extend.regress_all import regress_all
+from ..backends.random import Stream, generator
 from .iteration import Core, CoreOptions, solve_core
 from .problem import CoreProblem, draw_sample
 
@@ -42,7 +42,7 @@ def solve_with_head_start(
     schedule: Callable[[float], Schedule],
     run: RunContext,
 ) -> Core | None:
-    """`core.solve_core`, beginning with a quarter; None if that did not settle.
+    """`iteration.solve_core`, beginning with a quarter; None if that did not settle.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def solve_with_head_start(
     run : RunContext
     """
     xp = array_namespace(data.weight)
-    rng = np.random.default_rng([run.seed, 3])
+    rng = generator(run.seed, Stream.HEAD_START)
     halves = [np.sort(rng.choice(size, (size + 1) // 2, replace=False)) for size in data.grid.shape]
     fitted = _select(data.block, data.weight, xp.nonzero(data.weight > 0)[0])
     in_cols = _restrict(*fitted, halves[1])  # all rows, half of the columns
@@ -73,8 +73,8 @@ def solve_with_head_start(
     if not head.stopped:
         return None
     fit_pass = FitPass(schedule(head.sigma), 0.0)
-    left, _ = regress_all(in_cols[0], head.V, fit_pass, run.kernels, run.chunk_bytes)
-    right, _ = regress_all(by_col, head.W, fit_pass, run.kernels, run.chunk_bytes)
+    left, _ = run.kernels.regress_all(in_cols[0], head.V, fit_pass, run.chunk_bytes)
+    right, _ = run.kernels.regress_all(by_col, head.W, fit_pass, run.chunk_bytes)
     start = product_svd(left * invert(head.s), right)
     before = head.history[-1].iteration
     # from a little above the noise, which the threshold soon meets

@@ -1,7 +1,7 @@
 """The paper's own iteration on the whole cross, in one pass over the observations.
 
 The core's iterates need nothing but the intersection, and once they are known each column outside of it follows by itself
-(`recursion.advance`).
+(`passes.advance`).
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
 from ..backends.kernels import RunContext
 from ..backends.plain.grid import residuals
+from ..backends.plain.passes import Iterates
+from ..backends.random import Stream, generator
 from ..extend.tasks import Task
 from .history import IterationState
 from .iteration import (
@@ -96,7 +98,8 @@ class _Runner:
 
     def _advance(self, bases: Array, turns: Array, zetas: Array) -> tuple[Array, Array]:
         (block, units, ids), task = self.part, self.side.task
-        return task.run.kernels.advance(block, units, task.usable, ids, bases, turns, zetas, self.side.step_size, self.a)
+        iterates = Iterates(bases, turns, zetas, self.side.step_size)
+        return task.run.kernels.advance(block, units, task.usable, ids, iterates, self.a)
 
 
 def solve_paper(
@@ -118,7 +121,7 @@ def solve_paper(
     asked to hold with a tenth to spare, so that the last iterate meets it.
     """
     callback = run.progress.iteration
-    rng = np.random.default_rng([run.seed, 2])
+    rng = generator(run.seed, Stream.PILOT)
     pilots = [np.sort(rng.choice(side.units, min(len(side.units), _PILOT), replace=False)) for side in sides]
     runners = [[_Runner(side, units) for units in side.task.plan(pilot)] for side, pilot in zip(sides, pilots, strict=True)]
     scale = [len(side.units) / max(len(pilot), 1) for side, pilot in zip(sides, pilots, strict=True)]

@@ -12,6 +12,7 @@ from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.plain.grid import Entries, Grid
+from ..backends.random import Stream, generator
 from ..samples.cross import CoreView
 
 _SAMPLE = 16384  # entries from which medians are taken
@@ -93,7 +94,7 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     weight = steps.weights(seen_by, block.value.dtype) * fit
     grid = run.kernels.make_grid(block, weight, run.chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
-    sample = draw_sample(block, np.random.default_rng([run.seed, 1]), ~held)
+    sample = draw_sample(block, generator(run.seed, Stream.SAMPLE), ~held)
     return CoreProblem(block, weight, grid, rate, total, count, sample, _entries_at(block, held_places)), steps
 
 

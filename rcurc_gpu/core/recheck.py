@@ -15,11 +15,11 @@ from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.operators import product_svd
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import FitPass
+from ..backends.plain.passes import Column, FitPass
 from ..backends.plain.regression import Schedule
+from ..backends.random import Stream, generator
 from ..extend.diagnostics import ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.extension import extend
-from ..extend.regress_all import regress_all
 from ..extend.rivals import consensus_share, contestable, contested, rivals
 from ..extend.tasks import Extension, Task
 from ..extend.typical import beatable, thin
@@ -77,7 +77,7 @@ def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, r
         Share of the entries that agree on another solution than their row and column has.
     """
     core, rows, cols = checked
-    rng = np.random.default_rng([run.seed, 6])
+    rng = generator(run.seed, Stream.RIVALS)
 
     def side(block: Block, basis: Array, known: UnitDiagnostics) -> Task:
         ids = (np.arange(block.n_units), np.arange(block.length))
@@ -132,7 +132,7 @@ def _believed(
         status = np.where(doubt, TOO_FEW_INLIERS, d.status)
         block, basis, factor = side
         fit_pass = FitPass(schedule, 0.0, "given", start=factor, max_steps=0)
-        blind = to_numpy(regress_all(block, basis, fit_pass, run.kernels, run.chunk_bytes)[1])[:, 3] > 0
+        blind = to_numpy(run.kernels.regress_all(block, basis, fit_pass, run.chunk_bytes)[1])[:, Column.ILL] > 0
         status = np.where(blind & (status == OK), ILL_CONDITIONED, status).astype(np.int8)
         found.append(replace(d, status=status, n_informative=n_in.astype(np.int64)))
     return found[0], found[1]

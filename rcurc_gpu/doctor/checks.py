@@ -20,7 +20,7 @@ from ..backends.blocks import Block
 from ..backends.cuda.sources import KERNELS, options, source
 from ..backends.kernels import XP, Kernels, choose
 from ..backends.plain.grid import Grid
-from ..backends.plain.passes import EntryIds, FitPass
+from ..backends.plain.passes import EntryIds, FitPass, Iterates
 from ..backends.plain.regression import MAX_STEPS, Schedule
 from ..backends.random import MIX_1, MIX_2, stream_key, uniform_at
 from .probes import Cupy
@@ -308,7 +308,8 @@ def _advance(kernels: Kernels, dtype: str, rank: int, place: Place, size: int) -
     path = np.stack(bases).astype(dtype)
     turns = (path[:-1].transpose(0, 2, 1) @ path[1:]).astype(dtype)
     zetas = (_ZETA0 * 0.6 ** np.arange(_STEPS)).astype(dtype)
-    data = (units["block"], units["usable"], units["ids"], path, turns, zetas, 1.2, np.zeros_like(units["truth"]))
+    iterates = Iterates(path, turns, zetas, 1.2)
+    data = (units["block"], units["usable"], units["ids"], iterates, np.zeros_like(units["truth"]))
     trial = _of_units(kernels, "advance", place, data, _SUMS[dtype])
     return replace(trial, work=_STEPS * trial.work)
 

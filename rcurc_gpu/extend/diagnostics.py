@@ -11,6 +11,7 @@ import numpy as np
 
 from ..backends.arrays import to_numpy
 from ..backends.blocks import others
+from ..backends.plain.passes import Column
 
 OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2, 3, 4
 STATUS_WORDS = {
@@ -194,7 +195,8 @@ def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.nd
 
 def diagnose(table: np.ndarray, rank: int) -> UnitDiagnostics:
     """Diagnostics from the table of a fit pass (see `passes.regress`), before units are compared with each other."""
-    n_obs, n_in, spread, ill, error, informative = table[:, :6].T
+    n_obs, n_in, spread = table[:, Column.N_FIT], table[:, Column.N_INLIERS], table[:, Column.SPREAD]
+    ill, error, informative = table[:, Column.ILL], table[:, Column.STANDARD_ERROR], table[:, Column.N_INFORMATIVE]
     status = np.where(n_obs < rank + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
     status[(status == OK) & (n_in >= rank + 2) & (ill > 0)] = ILL_CONDITIONED
     return UnitDiagnostics(

@@ -7,11 +7,11 @@ Gram matrix and right-hand side.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, bring, default_chunk_bytes, device_of, take_rows, to_numpy
-from ..backends.blocks import Block
 from ..backends.kernels import XP
 from ..backends.plain.passes import entry_ids_on
 from ..backends.plain.regression import with_ridge
@@ -56,12 +56,12 @@ def normal_equations(task: Task, start: Array) -> Normal:
     r, units = task.rank, np.arange(task.block.n_units)
     plan = kernels.plan(task.block, units, r, run.chunk_bytes or default_chunk_bytes(basis))
 
-    def work(block: Block, local: np.ndarray, chosen: np.ndarray, there: Array | None) -> tuple[Array, Array]:
+    def arguments(chosen: np.ndarray, there: Array | None) -> tuple[Any, ...]:
         here = ids if there is None else replace(ids, unit=there)
         a = take_rows(start, xp.asarray(chosen, device=device_of(start)))
-        return kernels.normal(block, local, basis, task.usable, here, a, task.schedule.floor), a[:, :1]
+        return basis, task.usable, here, a, task.schedule.floor
 
-    found = [sums for _, (sums, _) in through(task.block, list(plan), task.unit_ids, basis, work)]
+    found = [sums for _, (sums,) in through(task.block, list(plan), task.unit_ids, basis, kernels.normal, arguments)]
     sums = plan.join(found) if found else xp.zeros((0, r * r + r + 2), dtype=basis.dtype, device=device_of(basis))
     whole = basis.T @ (basis * task.usable[:, None])
     return Normal(*(to_numpy(x).astype(np.float64, copy=False) for x in (sums, whole)))

@@ -16,9 +16,8 @@ from scipy.special import betainc
 
 from ..backends.arrays import Array, array_namespace, bring, gather, take_rows, to_numpy
 from ..backends.blocks import Block, pieces
-from ..backends.plain.passes import FitPass, again
+from ..backends.plain.passes import Column, FitPass, again
 from .diagnostics import CONTESTED, OK, UnitDiagnostics
-from .regress_all import regress_all
 from .tasks import Task
 from .typical import thin
 
@@ -93,12 +92,10 @@ def _largest_consensus(task: Task, block: Block, ids: np.ndarray, share: float, 
     """The largest number of entries of each unit that some solution agrees with, as far as random subsets find it if a
     `share` of them does."""
     number = int(min(5 / share**task.rank, most_subsets)) + 1
-    first = FitPass(task.schedule, 0.0)
-    found = [
-        to_numpy(regress_all(block, task.basis, fit_pass, task.run.kernels, task.run.chunk_bytes, ids)[1])[:, 1]
-        for fit_pass in (first, again(first, 0.7, "subsets", number))
-    ]
-    return np.maximum(*found).astype(np.int64)
+    first, run = FitPass(task.schedule, 0.0), task.run
+    passes = (first, again(first, 0.7, "subsets", number))
+    tables = (run.kernels.regress_all(block, task.basis, fit_pass, run.chunk_bytes, ids)[1] for fit_pass in passes)
+    return np.maximum(*(to_numpy(table)[:, Column.N_INLIERS] for table in tables)).astype(np.int64)
 
 
 def consensus_share(winner: np.ndarray, rival: np.ndarray) -> float:

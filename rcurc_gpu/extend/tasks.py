@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -15,14 +16,13 @@ from ..backends.arrays import (
     bring,
     default_chunk_bytes,
     device_of,
-    profiled,
     same_place,
     take_rows,
     to_numpy,
 )
 from ..backends.blocks import Block, ChunkPlan
 from ..backends.kernels import RunContext
-from ..backends.plain.passes import N_NUMBERS, EntryIds, FitPass, entry_ids_on
+from ..backends.plain.passes import Column, EntryIds, FitPass, entry_ids_on
 from ..backends.plain.regression import Schedule
 from ..backends.streaming import through
 from .diagnostics import UnitDiagnostics, diagnose
@@ -152,21 +152,20 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
     `report` is called with the number of units done.
     """
     if len(units) == 0:
-        return _extension(task, bring(task.basis[:0, :], task.block.value), np.zeros((0, N_NUMBERS)))
+        return _extension(task, bring(task.basis[:0, :], task.block.value), np.zeros((0, len(Column))))
     plan = task.plan(units)
     white, all_ids = task.whitener, task.ids  # made now, and not on the stream of the first chunk
 
-    def work(block: Block, local: np.ndarray, chosen: np.ndarray, unit_ids: Array | None) -> tuple[Array, Array]:
+    def arguments(chosen: np.ndarray, unit_ids: Array | None) -> tuple[Any, ...]:
         start = None
         if fit_pass.start is not None:
             start = bring(take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start)), task.basis)
         ids = all_ids if unit_ids is None else replace(all_ids, unit=unit_ids)
-        with profiled(f"fit pass over {len(local)} units", task.basis):
-            here = replace(fit_pass, start=start)
-            return task.run.kernels.regress(block, local, task.basis, task.usable, white, ids, here)
+        return task.basis, task.usable, white, ids, replace(fit_pass, start=start)
 
     coefficients, numbers = [], []
-    for chosen, (a, table) in through(task.block, list(plan), task.unit_ids, task.basis, work):
+    regress = task.run.kernels.regress
+    for chosen, (a, table) in through(task.block, list(plan), task.unit_ids, task.basis, regress, arguments):
         coefficients.append(a)
         numbers.append(table)
         if report is not None:
@@ -175,4 +174,5 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
 
 
 def _extension(task: Task, a: Array, table: np.ndarray) -> Extension:
-    return Extension(a, diagnose(table, task.rank), int(table[:, 6].sum()), int(table[:, 7].sum()))
+    n_held, n_consensus = (int(table[:, column].sum()) for column in (Column.N_HELD, Column.N_CONSENSUS))
+    return Extension(a, diagnose(table, task.rank), n_held, n_consensus)

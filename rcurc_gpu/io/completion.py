@@ -186,7 +186,7 @@ kernels, seconds :
 
     def _entry_errors(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """The errors of a row and of a column, each spread evenly over its part in the cross, and the way that the iteration
-        had still to go (see `expect.expected_error`); they add in squares."""
+        had still to go (see `judge.expected_error`); they add in squares."""
         square = self.rows.standard_error[i] ** 2 / len(self.cur.cols)
         square += self.columns.standard_error[j] ** 2 / len(self.cur.rows)
         still = self.history[-1].change if self.history else 0.0

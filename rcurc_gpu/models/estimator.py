@@ -12,6 +12,7 @@ import scipy.sparse
 from ..api import rcurc
 from ..backends.arrays import asarray_on, to_numpy
 from ..backends.operators import product_svd
+from ..backends.random import Stream, generator
 from ..errors import ConvergenceWarning, check_choice, check_count
 from ..options import check_rank
 from ..result.result import Result
@@ -160,7 +161,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
                 del self.feature_names_in_
         else:
             X = self._validated(X, ensure_min_samples=2, ensure_min_features=2)
-            samples = self._samples(X, np.random.default_rng([seed, 6]))
+            samples = self._samples(X, generator(seed, Stream.ESTIMATOR))
         self.result_ = rcurc(
             samples,
             self.rank,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.random import seed_to_int
+from ..backends.random import Stream, generator, seed_to_int
 from ..errors import check_count, check_number, check_shape
 from ..result.result import Result
 from ..samples.building import check_finite, float_values, host_array, triplet_index
@@ -147,7 +147,7 @@ def complete_ratings(
     rank, sweeps = check_count("rank", rank), check_count("sweeps", sweeps)
     scale = None if scale is None else _check_scale(scale)
     seed = seed_to_int(seed)
-    held = np.random.default_rng(seed).random(len(values)) < check_number("holdout", holdout, 0, 0.5)
+    held = generator(seed, Stream.RATINGS).random(len(values)) < check_number("holdout", holdout, 0, 0.5)
     if held.all():
         held[:] = False
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..backends.random import DataStream, generator
 from ..errors import check_count
 from ..progress import Progress
 from .records import Record, new_record, run_seed
@@ -43,7 +44,7 @@ def compute(settings: PatternSettings, show: Progress | None = None) -> Record:
     few = _chosen(n, _SHARES[-1])
     total = few * (2 * n - few)  # the whole cross of CUR sampling
     for number, (title, share) in enumerate(zip(_TITLES, _SHARES, strict=True)):
-        rng = np.random.default_rng(run_seed(settings.seed, number))
+        rng = generator(run_seed(settings.seed, number), DataStream.WHOLE)
         rows, cols = (np.sort(rng.choice(n, _chosen(n, share), replace=False)) for _ in range(2))
         seen = _draw(n, rows, cols, total, rng)
         record["runs"].append(

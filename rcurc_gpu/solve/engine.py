@@ -14,7 +14,7 @@ from ..options import Settings
 from ..progress import Progress
 from ..samples.cross import CoreView
 from ..shards.samples import ShardedSamples
-from .jobs import Job, Report, Stage, run_job
+from .jobs import Job, Report, Stage, arguments, kept, recalled
 from .search import CoreSearch
 from .solved import SolvedCore
 from .store import Arrays, Part, PartStore, Saved, loaded
@@ -75,7 +75,10 @@ class InProcess:
                 block = None if ahead is None else ahead.result()
                 ahead = self._read_ahead(stage, jobs[k + 1 : k + 2], reader)
                 before = show.done
-                part, numbers = run_job(stage, job, self.run, store, block)
+                stamp, done = recalled(stage, job, store)
+                if done is None:
+                    done = kept(stage, job, store, stamp, stage.work(*arguments(stage, job, self.run, block)))
+                part, numbers = done
                 if not isinstance(part, Saved) and "sums" in part:  # as large as a shard, perhaps: added up, not kept
                     normal = _normal_of(part)
                     self._total = normal if self._total is None else self._total + normal

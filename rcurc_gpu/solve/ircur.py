@@ -25,6 +25,7 @@ from ..backends.arrays import (
 from ..backends.blocks import others
 from ..backends.operators import hard_threshold, invert, product_svd, truncated_svd
 from ..backends.plain.grid import residuals
+from ..backends.random import Stream, generator
 from ..core.history import IterationState
 from ..core.iteration import Core, note, robust_sigma
 from ..errors import check_number
@@ -137,7 +138,7 @@ def ircur(
 def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: Settings, show: Progress) -> Result:
     """Find the rank if need be, iterate, and judge on a cross that the last iteration did not look at."""
     started = time.perf_counter()
-    rng = np.random.default_rng([settings.seed, 5])
+    rng = generator(settings.seed, Stream.IRCUR)
     curve = None
     if isinstance(rank, str):
         free = replace(settings, zeta0=None, gamma=None, max_iter=None, holdout=0.03)

@@ -59,28 +59,35 @@ class Job:
         return self.shard.stop - self.shard.start
 
 
-def run_job(
-    stage: Stage, job: Job, run: RunContext, store: PartStore | None, block: Block | None = None
-) -> tuple[Part, Arrays]:
-    """Do one step of the work on a shard, or find that it was done; a part, and its numbers.
-
-    `block` has all observations, if they were read already.
-    """
-    shard, side, part = job.shard, job.side, job.part
-    stamp = "" if store is None else _stamp(stage, shard, side, part, job.args)
-    if store is not None and (known := store.find(stage.name, shard, stamp)) is not None:
-        return known
-    if stage.reads and block is None:
-        block = shard.load()
-    before = () if part is None else (loaded(part),)
-    found, numbers = stage.work(shard, block if stage.reads else None, side, run, *before, *job.args)
-    return (found if store is None else store.keep(stage.name, shard, stamp, found, numbers)), numbers
+def recalled(stage: Stage, job: Job, store: PartStore | None) -> tuple[str, tuple[Part, Arrays] | None]:
+    """What the part of a job is made from, and the part with its numbers if an earlier run made it."""
+    if store is None:
+        return "", None
+    stamp = _stamp(stage, job)
+    return stamp, store.find(stage.name, job.shard, stamp)
 
 
-def _stamp(stage: Stage, shard: Shard, side: Any, part: Part | None, args: tuple[Any, ...]) -> str:
-    """What a part was made from."""
-    words = f"{stage.name} {side.stamp} {args!r} {part.stamp if isinstance(part, Saved) else ''}"
-    return f"{zlib.crc32(words.encode()):08x}-{shard.start}-{shard.stop}"
+def arguments(stage: Stage, job: Job, run: RunContext, block: Block | None = None) -> tuple[Any, ...]:
+    """What the work of a stage is called with; `block` has all observations, if they were read already."""
+    if not stage.reads:
+        block = None
+    elif block is None:
+        block = job.shard.load()
+    before = () if job.part is None else (loaded(job.part),)
+    return job.shard, block, job.side, run, *before, *job.args
+
+
+def kept(stage: Stage, job: Job, store: PartStore | None, stamp: str, found: tuple[Arrays, Arrays]) -> tuple[Part, Arrays]:
+    """The part and the numbers that the work gave, kept in the store if there is one."""
+    part, numbers = found
+    return (part if store is None else store.keep(stage.name, job.shard, stamp, part, numbers)), numbers
+
+
+def _stamp(stage: Stage, job: Job) -> str:
+    """What a part is made from."""
+    before = job.part.stamp if isinstance(job.part, Saved) else ""
+    words = f"{stage.name} {job.side.stamp} {job.args!r} {before}"
+    return f"{zlib.crc32(words.encode()):08x}-{job.shard.start}-{job.shard.stop}"
 
 
 class Engine(Protocol):

@@ -18,7 +18,7 @@ from ..samples.cross import CoreView
 from ..shards.samples import survey_shard
 from ..shards.source import Made, Shard
 from .engine import InProcess
-from .jobs import Job, Stage, run_job
+from .jobs import Job, Stage, arguments, kept, recalled
 from .solved import SolvedCore
 from .store import Arrays, Part, PartStore, loaded
 from .work import Side
@@ -33,14 +33,17 @@ def run(
     args: tuple[Any, ...],
     store: PartStore | None,
 ) -> tuple[Part, Arrays]:
-    """`run_job`, on the worker's own GPU if it has one and may use it, else on the core of one of its threads."""
+    """A job, on the worker's own GPU if it has one and may use it, else on the core of one of its threads."""
     if side.device == "auto":
         side = replace(side, device=namespace_for_device("auto")[1])
     context = side.context()
     with on_one_core(), device_scope(context.like):
         job = Job(with_function(shard, make), side, None if before is None else before[0], args)
-        part, numbers = run_job(stage, job, context, store)
-        return ({name: to_numpy(x) for name, x in part.items()} if isinstance(part, dict) else part), numbers
+        stamp, done = recalled(stage, job, store)
+        if done is None:
+            part, numbers = stage.work(*arguments(stage, job, context))
+            done = kept(stage, job, store, stamp, ({name: to_numpy(x) for name, x in part.items()}, numbers))
+        return done
 
 
 def survey(shard: Shard, make: Callable[[int, int], Any] | None, chosen: np.ndarray) -> Any:

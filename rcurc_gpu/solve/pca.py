@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..api import rcurc
-from ..backends.random import seed_to_int
+from ..backends.random import Stream, generator, seed_to_int
 from ..errors import check_count
 from ..options import check_rank
 from ..result.result import Result
@@ -58,7 +58,7 @@ def robust_pca(
         cross_size(rank, n) if k is None else check_count(name, k, least, n)
         for name, k, n in zip(("n_rows", "n_cols"), (n_rows, n_cols), Y.shape, strict=True)
     ]
-    rng = np.random.default_rng([number, 4])
+    rng = generator(number, Stream.ROBUST_PCA)
     rows, cols = (np.sort(rng.choice(n, k, replace=False)) for n, k in zip(Y.shape, sizes, strict=True))
     samples = DenseReader(Y, None).cross(rows, cols)
     return rcurc(samples, rank, seed=number, **options)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.random import seed_to_int
+from ..backends.random import DataStream, generator, seed_to_int
 from ..errors import check_count, check_number, check_shape
 
 _MEAN, _ROWS, _COLS, _TASTE, _NOISE = 3.6, 0.45, 0.5, 0.5, 0.8  # mean, and standard deviations, much as in MovieLens
@@ -62,7 +62,7 @@ def synthetic_ratings(
     n1, n2 = check_shape("shape", shape)
     n, rank = check_count("n", n, 1, max(n1 * n2 // 4, 1)), check_count("rank", rank)
     wrong = check_number("wrong", wrong, 0, 1)
-    rng = np.random.default_rng(seed_to_int(seed))
+    rng = generator(seed_to_int(seed), DataStream.WHOLE)
     key = np.empty(0, dtype=np.int64)
     while len(key) < n:
         new = _popular(rng, n1, 2 * n) * n2 + _popular(rng, n2, 2 * n)

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import to_numpy
-from ..backends.random import normal_at, seed_to_int, uniform_at
+from ..backends.random import DataStream, PositionStream, generator, normal_at, seed_to_int, uniform_at
 from ..errors import check_choice, check_count, check_number, check_shape
 from ..result.matrix import LowRankMatrix
 from ..samples.cross import CrossSamples
 from ..samples.drawing import ccs_sample
 
-_IS_OUTLIER, _OUTLIER, _NOISE = 1, 2, 3  # streams of position-bound random numbers
 _MEAN_OF = 4_000_000
 _AT_ONCE = 1 << 14  # positions looked at together: working memory does not grow with their number
 
@@ -56,7 +55,7 @@ class SyntheticProblem:
 
     def is_outlier(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Whether Y carries an outlier at the positions (i, j)."""
-        return uniform_at(i, j, self.seed, _IS_OUTLIER) < self.alpha
+        return uniform_at(i, j, self.seed, PositionStream.IS_OUTLIER) < self.alpha
 
     def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Y at the positions (i, j): the same number whoever asks."""
@@ -70,9 +69,9 @@ class SyntheticProblem:
         y = self.truth(i, j)
         if self.alpha > 0:
             size = 2 * self.c * self.mean_abs
-            y = y + np.where(self.is_outlier(i, j), size * (uniform_at(i, j, self.seed, _OUTLIER) - 0.5), 0.0)
+            y = y + np.where(self.is_outlier(i, j), size * (uniform_at(i, j, self.seed, PositionStream.OUTLIER) - 0.5), 0.0)
         if self.noise > 0:
-            y = y + self.noise * self.mean_abs * normal_at(i, j, self.seed, _NOISE)
+            y = y + self.noise * self.mean_abs * normal_at(i, j, self.seed, PositionStream.NOISE)
         return y
 
     def relative_error(self, matrix: Any, undetermined: str = "nan") -> float:
@@ -166,7 +165,7 @@ def synthetic(
     if np.dtype(dtype) not in (np.float32, np.float64):
         raise TypeError(f"dtype must be float32 or float64, got {np.dtype(dtype)}")
     key = seed_to_int(seed)
-    rng = np.random.default_rng(key)
+    rng = generator(key, DataStream.WHOLE)
     W, V = rng.standard_normal((n1, rank)), rng.standard_normal((n2, rank))
     problem = SyntheticProblem(W, V, alpha, c, noise, _mean_abs(W, V, rng), key, np.dtype(dtype))
     samples = ccs_sample(problem, n_rows, n_cols, *rates, rng)

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..api import rcurc
 from ..backends.blocks import others
+from ..backends.random import Stream, generator
 from ..errors import ConvergenceWarning
 from ..extend.diagnostics import OK
 from ..progress import Progress
@@ -150,9 +151,10 @@ class _SomePixels:
         self.source, self.n1 = source, n1
         self.pixels, self.chosen = None, np.empty(0, dtype=np.int64)
         if plan.pixels < n1:
-            rng = np.random.default_rng((seed, 1))
+            rng = generator(seed, Stream.VIDEO_PIXELS)
             self.pixels = np.sort(rng.choice(n1, plan.pixels, replace=False))
-            self.chosen = choose(len(source), plan.share_cols, np.random.default_rng(seed))  # as `sample_video` does
+            frames = generator(seed, Stream.VIDEO_CROSS)  # on purpose that of `sample_video`: it has to choose the same
+            self.chosen = choose(len(source), plan.share_cols, frames)
         self.pictures = np.empty((len(self.chosen), n1), dtype=np.uint8)
 
     def __len__(self) -> int:

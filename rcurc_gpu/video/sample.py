@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blocks import Block
-from ..backends.random import seed_to_int
+from ..backends.random import Stream, generator, seed_to_int
 from ..errors import check_number
 from ..progress import Progress
 from ..samples.building import check_finite, check_observed
@@ -58,7 +58,7 @@ def sample_video(
     n2 = len(source)
     if n2 == 0:
         raise ValueError("source has no frames")
-    rng = np.random.default_rng(seed_to_int(seed))
+    rng = generator(seed_to_int(seed), Stream.VIDEO_CROSS)
     # the first to be drawn, so that who knows the seed knows them before the frames come
     cols = choose(n2, share_cols, rng)
     chosen = np.zeros(n2, dtype=bool)

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.random import seed_to_int
+from ..backends.random import DataStream, generator, seed_to_int
 from ..errors import check_count, check_number, check_shape
 from ..result.matrix import LowRankMatrix
 from .movers import Mover, cast_movers, paint
-
-_BACKGROUND, _MOVERS, _NOISE = 1, 2, 3  # streams of random numbers of one seed
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +51,7 @@ class SurveillanceScene:
         """Frame `k` as the camera sees it, uint8 (height, width)."""
         picture, _ = self._painted(k)
         if self.noise > 0:
-            rng = np.random.default_rng((self.seed, _NOISE, k))
+            rng = generator(self.seed, DataStream.CAMERA, k)
             picture += np.float32(self.noise) * rng.standard_normal(self.shape, dtype=np.float32)
         return np.clip(np.rint(picture, out=picture), 0, 255, out=picture).astype(np.uint8)
 
@@ -70,7 +68,7 @@ class SurveillanceScene:
     @cached_property
     def background_matrix(self) -> LowRankMatrix:
         """The true background of all frames, (height * width, frames), of rank 2."""
-        street, sun = _street(self.shape, np.random.default_rng((self.seed, _BACKGROUND)))
+        street, sun = _street(self.shape, generator(self.seed, DataStream.STREET))
         left = np.stack([street.ravel(), sun.ravel()], axis=1).astype(np.float32)
         time = np.arange(self.frames) / self.fps
         clouds = 0.05 * np.sin(2 * np.pi * time / 31.0) + 0.02 * np.sin(2 * np.pi * time / 7.3)
@@ -127,7 +125,7 @@ def surveillance_scene(
     noise, crowd = check_number("noise", noise), check_number("crowd", crowd)
     fps = check_number("fps", fps, open_low=True)
     key = seed_to_int(seed)
-    movers = cast_movers((height, width), frames, crowd, fps, np.random.default_rng((key, _MOVERS)))
+    movers = cast_movers((height, width), frames, crowd, fps, generator(key, DataStream.MOVERS))
     return SurveillanceScene((height, width), frames, noise, fps, key, movers)
 
 

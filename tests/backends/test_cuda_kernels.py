@@ -11,10 +11,9 @@ from conftest import DEVICE, SKIP_CUPY
 
 from rcurc_gpu.backends import operators
 from rcurc_gpu.backends.blocks import Block
-from rcurc_gpu.backends.plain import passes as fit_pass
-from rcurc_gpu.backends.plain import recursion as follow
+from rcurc_gpu.backends.plain import passes
 from rcurc_gpu.backends.plain.grid import make_grid
-from rcurc_gpu.backends.plain.passes import EntryIds, FitPass
+from rcurc_gpu.backends.plain.passes import Column, EntryIds, FitPass, Iterates
 from rcurc_gpu.backends.plain.regression import Schedule
 
 if not DEVICE:
@@ -31,6 +30,7 @@ if EMULATED:
 SEEDS = range(3) if EMULATED else [0]  # of the order of threads and blocks
 TOLERANCE = {"float64": 1e-12, "float32": 1e-5}
 NOISE = {"float64": 1e-6, "float32": 1e-3}
+EXACT = [column for column in Column if column not in (Column.SPREAD, Column.STANDARD_ERROR)]  # exact numbers
 dtypes = pytest.mark.parametrize("dtype", ["float64", "float32"])
 
 
@@ -41,6 +41,8 @@ def to_device(x):
         return Block(*map(to_device, (x.indptr, x.index, x.value)), x.length)
     if isinstance(x, EntryIds):
         return replace(x, unit=to_device(x.unit), index=to_device(x.index))
+    if isinstance(x, Iterates):
+        return Iterates(*map(to_device, (x.bases, x.turns, x.zetas)), x.step_size)
     return cupy.asarray(x)
 
 
@@ -92,7 +94,7 @@ def check_regress(block, units, basis, ids, a_look, usable=None, least_good=1):
     dtype, rank = basis.dtype.name, basis.shape[1]
     usable = np.ones(block.length, dtype) if usable is None else usable
     white = (np.linalg.inv(np.linalg.cholesky(basis.T @ basis))).astype(dtype)
-    expected, table = fit_pass.regress(block, units, basis, usable, white, ids, a_look)
+    expected, table = passes.regress(block, units, basis, usable, white, ids, a_look)
     arguments = tuple(map(to_device, (block, units, basis, usable, white, ids)))
     there = replace(a_look, start=to_device(a_look.start))
     (found, found_table), counted = launches(cuda.regress, *arguments, there)
@@ -101,18 +103,20 @@ def check_regress(block, units, basis, ids, a_look, usable=None, least_good=1):
     assert found.dtype == found_table.dtype == basis.dtype
     assert np.isfinite(found).all()
     assert np.isfinite(found_table).all()
-    good = (table[:, 1] >= rank + 2) & (table[:, 3] == 0)
+    good = (table[:, Column.N_INLIERS] >= rank + 2) & (table[:, Column.ILL] == 0)
     assert good.sum() >= least_good
     close(found[good], expected[good], dtype)
-    np.testing.assert_array_equal(found_table[good][:, [0, 1, 3, 5, 6, 7]], table[good][:, [0, 1, 3, 5, 6, 7]])
+    np.testing.assert_array_equal(found_table[good][:, EXACT], table[good][:, EXACT])
     # The spread is a root of squares of what cancelled, about as large as the noise; and where inliers are hardly more than
     # unknowns, the error that follows from an inverse has lost as many digits as its condition, which differs by machine.
     scale = 1 / NOISE[dtype] if dtype == "float64" else 100
-    close(found_table[good][:, 2], table[good][:, 2], dtype, scale)
-    well = good & (table[:, 1] >= 3 * rank)
+    close(found_table[good][:, Column.SPREAD], table[good][:, Column.SPREAD], dtype, scale)
+    well = good & (table[:, Column.N_INLIERS] >= 3 * rank)
     assert well.any()
-    close(found_table[well][:, 4], table[well][:, 4], dtype, scale)
-    np.testing.assert_array_equal(found_table[:, [0, 6]], table[:, [0, 6]])
+    error = Column.STANDARD_ERROR
+    close(found_table[well][:, error], table[well][:, error], dtype, scale)
+    always = [Column.N_FIT, Column.N_HELD]
+    np.testing.assert_array_equal(found_table[:, always], table[:, always])
     return found, found_table
 
 
@@ -156,9 +160,10 @@ def test_regress_holds_out_and_leaves_out_rows(dtype, transposed):
     basis[usable == 0] = 7.0
     ids = some_names(block, 0.2, transposed)
     _, table = check_regress(block, np.arange(5), basis, ids, a_look(dtype), usable, least_good=5)
-    assert table[1, 6] == 0  # too few entries to spare any
-    assert 0.15 < table[3, 6] / 2000 < 0.25
-    assert table[3, 7] > 0.6 * table[3, 6]  # the others are outliers, or in rows that are not usable
+    assert table[1, Column.N_HELD] == 0  # too few entries to spare any
+    assert 0.15 < table[3, Column.N_HELD] / 2000 < 0.25
+    # the others are outliers, or in rows that are not usable
+    assert table[3, Column.N_CONSENSUS] > 0.6 * table[3, Column.N_HELD]
 
 
 @dtypes
@@ -212,7 +217,7 @@ def test_units_of_outliers_alone_or_zeros(dtype):
     for begin in ("zero", "part", "subsets"):
         found, table = check_regress(block, np.arange(4), basis, some_names(block), a_look(dtype, begin, 5), least_good=1)
         np.testing.assert_array_equal(found[2], 0)
-        assert table[2, 5] == 0  # nothing that would tell
+        assert table[2, Column.N_INFORMATIVE] == 0  # nothing that would tell
 
 
 # ---------------------------------------------------------------- the core's grid
@@ -394,8 +399,9 @@ def test_advance(dtype, rank, share):
     units = np.asarray([7, 3, 0, 1, 5, 4])
     ids = some_names(block, share, True)
     a = rng.standard_normal((len(units), rank)).astype(dtype)
-    expected, expected_sums = follow.advance(block, units, usable, ids, bases, turns, zetas, 1.7, a)
-    arguments = tuple(map(to_device, (block, units, usable, ids, bases, turns, zetas, 1.7, a)))
+    on_host = (block, units, usable, ids, Iterates(bases, turns, zetas, 1.7), a)
+    expected, expected_sums = passes.advance(*on_host)
+    arguments = tuple(map(to_device, on_host))
     (found, sums), counted = launches(cuda.advance, *arguments)
     assert counted in (None, {"advance": 1})
     close(found, expected, dtype)
@@ -417,11 +423,11 @@ def test_advance_of_many_and_of_no_units():
     turns, zetas, a = np.stack([np.eye(2)] * 2), np.asarray([2.0, 1.0]), np.zeros((2100, 2))
     ids, usable = some_names(block), np.ones(1000)
     for units in (np.arange(2100), np.arange(0)):
-        arguments = (block, units, usable, ids, bases, turns, zetas, 3.0, a[: len(units)])
+        arguments = (block, units, usable, ids, Iterates(bases, turns, zetas, 3.0), a[: len(units)])
         found, sums = cuda.advance(*map(to_device, arguments))
         assert found.shape == (len(units), 2)
         if len(units):
-            expected, expected_sums = follow.advance(*arguments)
+            expected, expected_sums = passes.advance(*arguments)
             close(found, expected, "float64")
             close(sums, expected_sums, "float64")
         else:

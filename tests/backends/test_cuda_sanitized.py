@@ -21,7 +21,7 @@ hostgpu.install()
 import cupy, numpy as np
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.cuda import calls as cuda, elementwise
-from rcurc_gpu.backends.plain.passes import Look, Names
+from rcurc_gpu.backends.plain.passes import EntryIds, FitPass, Iterates
 from rcurc_gpu.backends.plain.regression import Schedule
 rng = np.random.default_rng(0)
 def block_of(counts, length):
@@ -33,13 +33,13 @@ def block_of(counts, length):
 REGRESS = """
 for rank in (5, 16):
     block = block_of([0, 5, 40, 200, 1100, 33], 1200)  # the longest is taken by all warps, and is not staged as a whole
-    names = Names(cupy.asarray(np.arange(6)), cupy.asarray(np.arange(1200)), True, 3, 0.2)
+    ids = EntryIds(cupy.asarray(np.arange(6)), cupy.asarray(np.arange(1200)), True, 3, 0.2)
     arrays = map(cupy.asarray, (rng.standard_normal((1200, rank)), np.ones(1200), np.eye(rank)))
     basis, usable, white = arrays
     for begin in ("zero", "given", "part", "subsets"):
         start = cupy.asarray(np.zeros((6, rank))) if begin == "given" else None
-        look = Look(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, start, max_steps=3)
-        a, table = cuda.regress(block, np.arange(6), basis, usable, white, names, look)
+        fit_pass = FitPass(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, start, max_steps=3)
+        a, table = cuda.regress(block, np.arange(6), basis, usable, white, ids, fit_pass)
         assert np.isfinite(a.get()).all() and np.isfinite(table.get()).all()
 print("finished")
 """
@@ -74,10 +74,10 @@ print("finished")
 OTHERS = """
 for rank in (2, 16):
     block = block_of([0, 5, 40, 200, 33, 7, 9, 60, 1], 250)
-    names = Names(cupy.asarray(np.arange(9)), cupy.asarray(np.arange(250)), False, 3, 0.2)
+    ids = EntryIds(cupy.asarray(np.arange(9)), cupy.asarray(np.arange(250)), False, 3, 0.2)
     bases, turns = cupy.asarray(rng.standard_normal((4, 250, rank))), cupy.asarray(rng.standard_normal((3, rank, rank)))
     zetas, a, usable = cupy.asarray([3.0, 2.0, 1.0]), cupy.zeros((9, rank)), cupy.asarray(np.ones(250))
-    a, sums = cuda.advance(block, np.arange(9), usable, names, bases, turns, zetas, 0.1, a)
+    a, sums = cuda.advance(block, np.arange(9), usable, ids, Iterates(bases, turns, zetas, 0.1), a)
     assert np.isfinite(sums.get()).all()
 M, seen = cupy.asarray(np.ones((5, 7))), cupy.asarray(np.ones((5, 7), bool))
 elementwise.hard_threshold(M, 0.5), elementwise.union_sum(M, M, seen, seen, 1.0, 2.0, M)

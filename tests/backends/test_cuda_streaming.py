@@ -33,6 +33,11 @@ def sums(block, local, chosen, ids):
     return total[:, None], cupy.stack([cupy.asarray(chosen), name], axis=1)
 
 
+def number_and_ids(chosen, ids):
+    """What the kernels here get beside a block."""
+    return chosen, ids
+
+
 def expected_sums(block, units):
     return np.asarray([block.value[block.indptr[u] : block.indptr[u + 1]].sum() for u in units])[:, None]
 
@@ -50,7 +55,7 @@ def test_everything_comes_back_in_order(chunks, where):
     block = make_block()
     ids = np.arange(300) + 1000
     there = block.to(cupy.zeros(1)) if where == "device" else block
-    done = list(through(there, chunks, ids, cupy.zeros(1), sums))
+    done = list(through(there, chunks, ids, cupy.zeros(1), sums, number_and_ids))
     units = np.concatenate([chosen for chosen, _ in done])
     np.testing.assert_array_equal(units, np.concatenate(chunks))
     found = [np.concatenate([to_numpy(part[k]) for _, part in done]) for k in (0, 1)]
@@ -78,7 +83,9 @@ def test_without_memory_chunks_become_smaller(where):
     block = make_block()
     there = block.to(cupy.zeros(1)) if where == "device" else block
     work = Short(40)
-    done = list(through(there, [np.arange(0, 150), np.arange(150, 300)], np.arange(300), cupy.zeros(1), work))
+    done = list(
+        through(there, [np.arange(0, 150), np.arange(150, 300)], np.arange(300), cupy.zeros(1), work, number_and_ids)
+    )
     np.testing.assert_array_equal(np.concatenate([chosen for chosen, _ in done]), np.arange(300))
     np.testing.assert_allclose(np.concatenate([to_numpy(a) for _, (a, _) in done]), expected_sums(block, range(300)))
     assert sum(count > 40 for count in work.asked) <= 4  # learned, not tried again for every chunk
@@ -89,7 +96,7 @@ def test_one_unit_that_does_not_fit_is_an_error(where):
     block = make_block()
     there = block.to(cupy.zeros(1)) if where == "device" else block
     with pytest.raises(cupy.cuda.memory.OutOfMemoryError):
-        list(through(there, [np.arange(64)], np.arange(300), cupy.zeros(1), Short(0)))
+        list(through(there, [np.arange(64)], np.arange(300), cupy.zeros(1), Short(0), number_and_ids))
 
 
 @emulated
@@ -101,7 +108,7 @@ def test_the_device_holds_two_chunks_and_no_more():
     cupy.get_default_memory_pool().free_all_blocks()
     before = hostgpu.stats()["live_bytes"]
     hostgpu.reset_stats()
-    for _ in through(block, chunks, np.arange(3000), cupy.zeros(1), sums):
+    for _ in through(block, chunks, np.arange(3000), cupy.zeros(1), sums, number_and_ids):
         pass
     assert hostgpu.stats()["peak_bytes"] - before < 0.3 * block.nbytes
 
@@ -114,7 +121,7 @@ def test_memory_that_is_really_short_is_enough():
     cupy.get_default_memory_pool().free_all_blocks()
     hostgpu.set_memory_limit(hostgpu.stats()["live_bytes"] + block.nbytes // 4)
     try:
-        done = list(through(block, [np.arange(3000)], np.arange(3000), cupy.zeros(1), sums))
+        done = list(through(block, [np.arange(3000)], np.arange(3000), cupy.zeros(1), sums, number_and_ids))
     finally:
         hostgpu.set_memory_limit(8 << 30)
     assert len(done) >= 4
@@ -123,7 +130,7 @@ def test_memory_that_is_really_short_is_enough():
 
 def test_a_caller_that_goes_away_leaves_nothing_running():
     block = make_block()
-    stream = through(block, np.array_split(np.arange(300), 10), np.arange(300), cupy.zeros(1), sums)
+    stream = through(block, np.array_split(np.arange(300), 10), np.arange(300), cupy.zeros(1), sums, number_and_ids)
     next(stream)
     stream.close()
-    assert len(list(through(block, [np.arange(300)], np.arange(300), cupy.zeros(1), sums))) == 1
+    assert len(list(through(block, [np.arange(300)], np.arange(300), cupy.zeros(1), sums, number_and_ids))) == 1

@@ -56,14 +56,14 @@ def test_chunks_that_are_copied_while_others_are_computed_are_whole():
         slow = slow @ slow / 2000
     factor = slow[0, 0]  # made on this stream, and not yet there when the first chunk is
 
-    def work(there, local, chosen, names):
+    def work(there, local, chosen):
         matrix = there.value.reshape(len(local), length) * factor
         for _ in range(20):  # keep the device busy while the next chunk comes
             total = matrix.sum(axis=1)
         return total[:, None], cupy.asarray(chosen)[:, None]
 
     chunks = np.array_split(np.arange(n_units), 37)
-    for chosen, (total, _) in through(block, chunks, np.arange(n_units), cupy.zeros(1), work):
+    for chosen, (total, _) in through(block, chunks, np.arange(n_units), cupy.zeros(1), work, lambda chosen, ids: (chosen,)):
         np.testing.assert_allclose(total[:, 0], value.reshape(n_units, length)[chosen].sum(axis=1))
 
 

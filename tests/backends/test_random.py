@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from rcurc_gpu.backends.random import normal_at, seed_to_int, uniform_at
+from rcurc_gpu.backends.random import (
+    N_PARTS,
+    DataStream,
+    PositionStream,
+    Stream,
+    generator,
+    normal_at,
+    seed_to_int,
+    stream_key,
+    uniform_at,
+)
 
 SIDE = 300
 I, J = np.divmod(np.arange(SIDE * SIDE), SIDE)  # noqa: E741
@@ -60,3 +70,47 @@ def test_seeds():
     assert seed_to_int(np.random.default_rng(1)) == seed_to_int(np.random.default_rng(1))
     assert seed_to_int(None) != seed_to_int(None)
     assert 0 <= seed_to_int(None) < 2**63
+
+
+@pytest.mark.parametrize("register", [Stream, DataStream, PositionStream])
+def test_no_two_streams_are_the_same(register):
+    # aliases, which an enumeration makes of equal numbers, are in __members__ too
+    numbers = [int(stream) for stream in register.__members__.values()]
+    assert len(set(numbers)) == len(numbers)
+
+
+def test_each_restart_has_a_stream_of_its_own():
+    taken = set(range(PositionStream.PART, PositionStream.PART + N_PARTS))
+    assert taken & {int(stream) for stream in PositionStream} == {PositionStream.PART}
+
+
+def test_normal_numbers_take_the_two_streams_that_are_registered():
+    assert PositionStream.NOISE_ANGLE == PositionStream.NOISE + 1
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**32 - 1, 2**32, 2**63 - 1])
+def test_streams_give_the_numbers_of_the_versions_before(seed):
+    old = {
+        Stream.SAMPLE: [seed, 1],
+        Stream.PILOT: [seed, 2],
+        Stream.HEAD_START: [seed, 3],
+        Stream.ROBUST_PCA: [seed, 4],
+        Stream.IRCUR: [seed, 5],
+        Stream.RIVALS: [seed, 6],
+        Stream.START: seed,
+        DataStream.STREET: (seed, 1),
+        DataStream.MOVERS: (seed, 2),
+    }
+    for stream, entropy in old.items():
+        np.testing.assert_array_equal(generator(seed, stream).random(9), np.random.default_rng(entropy).random(9))
+    np.testing.assert_array_equal(generator(seed, DataStream.WHOLE).random(9), np.random.default_rng(seed).random(9))
+    for frame in (0, 3):
+        camera, before = generator(seed, DataStream.CAMERA, frame), np.random.default_rng((seed, 3, frame))
+        np.testing.assert_array_equal(camera.random(9), before.random(9))
+
+
+def test_keys_of_positions_are_those_of_the_versions_before():
+    assert [int(s) for s in PositionStream] == [1, 2, 3, 4, 11, 21, 28]
+    assert stream_key(7, PositionStream.HOLDOUT) == stream_key(7, 11)
+    found = uniform_at(np.array([0, 1, 5]), np.array([0, 2, 3]), 7, PositionStream.HOLDOUT)
+    assert found.tolist() == [0.5949973810328616, 0.39711902296906043, 0.3952240134752075]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcurc_gpu.backends.plain.passes import FitPass, _measure
+from rcurc_gpu.backends.plain.passes import Column, FitPass, _measure
 from rcurc_gpu.backends.plain.regression import Schedule, middle_residual, robust_regression, solve_normal
 
 
@@ -88,5 +88,5 @@ def test_what_rounding_makes_of_a_singular_unit_is_called_so(seed):
     nothing = np.zeros((1, m), D.dtype)
     fit_pass = FitPass(Schedule(1.0, 1e-6, 0.5), 0.0)
     table = _measure(D, nothing, nothing + 1, nothing != 0, np.zeros((1, r), D.dtype), white, fit_pass)
-    assert table[0, 3] == 1
+    assert table[0, Column.ILL] == 1
     assert np.all(np.isfinite(table))

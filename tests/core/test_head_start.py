@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from rcurc_gpu.backends.kernels import Kernels
 from rcurc_gpu.core import head_start
 from rcurc_gpu.options import check_settings
 from rcurc_gpu.progress import Progress
@@ -59,7 +60,7 @@ def test_when_it_fails_the_core_does_without(problem, monkeypatch, broken):
         monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *_: None)
     else:
         monkeypatch.setattr(
-            head_start, "regress_all", lambda block, basis, *_: (np.ones((block.n_units, basis.shape[1])), None)
+            Kernels, "regress_all", lambda self, block, basis, *_: (np.ones((block.n_units, basis.shape[1])), None)
         )
     result = rg.rcurc(problem.samples, 2)
     assert result.converged

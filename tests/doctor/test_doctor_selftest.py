@@ -160,8 +160,8 @@ def test_a_wrong_draw_is_seen(begin):
 
 
 def test_a_wrong_recursion_is_seen():
-    def advance(block, units, usable, names, bases, turns, zetas, step_size, a):
-        return XP.advance(block, units, usable, names, bases, turns, zetas, 1.0001 * step_size, a)
+    def advance(block, units, usable, ids, iterates, a):
+        return XP.advance(block, units, usable, ids, replace(iterates, step_size=1.0001 * iterates.step_size), a)
 
     assert len(failures(replace(XP, advance=advance), "advance, float64")) == 1
 

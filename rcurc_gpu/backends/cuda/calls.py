@@ -1,4 +1,4 @@
-"""The fused kernels on CuPy: the signatures of `passes.regress` and `recursion.advance`, one launch for each call."""
+"""The CUDA kernels on CuPy: the signatures of `passes.regress` and `passes.advance`, one launch for each call."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block
-from ..plain.passes import HOLDOUT_STREAM, PART, PART_STREAM, SUBSET_STREAM, EntryIds, FitPass
-from ..random import stream_key
+from ..plain.passes import PART, Column, EntryIds, FitPass, Iterates
+from ..random import PositionStream, stream_key
 from .grid import CudaDenseGrid, CudaGrid, make_grid
 from .launch import dense, kernel, launch, pointer
 
 __all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "regress"]
 
 _BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
-_STAGE_BYTES = 24 << 10  # shared memory of a block for observations; the rest of its 48 KiB is for matrices
-_MOST_STAGED = 64  # tiles of 32 entries, as in regress.cu
-_FEW_UNITS = 512  # with fewer, each gets a block of its own
+# Shared memory of a block for observations; the rest of its 48 KiB, which every GPU has, is for matrices. More keeps longer
+# units on the chip, but fewer blocks fit on a multiprocessor at a time.
+_STAGE_BYTES = 24 << 10
+_MOST_STAGED = 64  # tiles of 32 entries: regress.cu has a bit of a 64-bit word for each
+_STAGED = 1.5  # staged entries over those of an average unit: longer units read the rest again in each step
+_FEW_UNITS = 512  # with fewer, each gets a block of its own, or most multiprocessors would have nothing to do
 _ADVANCE_WARPS = 4  # of a block, as in paper.cu
-_ADVANCE_BLOCKS = 512  # each of their warps has a row of partial sums for each iteration
+_ADVANCE_BLOCKS = 512  # enough for any GPU; each of their warps has a row of partial sums for each iteration
 
 
 def regress(
@@ -33,11 +36,11 @@ def regress(
     real = dtype.type
     with basis.device:
         u = len(units)
-        coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, 8), dtype)
+        coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, len(Column)), dtype)
         if u == 0:
             return coefficients, table
         warps, per_block, tiles = _shape(u, block, rank, dtype.itemsize)
-        stream = PART_STREAM + fit_pass.number if fit_pass.begin == "part" else SUBSET_STREAM
+        stream = PositionStream.PART + fit_pass.number if fit_pass.begin == "part" else PositionStream.SUBSET
         start = None if fit_pass.begin != "given" else dense(fit_pass.start, dtype)
         arguments = (
             cupy.asarray(units, dtype=cupy.int64),
@@ -68,9 +71,9 @@ def regress(
 def _shape(u: int, block: Block, rank: int, itemsize: int) -> tuple[int, int, int]:
     """Warps of a block, units of a block, and tiles of 32 entries that a warp stages."""
     warps = 4 if rank <= 16 else 2  # as in regress.cu
-    usual = 1.5 * block.n_obs / max(block.n_units, 1)
+    wanted = _STAGED * block.n_obs / max(block.n_units, 1)
     room = _STAGE_BYTES // (warps * 32 * (2 * itemsize + 4))
-    return warps, warps if u > _FEW_UNITS else 1, max(1, min(math.ceil(usual / 32), room, _MOST_STAGED))
+    return warps, warps if u > _FEW_UNITS else 1, max(1, min(math.ceil(wanted / 32), room, _MOST_STAGED))
 
 
 def _entries(block: Block) -> tuple[Array, ...]:
@@ -78,8 +81,8 @@ def _entries(block: Block) -> tuple[Array, ...]:
 
 
 def _held(ids: EntryIds) -> tuple[Any, ...]:
-    """Names and what is held out, as the kernels want them."""
-    key = stream_key(ids.seed, HOLDOUT_STREAM)
+    """Ids and what is held out, as the kernels want them."""
+    key = stream_key(ids.seed, PositionStream.HOLDOUT)
     places = (dense(ids.unit, np.int64), dense(ids.index, np.int64))
     return *places, np.int32(ids.transposed), np.uint64(key), np.uint64(_below(ids.share))
 
@@ -90,20 +93,12 @@ def _below(share: float) -> int:
 
 
 def advance(
-    block: Block,
-    units: np.ndarray,
-    usable: Array,
-    ids: EntryIds,
-    bases: Array,
-    turns: Array,
-    zetas: Array,
-    step_size: float,
-    a: Array,
+    block: Block, units: np.ndarray, usable: Array, ids: EntryIds, iterates: Iterates, a: Array
 ) -> tuple[Array, Array]:
-    """`recursion.advance` in one launch; `units` may be on the host or on the device."""
-    dtype, (_, length, rank) = bases.dtype, bases.shape
-    u, steps = len(units), turns.shape[0]
-    with bases.device:
+    """`passes.advance` in one launch; `units` may be on the host or on the device."""
+    dtype, (_, length, rank) = iterates.bases.dtype, iterates.bases.shape
+    u, steps = len(units), iterates.turns.shape[0]
+    with iterates.bases.device:
         out, sums = cupy.empty((u, rank), dtype), cupy.empty((steps, 2), dtype)
         blocks = max(1, min(-(-u // _ADVANCE_WARPS), _ADVANCE_BLOCKS))
         _, _, tiles = _shape(u, block, 1, dtype.itemsize)
@@ -114,9 +109,9 @@ def advance(
             dense(usable, dtype),
             *_held(ids),
             np.int64(length),
-            *(dense(x, dtype) for x in (bases, turns, zetas)),
+            *(dense(x, dtype) for x in (iterates.bases, iterates.turns, iterates.zetas)),
             np.int32(steps),
-            dtype.type(step_size),
+            dtype.type(iterates.step_size),
             dense(a, dtype),
             np.int32(tiles),
             out,

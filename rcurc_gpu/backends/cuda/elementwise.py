@@ -10,8 +10,8 @@ import numpy as np
 from ..arrays import Array
 from .launch import dense, kernel, launch, pointer
 
-_THREADS = 256
-_MOST_BLOCKS = 1 << 16  # threads go on with the next entry
+_THREADS = 256  # as in elementwise.cu
+_MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time; their threads go on with the next entry
 
 
 def _served(*arrays: Array) -> bool:

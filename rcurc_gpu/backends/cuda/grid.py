@@ -16,8 +16,8 @@ from ..plain.grid import Entries, Grid
 from .launch import dense, kernel, launch, pointer
 
 _WARPS = 4  # of a block, as in core.cu
-_SELECT_THREADS = 512
-_MOST_BLOCKS = 1024  # of a sum over everything; fixed, so that its order does not depend on the device
+_SELECT_THREADS = 512  # as in core.cu
+_MOST_BLOCKS = 1024  # of a sum over everything: enough for any GPU; fixed, so that its order does not depend on the device
 
 
 def _rows_to_blocks(rows: int) -> int:

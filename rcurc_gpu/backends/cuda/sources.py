@@ -13,7 +13,7 @@ from ..plain.passes import LEAST_HELD, PART
 from ..plain.regression import HALVINGS, RIDGE, TIGHT
 
 MOST_RANK = 32  # a lane of a warp for each unknown
-MOST_WIDTH = 40  # columns of the core's factors at that rank
+MOST_WIDTH = 40  # columns of the core's factors at that rank: `operators.sketch_width`
 
 # Each file, the macro that its size is given with (None: it has none), and its kernels.
 KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {

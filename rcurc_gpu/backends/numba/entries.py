@@ -3,7 +3,7 @@
 Kernels are plain loops over a range of units or rows, without Python's lock; `threads` hands the ranges to all cores. That
 compiles faster than Numba's own parallel loops and needs no threading layer. Those of the core and of the paper's recursion
 leave vectors to the compiler: their inner loops run along the entries of a unit. That of the extension, whose units are
-often short, makes them itself: see `cpu_look_kernel`.
+often short, makes them itself: see `pass_kernel`.
 """
 
 # Numba reads types from arguments; annotations would not help it.
@@ -21,7 +21,7 @@ from .caching import can_cache
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 OPTIONS: Any = {"nogil": True, "cache": can_cache(), "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
-PADDING = 16  # entries are padded to a multiple of this
+PADDING = 16  # buffers have room for so many entries more than the longest unit: none is ever empty
 
 _MIX_1, _MIX_2 = np.uint64(MIX_1), np.uint64(MIX_2)
 _11, _27, _30, _31, _32 = (np.uint64(k) for k in (11, 27, 30, 31, 32))
@@ -29,7 +29,7 @@ _11, _27, _30, _31, _32 = (np.uint64(k) for k in (11, 27, 30, 31, 32))
 
 @njit(inline="always")
 def uniform(i, j, key):
-    """`hashing.uniform_at` for one position; `key` is made of the seed and the stream."""
+    """`random.uniform_at` for one position; `key` is made of the seed and the stream."""
     return hashed(pair_of(np.uint64(i), np.uint64(j)) ^ key)
 
 
@@ -41,7 +41,7 @@ def pair_of(i, j):
 
 @njit(inline="always")
 def hashed(z):
-    """`hashing.uniform_at` for a word made of position and key."""
+    """`random.uniform_at` for a word made of position and key."""
     z = (z ^ (z >> _30)) * _MIX_1
     z = (z ^ (z >> _27)) * _MIX_2
     z = z ^ (z >> _31)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.grid import Entries, Grid
-from . import core_kernels as cpu_core_kernels
+from . import core_kernels
 from .threads import run
 
-_FULL = 0.25  # share of the intersection above which zeros are cheaper than indices
-_MOST_PIECES = 32  # each has a sum of its own over the columns
-_PIECE = 1 << 16  # observations; pieces depend on the data alone, so sums do not depend on the number of threads
+# Share of the intersection above which adding zeros in vectors is cheaper than adding single entries by their indices.
+_FULL = 0.25
+# Each piece has a sum of its own over the columns: more of them take memory and time to add, fewer leave cores idle.
+_MOST_PIECES = 32
+# Observations of a piece, some milliseconds. Pieces depend on the data alone, so sums are the same on any number of cores.
+_PIECE = 1 << 16
 
 
 @dataclass(eq=False)
@@ -63,30 +67,27 @@ class CompiledGrid(Grid):
         sums = np.zeros((len(self.edges) - 1, 2))
         used = int(np.flatnonzero(np.any(left, axis=0)).max(initial=-1)) + 1
         there = (self.indptr, self.index, self.value, self.weights)
-
-        def work(p: int) -> None:
-            rows = (self.edges[p], self.edges[p + 1])
-            cpu_core_kernels.threshold(*there, *rows, left, QT, used, left.dtype.type(zeta), outliers, G, Z, sums[p])
-
-        run(work, len(sums))
+        rest = (left, QT, used, left.dtype.type(zeta), outliers, G, Z)
+        rows = zip(pairwise(self.edges), sums, strict=True)
+        run(core_kernels.threshold, [(*there, *first_last, *rest, into) for first_last, into in rows])
         square, count = sums.sum(axis=0).astype(left.dtype)
         return [G], [outliers], Z, square, count
 
     def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
         XT = np.ascontiguousarray(X.T)
         Z = np.empty((self.shape[0], XT.shape[0]), dtype=X.dtype)
-        edges = self.edges
-        run(lambda p: cpu_core_kernels.mul(self.indptr, self.index, edges[p], edges[p + 1], G[0], XT, Z), len(edges) - 1)
+        run(core_kernels.mul, [(self.indptr, self.index, *rows, G[0], XT, Z) for rows in pairwise(self.edges)])
         return Z if base is None else base + Z
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         P = np.ascontiguousarray(P)
-        edges = self.edges
-        out = np.zeros((len(edges) - 1, P.shape[1], self.shape[1]), dtype=P.dtype)
-        kernel = (
-            cpu_core_kernels.rmul_full if len(self.value) > _FULL * self.shape[0] * self.shape[1] else cpu_core_kernels.rmul
+        out = np.zeros((len(self.edges) - 1, P.shape[1], self.shape[1]), dtype=P.dtype)
+        full = len(self.value) > _FULL * self.shape[0] * self.shape[1]
+        rows = zip(pairwise(self.edges), out, strict=True)
+        run(
+            core_kernels.rmul_full if full else core_kernels.rmul,
+            [(self.indptr, self.index, *first_last, G[0], P, into) for first_last, into in rows],
         )
-        run(lambda p: kernel(self.indptr, self.index, edges[p], edges[p + 1], G[0], P, out[p]), len(edges) - 1)
         total = out.sum(axis=0).T
         return total if base is None else base + total
 
@@ -96,17 +97,14 @@ class CompiledGrid(Grid):
         by_col = np.zeros((len(edges) - 1, self.shape[1]), dtype=np.int64)
         there = (self.indptr, self.index, self.value)
         left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
-
-        def work(p: int) -> None:
-            rows = (edges[p], edges[p + 1])
-            cpu_core_kernels.inlying(*there, *rows, left, QT, left.dtype.type(zeta), kept, by_row, by_col[p])
-
-        run(work, len(by_col))
+        rest = (left, QT, left.dtype.type(zeta), kept, by_row)
+        rows = zip(pairwise(edges), by_col, strict=True)
+        run(core_kernels.inlying, [(*there, *first_last, *rest, into) for first_last, into in rows])
         return [kept], by_row, by_col.sum(axis=0)
 
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
         QT, old_QT = np.ascontiguousarray(Q.T), np.ascontiguousarray(old_Q.T)
-        found = cpu_core_kernels.change(np.ascontiguousarray(left), QT, np.ascontiguousarray(old_left), old_QT, old_s)
+        found = core_kernels.change(np.ascontiguousarray(left), QT, np.ascontiguousarray(old_left), old_QT, old_s)
         return np.asarray(found, dtype=left.dtype)
 
     def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
@@ -117,7 +115,7 @@ class CompiledGrid(Grid):
         if floor == 0:
             return np.asarray(zeta, dtype=left.dtype)
         sizes = np.empty_like(sample[2])
-        cpu_core_kernels.residual_sizes(*sample, np.ascontiguousarray(left), np.ascontiguousarray(Q), sizes)
+        core_kernels.residual_sizes(*sample, np.ascontiguousarray(left), np.ascontiguousarray(Q), sizes)
         middle = (len(sizes) - 1) // 2
         sizes.partition(middle)
         return np.maximum(np.asarray(zeta, dtype=left.dtype), left.dtype.type(floor) * sizes[middle])

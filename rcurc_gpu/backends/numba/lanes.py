@@ -1,6 +1,6 @@
 """Small regressions of eight units at once, one in each lane of a vector, or of one unit dealt to all lanes.
 
-Parts of `cpu_look_kernel`, which says how entries are laid out.
+Parts of `pass_kernel`, which says how entries are laid out.
 """
 
 # Numba reads types from arguments; annotations would not help it.
@@ -12,12 +12,16 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
+from ..plain.passes import Column
 from ..plain.regression import RIDGE
 from .entries import OPTIONS
 from .vectors import load, root, size, splat, store, total, where
 
 WITHIN = {**OPTIONS, "cache": False}  # kept with what calls them
-ROWS = 4  # rows of a buffer come in multiples of this
+_N_INLIERS, _SPREAD, _ILL = int(Column.N_INLIERS), int(Column.SPREAD), int(Column.ILL)
+_STANDARD_ERROR, _N_INFORMATIVE = int(Column.STANDARD_ERROR), int(Column.N_INFORMATIVE)
+_N_CONSENSUS = int(Column.N_CONSENSUS)
+ROWS = 4  # rows of a buffer come in multiples of this: loops take as many at a time, and load and store sums once for them
 
 
 def number_of(rank):
@@ -156,7 +160,7 @@ def solve(G, L, b, a, eps, rank):
 
 @njit(**WITHIN)
 def measure(G, L, M, T, b, res, fit, w, y, numbers, floor, informative, eps, rows, rank, alone):
-    """Numbers 1 to 5 and 7 of the table of a look; `T` is the whitener, in all lanes."""
+    """The columns of the table of a fit pass but N_FIT and N_HELD; `T` is the whitener, in all lanes."""
     R = number_of(rank)
     n_in, square, n_informative, n_agree = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     for t in range(rows):
@@ -195,9 +199,9 @@ def measure(G, L, M, T, b, res, fit, w, y, numbers, floor, informative, eps, row
             store(b, q, x)
             inverse = inverse + x * x
     ill = where(something == splat(0.0), splat(1.0), splat(R / np.sqrt(eps)) <= trace * inverse)
-    store(numbers, 1, n_in)
-    store(numbers, 2, spread)
-    store(numbers, 3, ill)
-    store(numbers, 4, spread * root(inverse))
-    store(numbers, 5, all_lanes(n_informative, alone))
-    store(numbers, 7, all_lanes(n_agree, alone))
+    store(numbers, _N_INLIERS, n_in)
+    store(numbers, _SPREAD, spread)
+    store(numbers, _ILL, ill)
+    store(numbers, _STANDARD_ERROR, spread * root(inverse))
+    store(numbers, _N_INFORMATIVE, all_lanes(n_informative, alone))
+    store(numbers, _N_CONSENSUS, all_lanes(n_agree, alone))

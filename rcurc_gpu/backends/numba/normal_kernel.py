@@ -15,7 +15,7 @@ from .entries import OPTIONS, uniform
 def normal_sums(
     indptr, index, value, units, basis, usable, unit_ids, index_ids, transposed, key, share, a, floor, out
 ):  # fmt: skip
-    """`normal.normal_sums` for some units."""
+    """`passes.normal_sums` for some units."""
     R = basis.shape[1]
     x = np.empty(R)
     G = np.empty((R, R))

@@ -17,7 +17,7 @@ def advance(
     indptr, index, value, units, usable, unit_ids, index_ids, transposed, key, share,
     bases, turns, zetas, step_size, a_out, sums
 ):  # fmt: skip
-    """`recursion.advance` for some units."""
+    """`passes.advance` for some units."""
     R = bases.shape[2]
     longest = PADDING
     for k in range(units.shape[0]):

@@ -18,15 +18,18 @@ import numpy as np
 from numba import njit, types
 from numba.extending import overload
 
-from ..plain.passes import LEAST_HELD, N_NUMBERS, PART
+from ..plain.passes import LEAST_HELD, PART, Column
 from ..plain.regression import HALVINGS, TIGHT
 from .entries import OPTIONS, hashed, pair_of, uniform
 from .lanes import ROWS, WITHIN, all_lanes, classify, larger, measure, normal_equations, number_of, residuals, solve
 from .vectors import LANES, gathered, indices, load, places, prefetch, root, size, splat, store, total, where
 
-ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a look begins
-_CACHED = 1 << 18  # bytes of basis rows that stay close to a core
-_LINE = 16  # entries of which the positions fill a line of the cache
+ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a fit pass begins
+_N_FIT, _N_HELD, _N_COLUMNS = int(Column.N_FIT), int(Column.N_HELD), len(Column)  # the rest is written by `lanes.measure`
+# Bytes of basis rows that stay close to a core, in its second cache. Longer units go alone: eight of them would be read from
+# further away in each step. With a smaller number units go alone whose systems are solved in one lane of eight.
+_CACHED = 1 << 18
+_LINE = 16  # entries of which the positions (int32) fill a line of the cache, 64 bytes
 _AHEAD = 1024  # entries of a unit that are asked for ahead; in longer ones the machine sees what comes
 _SHORT = 32  # entries, times the rank, below which solving a system for one unit alone takes longer than waiting for memory
 
@@ -43,7 +46,7 @@ def _drawn_for(buffers, lengths, names, keys, begin, number, count, floor, eps, 
         return _subsets(*buffers, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
 
     def none(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
-        raise ValueError("where the rank is known to the compiler, looks begin at 0 or where they are told")
+        raise ValueError("where the rank is known to the compiler, fit passes begin at 0 or where they are told")
 
     return none if isinstance(rank, types.BaseTuple) else drawn
 
@@ -81,7 +84,7 @@ def regress(
     T = _vectors(R * R)
     a = _vectors(R)
     b = _vectors(R)
-    numbers = _vectors(N_NUMBERS)
+    numbers = _vectors(_N_COLUMNS)
     for p in range(R):
         for q in range(R):
             store(T, p * R + q, splat(np.float64(white[p, q])))
@@ -130,8 +133,8 @@ def regress(
             store(fit, t, where(out, zero - one - usual, usual))
             store(w, t, zero)
         count = all_lanes(count, alone)
-        store(numbers, 0, count)
-        store(numbers, 6, all_lanes(n_held, alone))
+        store(numbers, _N_FIT, count)
+        store(numbers, _N_HELD, all_lanes(n_held, alone))
         # ---- where to begin
         zeta = splat(zeta0)
         if begin == PART_OF or begin == SUBSETS:
@@ -168,7 +171,7 @@ def regress(
         for lane in range(n):
             for q in range(R):
                 a_out[order[first + lane], q] = a[q, lane]
-            for s in range(N_NUMBERS):
+            for s in range(_N_COLUMNS):
                 table[order[first + lane], s] = numbers[s, lane]
         first += n
 
@@ -303,7 +306,7 @@ def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, numb
 
 @njit(**WITHIN)
 def _middle(res, fit, sizes, rows, wanted, alone):
-    """`regress.middle_residual`; `sizes` is for its use."""
+    """`regression.middle_residual`; `sizes` is for its use."""
     low, high = splat(0.0), splat(0.0)
     for t in range(rows):
         inside, x = splat(0.0) < load(fit, t), size(load(res, t))

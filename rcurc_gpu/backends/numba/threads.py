@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from typing import Any
@@ -26,25 +26,22 @@ if hasattr(os, "register_at_fork"):  # the child of a fork has none of the threa
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def run(work: Callable[[int], Any], n: int) -> None:
-    """Do ``work(0)`` to ``work(n - 1)`` on all cores; they must not depend on each other."""
-    pool = None if alone.get() else _pool()
-    if n == 1 or pool is None:
-        for k in range(n):
-            work(k)
-        return
-    pieces = iter(range(n))  # next() on it is one operation under Python's lock
-
-    def take() -> None:
-        for k in pieces:
-            work(k)
-
-    others = [pool.submit(take) for _ in range(min(THREADS, n) - 1)]
+def run(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> None:
+    """Call ``kernel(*arguments[k])`` for all k, on all cores; the calls must not depend on each other."""
+    n, pool = len(arguments), None if alone.get() else _pool()
+    todo = iter(arguments)  # next() on it is one operation under Python's lock
+    others = [] if pool is None else [pool.submit(_call_next, kernel, todo) for _ in range(min(THREADS, n) - 1)]
     try:
-        take()
+        for these in todo:
+            kernel(*these)
     finally:
-        for _ in pieces:  # after an error or Ctrl-C: leave nothing for the others to begin
+        for _ in todo:  # after an error or Ctrl-C: leave nothing for the others to begin
             pass
         wait(others)  # all of them, before anyone looks at what they wrote
     for other in others:
         other.result()
+
+
+def _call_next(kernel: Callable[..., Any], todo: Iterator[tuple[Any, ...]]) -> None:
+    for arguments in todo:
+        kernel(*arguments)

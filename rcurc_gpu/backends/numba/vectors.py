@@ -22,7 +22,7 @@ from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import lower_builtin, register_model
 from numba.np.arrayobj import make_array
 
-LANES = 8
+LANES = 8  # float64 in a register of AVX-512, and in a line of the cache; fewer would leave half of one empty
 intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
 _DOUBLE, _WORD = ir.DoubleType(), ir.IntType(32)
 _VECTOR = ir.VectorType(_DOUBLE, LANES)

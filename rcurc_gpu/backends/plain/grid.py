@@ -29,7 +29,12 @@ from ..blocks import Block, Chunk, ChunkPlan, load_chunk
 from .regression import fitted
 
 Entries = tuple[Array, Array, Array]  # rows, columns, values
-_PADDED_BYTES = 8 * 24  # working memory of a padded entry, gathered factors included
+# Working memory of a padded entry: 24 numbers, gathered factors of a small rank included. It only sets how large panels
+# are: at larger ranks they leave the cache.
+_PADDED_BYTES = 8 * 24
+_DENSE_NUMBERS = 8  # of a dense cell, in a panel: Y, weight, fit, residual, outliers and what the library makes in between
+_DENSE_SHARE = 4  # cells of an observation up to which a dense layout is taken
+_DENSE_BYTES = 40  # of a dense cell: where all of them fit in one panel the layout is dense, however sparse the data is
 
 
 class Grid(ABC):
@@ -183,7 +188,7 @@ def make_grid(block: Block, weight: Array, chunk_bytes: int | None, layout: str 
     chunk_bytes = chunk_bytes or default_chunk_bytes(block.value)
     cells = block.n_units * block.length
     # Bytes of the two: a dense cell costs 33 (float64), a padded observation about 60 and twice the time.
-    dense = cells <= 4 * block.n_obs or 40 * cells <= chunk_bytes
+    dense = cells <= _DENSE_SHARE * block.n_obs or _DENSE_BYTES * cells <= chunk_bytes
     if layout == "dense" or (layout == "auto" and dense):
         return DenseGrid.of(block, weight, chunk_bytes)
     return PaddedGrid.of(block, weight, chunk_bytes)
@@ -204,7 +209,7 @@ class DenseGrid(PanelGrid):
         """Lay out `block`."""
         xp = array_namespace(block.value)
         m, n = block.n_units, block.length
-        step = max(chunk_bytes // (8 * 8 * n), 1)
+        step = max(chunk_bytes // (_DENSE_NUMBERS * 8 * n), 1)
         edges = [*range(0, m, step), m]
         key = block.unit_of_entry() * n + xp.astype(block.index, xp.int64)
         Y, W, F = [], [], []

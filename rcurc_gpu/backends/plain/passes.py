@@ -1,26 +1,41 @@
-"""One look at some units: robust regressions of their observations on a basis, and how well they came out.
+"""What is done with the observations of some units, in plain array-API code on a padded rectangle.
 
-`regress` here is the reference, in plain array-API code on a padded rectangle. The compiled ones in `fused` have the same
-signature and agree with it to rounding.
+`regress` is a fit pass: robust regressions of the observations on a basis, and how well they came out. `advance` takes units
+through the paper's recursion. `normal_sums` gives the sums for their normal equations. These are the references: the
+compiled functions in `numba.calls` and `cuda.calls` have the same signatures and agree with them to rounding.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import IntEnum
 
 import numpy as np
 
 from ..arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows
 from ..blocks import Block, Chunk, load_chunk
-from ..random import uniform_at
+from ..random import PositionStream, uniform_at
 from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
 
-HOLDOUT_STREAM = 11
-PART_STREAM = 21  # one for each random restart; at most 7 of them
-SUBSET_STREAM = 28
-PART = 0.6  # share of the entries that a restart begins with, and that its first threshold lets in
-LEAST_HELD = 8  # units with fewer entries than this, times the rank, have none to spare for the judgement
-N_NUMBERS = 8  # columns of the table of a look
+# Share of the entries that a restart begins with, and that its first threshold lets in. Smaller parts differ more from each
+# other, and are without outliers more often; larger ones leave enough entries where a unit has few.
+PART = 0.6
+# Units with fewer entries than this, times the rank, have none to spare for the judgement: a share of a few per cent would
+# be no entry or one, and a unit with hardly more entries than unknowns needs each of them.
+LEAST_HELD = 8
+
+
+class Column(IntEnum):
+    """Columns of the table of a fit pass, which has a row for each unit; the kernels have the same order."""
+
+    N_FIT = 0  # entries in the fit
+    N_INLIERS = 1
+    SPREAD = 2  # standard deviation of the inlying residuals
+    ILL = 3  # 1 if the inliers do not determine the unit (ill-conditioned), else 0
+    STANDARD_ERROR = 4  # expected error of the unit from noise alone, in the norm
+    N_INFORMATIVE = 5  # inliers that are larger than `FitPass.informative`
+    N_HELD = 6  # entries held out
+    N_CONSENSUS = 7  # those of them that agree with the solution
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +76,7 @@ class FitPass:
     number : int
         Which random part, or how many subsets.
     start : float array (u, r), optional
-        For "given", one row for each unit looked at.
+        For "given", one row for each unit of the pass.
     max_steps : int
         0 takes the beginning as it is.
     """
@@ -74,9 +89,31 @@ class FitPass:
     max_steps: int = MAX_STEPS
 
 
+@dataclass(frozen=True, eq=False)
+class Iterates:
+    """K iterations of the core, as units outside of it need them.
+
+    Attributes
+    ----------
+    bases : float array (K + 1, length, r)
+        W_k before and after each iteration.
+    turns : float array (K, r, r)
+        ``W_k^T W_{k+1}``.
+    zetas : float array (K,)
+        Thresholds.
+    step_size : float
+        eta.
+    """
+
+    bases: Array
+    turns: Array
+    zetas: Array
+    step_size: float
+
+
 def is_held_out(i: Array, j: Array, seed: int, share: float) -> Array:
     """Whether the entry (i, j) of Y, by its place in the matrix, is held out of the fit."""
-    return uniform_at(i, j, seed, HOLDOUT_STREAM) < share
+    return uniform_at(i, j, seed, PositionStream.HOLDOUT) < share
 
 
 def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:
@@ -106,8 +143,7 @@ def regress(
     -------
     coefficients : float array (u, r)
     table : float array (u, 8)
-        For each unit: entries in the fit, inliers, their spread, 1 if ill-conditioned, standard error, inliers that tell
-        something, entries held out, those of them that agree.
+        How well each unit came out; see `Column`.
     """
     chunk = load_chunk(block, units)
     D = take_rows(basis, chunk.index)
@@ -144,10 +180,11 @@ def _begin(
         return fit_pass.start, None
     if fit_pass.begin == "part":
         lane = xp.arange(fit.shape[1], dtype=xp.int64, device=device_of(D))
-        lot = uniform_at(unit_ids[:, None], lane[None, :], seed, PART_STREAM + fit_pass.number)
+        lot = uniform_at(unit_ids[:, None], lane[None, :], seed, PositionStream.PART + fit_pass.number)
         start = solve_normal(D, y, fit * xp.astype(lot < PART, D.dtype))
         return start, xp.maximum(middle_residual(y - fitted(D, start), fit, PART), floor)
     if fit_pass.begin == "subsets":
+        # a subset without outliers is off by some noise: not at the floor, but not where outliers come in again either
         return _best_subset(D, chunk, fit, unit_ids, seed, fit_pass), 10 * floor
     return None, None
 
@@ -163,9 +200,10 @@ def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_ids: Array, seed: int,
     most = xp.zeros((u,), dtype=D.dtype, device=device_of(D))
     for k in range(fit_pass.number):
         draw = xp.arange(k * r, (k + 1) * r, dtype=xp.int64, device=device_of(D))
-        lot = uniform_at(unit_ids[:, None], draw[None, :], seed, SUBSET_STREAM)
+        lot = uniform_at(unit_ids[:, None], draw[None, :], seed, PositionStream.SUBSET)
         place = first + xp.astype(xp.floor(lot * counts[:, None]), xp.int64)  # may come twice: one subset lost
         a = solve_normal(take_rows(flat_D, place), gather(flat_y, place), gather(flat_fit, place))
+        # a solution from r noisy entries is off by more than the noise: three thresholds instead of one
         agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * fit_pass.schedule.floor, D.dtype) * fit, axis=1)
         better = agree > most
         most = xp.where(better, agree, most)
@@ -193,21 +231,81 @@ def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array
     trace = xp.sum(inverse * eye, axis=(1, 2))
     # rounding may make it negative, or infinite, where it cannot be told
     ill = nothing | ~((trace > 0) & (size * trace < r / float(xp.finfo(D.dtype).eps) ** 0.5))
-    columns = [
-        xp.sum(fit, axis=1),
-        n_in,
-        spread,
-        xp.astype(ill, D.dtype),
-        spread * xp.sqrt(xp.abs(trace)),
-        xp.sum(xp.astype(xp.abs(y) > fit_pass.informative, D.dtype) * keep, axis=1),
-        xp.sum(xp.astype(held, D.dtype), axis=1),
-        xp.sum(xp.astype(held & inside, D.dtype), axis=1),
-    ]
-    return xp.stack(columns, axis=1)
+    columns = {
+        Column.N_FIT: xp.sum(fit, axis=1),
+        Column.N_INLIERS: n_in,
+        Column.SPREAD: spread,
+        Column.ILL: xp.astype(ill, D.dtype),
+        Column.STANDARD_ERROR: spread * xp.sqrt(xp.abs(trace)),
+        Column.N_INFORMATIVE: xp.sum(xp.astype(xp.abs(y) > fit_pass.informative, D.dtype) * keep, axis=1),
+        Column.N_HELD: xp.sum(xp.astype(held, D.dtype), axis=1),
+        Column.N_CONSENSUS: xp.sum(xp.astype(held & inside, D.dtype), axis=1),
+    }
+    return xp.stack([columns[column] for column in Column], axis=1)
+
+
+def advance(
+    block: Block, units: np.ndarray, usable: Array, ids: EntryIds, iterates: Iterates, a: Array
+) -> tuple[Array, Array]:
+    """Take some units, with the coefficients `a` (u, r), through K iterations of the paper outside of the core.
+
+    [X_k]_{I,j} = W_k a_j for a column j outside of J, and a_j <- W_{k+1}^T (W_k a_j + eta_R g_j), g_j its residual below the
+    threshold. The others of the arguments are those of `regress`.
+
+    Returns
+    -------
+    a : float array (u, r)
+    sums : float array (K, 2)
+        For each iteration the squared residual in the numerator of e_k, and the number of outliers.
+    """
+    bases, turns = iterates.bases, iterates.turns
+    xp = array_namespace(bases)
+    chunk = load_chunk(block, units)
+    y = chunk.value
+    held = held_in(chunk, ids, bases.shape[2])
+    fit = xp.astype(chunk.seen & ~held, y.dtype) * gather(usable, chunk.index)
+    E = (y - fitted(take_rows(bases[0, :, :], chunk.index), a)) * fit
+    sums = []
+    for k in range(turns.shape[0]):
+        keep = xp.astype(xp.abs(E) < iterates.zetas[k], y.dtype) * fit
+        D = take_rows(bases[k + 1, :, :], chunk.index)
+        a = a @ turns[k, :, :] + ((iterates.step_size * E * keep)[:, None, :] @ D)[:, 0, :]
+        residual = (y - fitted(D, a)) * fit
+        rest = residual - E * (fit - keep)
+        sums.append(xp.stack([xp.sum(rest * rest), xp.sum(fit - keep)]))
+        E = residual
+    return a, xp.stack(sums)
+
+
+def normal_sums(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, ids: EntryIds, a: Array, floor: float
+) -> Array:
+    """Sums over the entries of some units that have the coefficients `a` (u, r).
+
+    Returns
+    -------
+    float array (u, r * r + r + 2)
+        For each unit: Gram matrix and, for the change of `a`, right-hand side of its inliers, observations in the fit,
+        inliers.
+    """
+    chunk = load_chunk(block, units)
+    xp = array_namespace(basis)
+    D = take_rows(basis, chunk.index)
+    fit = xp.astype(chunk.seen, basis.dtype) * gather(usable, chunk.index)
+    if ids.share > 0:
+        unit, place = gather(ids.unit, chunk.units)[:, None], gather(ids.index, chunk.index)
+        held = is_held_out(*((place, unit) if ids.transposed else (unit, place)), ids.seed, ids.share)
+        fit = fit * xp.astype(~held, basis.dtype)
+    residual = chunk.value - fitted(D, a)
+    keep = xp.astype(xp.abs(residual) < floor, basis.dtype) * fit
+    G = gram(D, keep)
+    b = ((residual * keep)[:, None, :] @ D)[:, 0, :]
+    counts = [xp.sum(x, axis=1)[:, None] for x in (fit, keep)]
+    return xp.concat([xp.reshape(G, (len(units), -1)), b, *counts], axis=1)
 
 
 def again(fit_pass: FitPass, gamma: float, begin: str = "zero", number: int = 0) -> FitPass:
-    """Another look, with another beginning and decay."""
+    """Another fit pass, with another beginning and decay."""
     return replace(fit_pass, schedule=replace(fit_pass.schedule, gamma=gamma), begin=begin, number=number, start=None)
 
 

@@ -10,10 +10,20 @@ from dataclasses import dataclass
 
 from ..arrays import Array, array_namespace, device_of, gather
 
+# Steps at the most. Units need about ten; a threshold that falls by gamma = 0.8 alone is 2e-8 of the first after 80. Units
+# whose entries change sides for ever end here.
 MAX_STEPS = 80
-RIDGE = 16.0  # in units of rounding: enough to keep an elimination from a pivot of exactly 0
-HALVINGS = 12  # of the interval in which a first threshold is sought
-TIGHT = 4.0  # standard deviations of the inliers below which the threshold may jump
+# Of the normal equations, in units of rounding times the trace: enough to keep an elimination from a pivot of exactly 0.
+# More would be seen in the solutions of ill-conditioned units.
+RIDGE = 16.0
+# Of the interval in which a first threshold is sought, to 1/4096 of the largest residual. Each is a pass over the entries,
+# and the threshold falls from there anyway.
+HALVINGS = 12
+# Standard deviations of the inliers to which the threshold may jump. Smaller, and Gaussian inliers are lost (one in 16,000
+# is beyond 4); larger, and it takes more steps to come down.
+TIGHT = 4.0
+# Inliers, times the rank, and their share of the entries, from which their spread is believed.
+_TRUST_UNKNOWNS, _TRUST_SHARE = 2, 0.5
 
 
 @dataclass(frozen=True)
@@ -75,15 +85,15 @@ def robust_regression(
         inlying = residual * keep
         spread = xp.sqrt(xp.sum(inlying * inlying, axis=1) / xp.maximum(n_in - r, xp.ones_like(n_in)))
         # Inliers that agree to far below the threshold are the solution: go to their spread at once. Not with few of
-        # them: r + 1 points always nearly agree.
-        trust = (n_in >= 2 * r) & (n_in >= 0.5 * counts)
+        # them: r + 1 points always nearly agree. (The compiled kernels have these two numbers in their text.)
+        trust = (n_in >= _TRUST_UNKNOWNS * r) & (n_in >= _TRUST_SHARE * counts)
         lower = schedule.gamma * zeta
         done = (zeta <= floor) & (xp.sum(xp.abs(keep - last), axis=1) == 0)
         zeta = xp.maximum(xp.where(trust, xp.minimum(lower, TIGHT * spread), lower), floor)
         n_done = int(xp.sum(xp.astype(done, xp.int64)))
         if n_done == done.shape[0]:
             break
-        if 2 * n_done > done.shape[0]:  # go on with the others only
+        if 2 * n_done > done.shape[0]:  # go on with the others only; sooner, and copying them costs more than it saves
             out, rest = xp.nonzero(done)[0], xp.nonzero(~done)[0]
             finished.append((gather(active, out), xp.take(a, out, axis=0)))
             active, a, zeta, counts, D, y, fit, keep, residual = (
