@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-
-from ..result.matrix import CURMatrix
 
 _NUMBERS = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")  # numbers of an iteration, in files
 
@@ -39,10 +38,10 @@ class IterationState:
     outlier_share: float
     change: float
     seconds: float
-    make: Callable[[], CURMatrix] | None = field(default=None, repr=False, compare=False)
+    make: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
-    def cur(self) -> CURMatrix:
-        """The whole matrix X_k, made now; for callbacks of ``method="paper"``.
+    def cur(self) -> Any:
+        """The whole matrix X_k (a `CURMatrix`), made now; for callbacks of ``method="paper"``.
 
         Raises
         ------

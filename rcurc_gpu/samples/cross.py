@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .. import files
-from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, sparse_module, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, to_numpy
 from ..backends.blocks import Block
 from ..errors import check_shape
-from . import describe as _describe
 from .building import (
+    as_sparse,
     block_from_dense,
     block_from_entries,
     check_finite,
@@ -32,27 +32,10 @@ from .building import (
     triplet_index,
 )
 from .choosing import choose_cross
+from .describe import describe
 from .file_checks import check_sample_arrays
 from .intersection import Intersection, freeze, join_intersection
-
-
-@dataclass(frozen=True, eq=False)
-class CoreView:
-    """What the core of a solve needs of samples, wherever these are."""
-
-    shape: tuple[int, int]
-    rows: np.ndarray
-    cols: np.ndarray
-    intersection: Intersection
-    rate_rows: float
-    rate_cols: float
-    largest: tuple[float, float]
-
-    def scaled(self, factor: float) -> CoreView:
-        """The same of ``factor * Y``."""
-        inside = replace(self.intersection, block=self.intersection.block.scaled(factor))
-        largest = (self.largest[0] * factor, self.largest[1] * factor)
-        return replace(self, intersection=inside, largest=largest)
+from .view import CoreView as CoreView  # for the modules that take it from here
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,8 +224,7 @@ class CrossSamples:
     @property
     def n_obs(self) -> int:
         """Observations in the union of Omega_R and Omega_C."""
-        overlap = self.r_block.n_obs + self.c_block.n_obs - self._n_intersection_twice
-        return overlap
+        return self.r_block.n_obs + self.c_block.n_obs - self._n_intersection_twice
 
     @cached_property
     def _n_intersection_twice(self) -> int:
@@ -286,18 +268,12 @@ class CrossSamples:
     @property
     def R(self) -> Any:
         """``Y[rows, :]`` as a sparse matrix (|I|, n2) in CSC form, sharing memory."""
-        block = self.r_block
-        sparse = sparse_module(block.value)
-        make = getattr(sparse, "csc_array", None) or sparse.csc_matrix
-        return make((block.value, block.index, block.indptr), shape=(block.length, block.n_units))
+        return as_sparse(self.r_block, units_last=True)
 
     @property
     def C(self) -> Any:
         """``Y[:, cols]`` as a sparse matrix (n1, |J|) in CSR form, sharing memory."""
-        block = self.c_block
-        sparse = sparse_module(block.value)
-        make = getattr(sparse, "csr_array", None) or sparse.csr_matrix
-        return make((block.value, block.index, block.indptr), shape=(block.n_units, block.length))
+        return as_sparse(self.c_block, units_last=False)
 
     @cached_property
     def intersection(self) -> Intersection:
@@ -306,7 +282,7 @@ class CrossSamples:
 
     def describe(self, rank: int | None = None) -> str:
         """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
-        return _describe.describe(self, rank)
+        return describe(self, rank)
 
     def __repr__(self) -> str:
         return (

@@ -12,7 +12,8 @@ import numpy as np
 from .. import files
 from ..backends.plain.regression import Schedule
 from ..result.matrix import CURMatrix
-from ..result.result import complete, new_block
+from ..result.result import complete
+from ..samples.building import new_block
 
 _BYTES_AT_ONCE = 1 << 25
 _MOST_AT_ONCE = 64  # frames

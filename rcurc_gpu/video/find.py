@@ -16,7 +16,8 @@ from ..errors import ConvergenceWarning
 from ..extend.diagnostics import OK
 from ..progress import Progress
 from ..result.matrix import CURMatrix
-from ..result.result import Result, complete, new_block, typical_share
+from ..result.result import Result, complete, typical_share
+from ..samples.building import new_block
 from ..samples.cross import CrossSamples
 from .background import Background
 from .sample import choose, sample_video
