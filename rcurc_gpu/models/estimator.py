@@ -10,17 +10,12 @@ import numpy as np
 import scipy.sparse
 
 from ..api import rcurc
-from ..backends.arrays import asarray_on, to_numpy
-from ..backends.blocks import Block
-from ..backends.operators import product_svd
+from ..backends import Block, asarray_on, product_svd, to_numpy
 from ..errors import ConvergenceWarning, check_choice, check_count
 from ..options import check_rank
-from ..result.outliers import outlying_in, outlying_once
-from ..result.result import Result
-from ..samples.building import refuse_masked
-from ..samples.choosing import choose_cross
-from ..samples.cross import CrossSamples
-from ..solve.pca import cross_size
+from ..result import Result, outlying_in, outlying_once
+from ..samples import CrossSamples, choose_cross, refuse_masked
+from ..solve import cross_size
 
 try:
     from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin

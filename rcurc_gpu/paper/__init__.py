@@ -3,3 +3,19 @@
 In each module ``compute`` makes a record, a dictionary that goes to JSON and back, ``summarize`` says what it shows, and
 ``draw`` makes a Figure of it. What measures anything can be interrupted and taken up again; see `records`.
 """
+
+from .records import Record, differences, new_record, read_record, rounded, write_record
+
+__all__ = [
+    "Record",
+    "convergence",
+    "differences",
+    "new_record",
+    "patterns",
+    "phase",
+    "read_record",
+    "records",
+    "rounded",
+    "table1",
+    "write_record",
+]

@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..api import rcurc
-from ..backends.arrays import to_numpy
-from ..core.history import IterationState
+from ..backends import to_numpy
+from ..core import IterationState
 from ..errors import ConvergenceWarning, check_count
 from ..progress import Progress
-from ..result.matrix import CURMatrix
-from ..result.result import Result
-from ..solve.driver import PAPER_GAMMA
-from ..testing.synthetic import SyntheticProblem, synthetic
+from ..result import CURMatrix, Result
+from ..solve import PAPER_GAMMA
+from ..testing import SyntheticProblem, synthetic
 from .records import Record, fill, new_record, run_seed
 
 if TYPE_CHECKING:
@@ -255,7 +254,7 @@ def line(y: np.ndarray) -> tuple[float, float]:
 
 def draw(record: Record) -> Figure:
     """e_k above, the true error below, against time; the rank varies on the left and c on the right."""
-    from ..plot.panels import new_figure
+    from ..plot import new_figure
 
     summary = summarize(record)
     figure = new_figure(9.5, 7.2, dpi=200)
@@ -292,7 +291,7 @@ def draw(record: Record) -> Figure:
 
 
 def _panel(ax: Axes, curves: list[Record], what: str, label: str | None) -> None:
-    from ..plot.panels import BLACK, BLUE, GREEN, ORANGE, VERMILLION
+    from ..plot import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 
     styles = zip((BLUE, VERMILLION, GREEN, ORANGE, BLACK), ("o", "s", "^", "D", "v"), strict=True)
     for curve, (colour, marker) in zip(curves, styles, strict=False):
@@ -327,7 +326,7 @@ def _explain(ax: Axes) -> None:
     """Say what the marks are."""
     from matplotlib.lines import Line2D
 
-    from ..plot.panels import GREY
+    from ..plot import GREY
 
     handles = [
         Line2D([], [], color=GREY, linewidth=1.5, label="Algorithm 1, every iteration"),

@@ -12,7 +12,7 @@ import numpy as np
 from ..api import rcurc
 from ..errors import ConvergenceWarning, check_count
 from ..progress import Progress
-from ..testing.synthetic import SyntheticProblem, synthetic
+from ..testing import SyntheticProblem, synthetic
 from .records import Record, fill, new_record, run_seed
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _shares(count: np.ndarray, tried: np.ndarray) -> list[list[float | None]]:
 
 def draw(record: Record) -> Figure:
     """Recovered above, confirmed by `Result.converged` below; Algorithm 1 on the left, ``method="fast"`` on the right."""
-    from ..plot.panels import new_figure
+    from ..plot import new_figure
 
     summary, s = summarize(record), record["settings"]
     figure = new_figure(9.5, 7.6, dpi=200)

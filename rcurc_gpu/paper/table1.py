@@ -13,13 +13,9 @@ import numpy as np
 from ..api import rcurc
 from ..errors import ConvergenceWarning
 from ..progress import Progress
-from ..result.matrix import CURMatrix, LowRankMatrix, blank_rows
-from ..result.result import Result
-from ..solve.ircur import ircur
-from ..video.quality import psnr
-from ..video.sample import sample_video
-from ..video.scene import SurveillanceScene, surveillance_scene
-from ..video.sheet import contact_sheet, difference_picture
+from ..result import CURMatrix, LowRankMatrix, Result, blank_rows
+from ..solve import ircur
+from ..video import SurveillanceScene, contact_sheet, difference_picture, psnr, sample_video, surveillance_scene
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

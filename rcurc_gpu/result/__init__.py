@@ -1,1 +1,17 @@
 """What a solve gives back: the matrix as factors, outliers, diagnostics."""
+
+from .matrix import CURMatrix, LowRankMatrix, blank_rows
+from .outliers import outlying_in, outlying_once
+from .result import Result, Transformed, complete, typical_share
+
+__all__ = [
+    "CURMatrix",
+    "LowRankMatrix",
+    "Result",
+    "Transformed",
+    "blank_rows",
+    "complete",
+    "outlying_in",
+    "outlying_once",
+    "typical_share",
+]

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..backends.plain.regression import Schedule
-from ..result.matrix import CURMatrix
-from ..result.result import complete
-from ..samples.building import new_block
+from ..backends import Schedule
+from ..result import CURMatrix, complete
+from ..samples import new_block
 
 _BYTES_AT_ONCE = 1 << 25
 _MOST_AT_ONCE = 64  # frames

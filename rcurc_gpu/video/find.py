@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..api import rcurc
-from ..backends.blocks import others
+from ..backends import others
 from ..errors import ConvergenceWarning
-from ..extend.diagnostics import OK
+from ..extend import OK
 from ..progress import Progress
-from ..result.matrix import CURMatrix
-from ..result.result import Result, complete, typical_share
-from ..samples.building import new_block
-from ..samples.cross import CrossSamples
+from ..result import CURMatrix, Result, complete, typical_share
+from ..samples import CrossSamples, new_block
 from .background import Background
 from .sample import choose, sample_video
 

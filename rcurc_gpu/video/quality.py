@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import to_numpy
+from ..backends import to_numpy
 from ..errors import check_choice, check_number
 
 _ENTRIES_AT_ONCE = 1 << 23

@@ -8,12 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.blocks import Block
-from ..backends.random import seed_to_int
+from ..backends import Block, seed_to_int
 from ..errors import check_number
 from ..progress import Progress
-from ..samples.building import check_finite, check_observed
-from ..samples.cross import CrossSamples
+from ..samples import CrossSamples, check_finite, check_observed
 from .read import open_video
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.random import seed_to_int
+from ..backends import seed_to_int
 from ..errors import check_count, check_number, check_shape
-from ..result.matrix import LowRankMatrix
+from ..result import LowRankMatrix
 from .movers import Mover, cast_movers, paint
 
 _BACKGROUND, _MOVERS, _NOISE = 1, 2, 3  # streams of random numbers of one seed

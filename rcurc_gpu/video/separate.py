@@ -13,12 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import place_for
-from ..backends.random import seed_to_int
+from ..backends import place_for, seed_to_int
 from ..errors import ConvergenceWarning, check_count, check_number, check_shape
 from ..progress import Progress
-from ..result.matrix import CURMatrix
-from ..result.result import Result
+from ..result import CURMatrix, Result
 from .background import Background
 from .find import find_background, plan_pass
 from .outputs import VIDEOS, Outputs, Sheet, Truth, split, write_videos
