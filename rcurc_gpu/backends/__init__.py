@@ -1,7 +1,8 @@
 """Where arrays live, and what computes on them: plain array code, Numba or CUDA. Knows nothing of matrices to recover."""
 
+from . import operators
 from .arrays import asarray_on, namespace_for_device, place_for, to_numpy
-from .blocks import Block, others
+from .blocks import Block, blank_rows, others
 from .kernels import XP, Kernels, choose
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
@@ -19,9 +20,11 @@ __all__ = [
     "Kernels",
     "Schedule",
     "asarray_on",
+    "blank_rows",
     "choose",
     "hard_threshold",
     "namespace_for_device",
+    "operators",
     "others",
     "place_for",
     "product_svd",

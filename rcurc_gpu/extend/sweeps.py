@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring
-from ..backends.blocks import Block, others
+from ..backends.blocks import Block, join_units, others
 from ..backends.kernels import Kernels
 from ..backends.plain.regression import Schedule
-from ..result.matrix import join_units
 from ..samples.cross import CrossSamples
 from ..solve.checkpoint import Checkpoint
 from .diagnostics import OK, UnitDiagnostics

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..api import rcurc
+from ..backends import blank_rows
 from ..errors import ConvergenceWarning
 from ..progress import Progress
-from ..result import CURMatrix, LowRankMatrix, Result, blank_rows
+from ..result import CURMatrix, LowRankMatrix, Result
 from ..solve import ircur
 from ..video import SurveillanceScene, contact_sheet, difference_picture, psnr, sample_video, surveillance_scene
 

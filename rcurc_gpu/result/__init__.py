@@ -1,6 +1,6 @@
 """What a solve gives back: the matrix as factors, outliers, diagnostics."""
 
-from .matrix import CURMatrix, LowRankMatrix, blank_rows
+from .matrix import CURMatrix, LowRankMatrix
 from .outliers import outlying_in, outlying_once
 from .result import Result, Transformed, complete, typical_share
 
@@ -9,7 +9,6 @@ __all__ = [
     "LowRankMatrix",
     "Result",
     "Transformed",
-    "blank_rows",
     "complete",
     "outlying_in",
     "outlying_once",

@@ -9,7 +9,7 @@ import numpy as np
 from array_api_compat import is_dask_array
 
 from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
-from ..backends.blocks import Block, join_blocks
+from ..backends.blocks import Block, blank_rows, join_blocks
 from ..backends.kernels import choose
 from ..backends.plain.regression import Schedule
 from ..core.history import IterationState
@@ -18,7 +18,7 @@ from ..extend.tasks import Extension, Task, extend
 from ..judge.rank import RankCurve
 from ..samples.building import as_sparse, block_from_entries, index_vector, new_block
 from ..samples.view import Samples
-from .matrix import CURMatrix, LowRankMatrix, blank_rows
+from .matrix import CURMatrix, LowRankMatrix
 from .outliers import outlying_blocks, outlying_in_matrix
 
 

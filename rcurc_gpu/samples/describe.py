@@ -6,10 +6,8 @@ import numpy as np
 
 from ..backends.arrays import to_numpy
 from ..errors import check_count
+from .choosing import CORE_PER_RANK
 from .view import Samples
-
-# Observations that a row of the intersection needs for each unit of rank: below, no method we tried recovers the core.
-CORE_PER_RANK = 10
 
 
 def describe(samples: Samples, rank: int | None) -> str:

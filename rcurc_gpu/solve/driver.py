@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, bring, device_of, profiled
-from ..backends.blocks import others
+from ..backends.blocks import blank_rows, join_units, others
 from ..backends.operators import invert
 from ..backends.plain.regression import Schedule
 from ..core.iteration import Core, CoreOptions
@@ -19,7 +19,7 @@ from ..extend.diagnostics import Summary, join_diagnostics
 from ..extend.sweeps import Factors, sweep
 from ..extend.tasks import Extension, Task, extend, measure
 from ..judge.rank import RankCurve
-from ..result.matrix import CURMatrix, blank_rows, join_units
+from ..result.matrix import CURMatrix
 from ..result.result import Result
 from ..samples.cross import CrossSamples
 from .conclude import conclude

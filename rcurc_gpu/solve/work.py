@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import bring, device_scope, place_for, to_numpy
-from ..backends.blocks import Block, others
+from ..backends.blocks import Block, join_units, others
 from ..backends.kernels import choose
 from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import OK, Summary, UnitDiagnostics, join_diagnostics
@@ -22,7 +22,6 @@ from ..extend.rivals import contestable
 from ..extend.sweeps import renewed, without_nan
 from ..extend.tasks import Extension, Task, extend, first_pass, later_passes, pass_over_given
 from ..extend.typical import Tally, Typical, doubtful, in_doubt, mark, mark_atypical, tally
-from ..result.matrix import join_units
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
 
