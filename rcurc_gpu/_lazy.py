@@ -17,7 +17,10 @@ _MOVED_MODULES = {
     "rcurc_gpu.plot_result": "rcurc_gpu.plot",
     "rcurc_gpu.estimator": "rcurc_gpu.models",
 }
-_MOVED_NAMES = {"rcurc_gpu.shards.open_result": "rcurc_gpu"}
+_MOVED_NAMES = {
+    "rcurc_gpu.shards.open_result": "rcurc_gpu.open_result",
+    "rcurc_gpu.paper.table1.Settings": "rcurc_gpu.paper.table1.TableSettings",
+}
 
 
 def later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
@@ -36,8 +39,9 @@ def later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
             return getattr(import_module(modules[name], package), name)
         old = f"{package}.{name}"
         if old in _MOVED_NAMES:
-            _warn(old, f"{_MOVED_NAMES[old]}.{name}")
-            return getattr(import_module(_MOVED_NAMES[old]), name)
+            _warn(old, _MOVED_NAMES[old])
+            module, _, new = _MOVED_NAMES[old].rpartition(".")
+            return getattr(import_module(module), new)
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return get

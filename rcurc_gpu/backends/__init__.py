@@ -10,27 +10,8 @@ from .plain.passes import N_NUMBERS, EntryIds, FitPass
 from .plain.regression import Schedule
 from .random import seed_to_int, uniform_at
 
-__all__ = [
-    "N_NUMBERS",
-    "XP",
-    "Block",
-    "EntryIds",
-    "FitPass",
-    "Grid",
-    "Kernels",
-    "Schedule",
-    "asarray_on",
-    "blank_rows",
-    "choose",
-    "hard_threshold",
-    "namespace_for_device",
-    "operators",
-    "others",
-    "place_for",
-    "product_svd",
-    "seed_to_int",
-    "to_numpy",
-    "truncated_svd",
-    "uniform_at",
-    "union_sum",
-]
+__all__ = ["Block", "asarray_on", "blank_rows", "namespace_for_device", "others", "place_for", "to_numpy"]
+# Linear algebra and random numbers:
+__all__ += ["hard_threshold", "operators", "product_svd", "seed_to_int", "truncated_svd", "uniform_at", "union_sum"]
+# Kernels, and what they take:
+__all__ += ["N_NUMBERS", "XP", "EntryIds", "FitPass", "Grid", "Kernels", "Schedule", "choose"]

@@ -91,7 +91,7 @@ def table1(
     one is not (the report says why), 2 if an option or a video is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    settings = experiment.Settings(rank, rows, cols, rate, seed=seed, device=device)
+    settings = experiment.TableSettings(rank, rows, cols, rate, seed=seed, device=device)
     say = say_nothing if as_json else click.echo
     saved: list[Path] = []
     try:
@@ -111,7 +111,7 @@ def table1(
 
 def _run(
     sources: dict[str, Video | SurveillanceScene],
-    settings: experiment.Settings,
+    settings: experiment.TableSettings,
     output: Path,
     visible: bool,
     say: Callable[[str], Any],

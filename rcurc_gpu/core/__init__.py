@@ -2,6 +2,4 @@
 
 from .history import IterationState
 
-__all__ = [
-    "IterationState",
-]
+__all__ = ["IterationState"]

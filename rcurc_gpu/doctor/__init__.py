@@ -2,6 +2,4 @@
 
 from .run import diagnose
 
-__all__ = [
-    "diagnose",
-]
+__all__ = ["diagnose"]

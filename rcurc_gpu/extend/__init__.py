@@ -2,7 +2,4 @@
 
 from .diagnostics import OK, UnitDiagnostics
 
-__all__ = [
-    "OK",
-    "UnitDiagnostics",
-]
+__all__ = ["OK", "UnitDiagnostics"]

@@ -17,29 +17,8 @@ from .pairs import (
 from .read import bar, kind_of, read_observations, read_table
 from .text import Columns, Table
 
-__all__ = [
-    "OUTLIER_HEADER",
-    "PREDICTION_HEADER",
-    "Columns",
-    "Completion",
-    "LabelledSamples",
-    "Labels",
-    "MaskedMatrix",
-    "Outliers",
-    "Pairs",
-    "Predictions",
-    "Table",
-    "bar",
-    "delimiter_of",
-    "kind_of",
-    "load_result",
-    "numbers_as_text",
-    "read_matrix",
-    "read_observations",
-    "read_pairs",
-    "read_table",
-    "save_result",
-    "write_outliers",
-    "write_predictions",
-    "write_table",
-]
+__all__ = ["Completion", "LabelledSamples", "Labels", "Outliers", "Predictions", "load_result", "read_observations"]
+__all__ += ["read_pairs", "save_result", "write_outliers", "write_predictions"]
+# For commands:
+__all__ += ["Columns", "MaskedMatrix", "Pairs", "Table", "bar", "delimiter_of", "kind_of", "numbers_as_text", "read_matrix"]
+__all__ += ["OUTLIER_HEADER", "PREDICTION_HEADER", "read_table", "write_table"]

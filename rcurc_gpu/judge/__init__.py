@@ -2,6 +2,4 @@
 
 from .rank import RankCurve
 
-__all__ = [
-    "RankCurve",
-]
+__all__ = ["RankCurve"]

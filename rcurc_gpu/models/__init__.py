@@ -8,10 +8,6 @@ from .ratings import Ratings, complete_ratings
 if TYPE_CHECKING:
     from .estimator import RobustCURCompletion as RobustCURCompletion
 
-__all__ = [
-    "Ratings",
-    "RobustCURCompletion",
-    "complete_ratings",
-]
+__all__ = ["Ratings", "RobustCURCompletion", "complete_ratings"]
 
 __getattr__ = later(__name__, {"RobustCURCompletion": ".estimator"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -14,12 +13,12 @@ import numpy as np
 from ..api import rcurc
 from ..backends import to_numpy
 from ..core import IterationState
-from ..errors import ConvergenceWarning, check_count
+from ..errors import check_count
 from ..progress import Progress
 from ..result import CURMatrix, Result
 from ..solve import PAPER_GAMMA
 from ..testing import SyntheticProblem, synthetic
-from .records import Record, fill, new_record, run_seed
+from .records import Record, fill, new_record, quietly, run_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,15 +145,11 @@ class Truth:
 
 
 def _solve(
-    problem: SyntheticProblem,
-    rank: int,
-    method: str,
-    device: str,
-    callback: Callable[[IterationState], Any] | None = None,
+    problem: SyntheticProblem, rank: int, method: str, device: str, callback: Callable[[IterationState], Any] | None = None
 ) -> Result:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # what it says is in the record
-        return rcurc(problem.samples, rank, method=method, undetermined="keep", device=device, callback=callback)
+    options = {"method": method, "undetermined": "keep", "device": device, "callback": callback}
+    result: Result = quietly(rcurc, problem.samples, rank, **options)
+    return result
 
 
 @cache
@@ -259,19 +254,11 @@ def draw(record: Record) -> Figure:
     summary = summarize(record)
     figure = new_figure(9.5, 7.2, dpi=200)
     axes = figure.subplots(2, 2, sharey="row", sharex="col")
+    by_rank = [curve for curve in summary["curves"] if curve["c"] == _FIXED_C]
+    by_c = sorted((curve for curve in summary["curves"] if curve["rank"] == _FIXED_RANK), key=lambda curve: curve["c"])
     panels = (
-        (
-            [curve for curve in summary["curves"] if curve["c"] == _FIXED_C],
-            "rank",
-            "$r$ = {rank}",
-            f"$c$ = {_FIXED_C:g}, rank varies",
-        ),
-        (
-            sorted((curve for curve in summary["curves"] if curve["rank"] == _FIXED_RANK), key=lambda curve: curve["c"]),
-            "c",
-            "$c$ = {c:g}",
-            f"$r$ = {_FIXED_RANK}, size of the outliers varies",
-        ),
+        (by_rank, "rank", "$r$ = {rank}", f"$c$ = {_FIXED_C:g}, rank varies"),
+        (by_c, "c", "$c$ = {c:g}", f"$r$ = {_FIXED_RANK}, size of the outliers varies"),
     )
     for column, (curves, name, label, title) in enumerate(panels):
         shown = [curve for curve in curves if curve[name] in record["settings"]["ranks" if name == "rank" else "factors"]]

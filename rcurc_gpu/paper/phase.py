@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..api import rcurc
-from ..errors import ConvergenceWarning, check_count
+from ..errors import check_count
 from ..progress import Progress
 from ..testing import SyntheticProblem, synthetic
-from .records import Record, fill, new_record, run_seed
+from .records import Record, fill, new_record, quietly, run_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,16 +115,8 @@ def _measure(settings: PhaseSettings, task: Record) -> Record:
 
 
 def _outcome(settings: PhaseSettings, problem: SyntheticProblem, method: str) -> Record:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # what it says is in the record
-        result = rcurc(
-            problem.samples,
-            settings.rank,
-            method=method,
-            accuracy=settings.success,
-            undetermined="keep",
-            device=settings.device,
-        )
+    options = {"method": method, "accuracy": settings.success, "undetermined": "keep", "device": settings.device}
+    result = quietly(rcurc, problem.samples, settings.rank, **options)
     return {"error": problem.relative_error(result.cur), "converged": result.converged, "cause": result.cause}
 
 

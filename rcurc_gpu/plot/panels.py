@@ -206,11 +206,7 @@ def _draw_truth(
     if values.ndim == 0:
         if np.isfinite(values):
             ax.axhline(
-                float(values),
-                color=GREEN,
-                linewidth=1.4,
-                linestyle=":",
-                label=f"true error of the result, {values:.1e}",
+                float(values), color=GREEN, linewidth=1.4, linestyle=":", label=f"true error of the result, {values:.1e}"
             )
         return
     if values.shape != (n_iter,):

@@ -2,15 +2,8 @@
 
 from .matrix import CURMatrix, LowRankMatrix
 from .outliers import outlying_in, outlying_once
-from .result import Result, Transformed, complete, typical_share
+from .result import Positions, Result, Transformed, complete, typical_share
 
-__all__ = [
-    "CURMatrix",
-    "LowRankMatrix",
-    "Result",
-    "Transformed",
-    "complete",
-    "outlying_in",
-    "outlying_once",
-    "typical_share",
-]
+__all__ = ["CURMatrix", "LowRankMatrix", "Result", "Transformed"]
+# For models and videos:
+__all__ += ["Positions", "complete", "outlying_in", "outlying_once", "typical_share"]

@@ -10,15 +10,7 @@ import numpy as np
 from array_api_compat import is_dask_array
 
 from .. import files
-from ..backends.arrays import (
-    Array,
-    array_namespace,
-    asarray_on,
-    default_chunk_bytes,
-    is_array,
-    take_rows,
-    to_numpy,
-)
+from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, is_array, take_rows, to_numpy
 from ..samples.building import check_same_place
 
 

@@ -164,36 +164,26 @@ class Result:
         Transformed
             With ``matrix`` of shape (n1, k).
         """
-        refuse_dask(self.cur)
-        chosen = self.samples.rows if rows is None else index_vector("rows", rows, self.cur.shape[0])
-        what = "the chosen rows I" if rows is None else "rows"
-        block = new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=True)
-        return self._transform(block, self.cur.left, chosen, self.rows, self.columns, columns=True)
+        return self._transform(Y_new, mask, "rows", rows)
 
     def transform_rows(self, Y_new: Any, mask: Any = None, *, cols: Any = None) -> Transformed:
         """Complete new rows from what was observed of them on the chosen columns J, or on other columns.
 
         As `transform_columns`, with `Y_new` (k, |J|), or one column for each of `cols`, and ``matrix`` (k, n2).
         """
-        refuse_dask(self.cur)
-        chosen = self.samples.cols if cols is None else index_vector("cols", cols, self.cur.shape[1])
-        what = "the chosen columns J" if cols is None else "cols"
-        block = new_block("Y_new", Y_new, mask, len(chosen), what, self.cur.left, units_last=False)
-        return self._transform(block, self.cur.right, chosen, self.columns, self.rows, columns=False)
+        return self._transform(Y_new, mask, "cols", cols)
 
-    def _transform(
-        self,
-        block: Block,
-        factor: Array,
-        chosen: np.ndarray,
-        known: UnitDiagnostics,
-        peers: UnitDiagnostics,
-        columns: bool,
-    ) -> Transformed:
-        determined = known.status[chosen] == OK
-        typical = typical_share(peers)
-        rest = (self.schedule, self.chunk_bytes, columns, self.agreeing)
-        extension = complete(block, factor, chosen, determined, typical, *rest)
+    def _transform(self, Y_new: Any, mask: Any, name: str, index: Any) -> Transformed:
+        """Complete columns that were seen at some rows (`name` is "rows"), or rows that were seen at some columns."""
+        refuse_dask(self.cur)
+        columns, left, right = name == "rows", self.cur.left, self.cur.right
+        chosen, what = (self.samples.rows, "the chosen rows I") if columns else (self.samples.cols, "the chosen columns J")
+        factor, known, peers = (left, self.rows, self.columns) if columns else (right, self.columns, self.rows)
+        if index is not None:
+            chosen, what = index_vector(name, index, factor.shape[0]), name
+        block = new_block("Y_new", Y_new, mask, len(chosen), what, left, units_last=columns)
+        at = Positions(factor, chosen, known.status[chosen] == OK)
+        extension = complete(block, at, typical_share(peers), self.schedule, columns, self.chunk_bytes, self.agreeing)
         new = blank_rows(extension.coefficients, extension.diagnostics.undetermined)
         matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)
         return Transformed(matrix, extension.diagnostics)
@@ -211,15 +201,32 @@ def typical_share(peers: UnitDiagnostics) -> float:
     return float(np.median(peers.n_inliers[enough] / peers.n_obs[enough])) if enough.any() else 1.0
 
 
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Where new units are seen, and what they are made of there.
+
+    Attributes
+    ----------
+    factor : float array (n, r)
+        The product of its rows with the coefficients of a unit is the unit.
+    chosen : int64 vector
+        The rows of `factor` where units are seen: I, or J.
+    determined : bool array (len(chosen),)
+        Which of these to trust.
+    """
+
+    factor: Array
+    chosen: np.ndarray
+    determined: np.ndarray
+
+
 def complete(
     block: Block,
-    factor: Array,
-    chosen: np.ndarray,
-    determined: np.ndarray,
+    at: Positions,
     typical: float,
     schedule: Schedule,
-    chunk_bytes: int | None,
     columns: bool,
+    chunk_bytes: int | None = None,
     agreeing: float | None = None,
 ) -> Extension:
     """Coefficients of new units from what was observed of them.
@@ -227,25 +234,21 @@ def complete(
     Parameters
     ----------
     block : Block
-        The new units, seen at the positions `chosen`.
-    factor : float array (n, r)
-        The product of its rows with the coefficients of a unit is the unit.
-    chosen : int64 vector
-        I, or J.
-    determined : bool array (len(chosen),)
-        Which of these positions to trust.
+        The new units, seen at the positions `at`.
+    at : Positions
     typical : float
         Share of inliers that a unit usually has.
     schedule, chunk_bytes :
-        Of the solve that gave `factor`.
+        Of the solve that gave the factor.
     columns : bool
         Whether the units are columns of the matrix.
     agreeing : float, optional
         `Result.agreeing`, to ask whether their solutions have rivals.
     """
+    factor, chosen = at.factor, at.chosen
     xp = array_namespace(factor)
     basis = take_rows(factor, asarray_on(chosen, factor))
-    usable = asarray_on(determined.astype(np.float64), factor, factor.dtype)
+    usable = asarray_on(at.determined.astype(np.float64), factor, factor.dtype)
     basis = xp.where(usable[:, None] > 0, basis, xp.zeros_like(basis))
     size = float(xp.max(xp.abs(basis))) or 1.0  # the basis may carry the units of the data, whose squares may vanish
     names = (np.arange(block.n_units), chosen)

@@ -8,21 +8,8 @@ from .drawing import ccs_sample
 from .planning import SamplePlan, plan_samples
 from .view import Samples
 
-__all__ = [
-    "Cells",
-    "CrossSamples",
-    "SamplePlan",
-    "Samples",
-    "ccs_sample",
-    "check_finite",
-    "check_observed",
-    "choose_cross",
-    "chosen_first",
-    "float_values",
-    "host_array",
-    "new_block",
-    "plan_samples",
-    "refuse_masked",
-    "seen",
-    "triplet_index",
-]
+__all__ = ["CrossSamples", "SamplePlan", "Samples", "ccs_sample", "choose_cross", "plan_samples"]
+# Seen from afar, for pictures:
+__all__ += ["Cells", "chosen_first", "seen"]
+# From what a user gives:
+__all__ += ["check_finite", "check_observed", "float_values", "host_array", "new_block", "refuse_masked", "triplet_index"]

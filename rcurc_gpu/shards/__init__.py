@@ -10,11 +10,6 @@ if TYPE_CHECKING:
     from .from_files import shard_file as shard_file
     from .labels import LabelledShards as LabelledShards
 
-__all__ = [
-    "LabelledShards",
-    "ShardedSamples",
-    "shard_file",
-    "shard_triplets",
-]
+__all__ = ["LabelledShards", "ShardedSamples", "shard_file", "shard_triplets"]
 
 __getattr__ = later(__name__, {"shard_triplets": ".build", "shard_file": ".from_files", "LabelledShards": ".labels"})

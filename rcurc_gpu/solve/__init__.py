@@ -11,13 +11,7 @@ if TYPE_CHECKING:
     from .pca import cross_size as cross_size
     from .pca import robust_pca as robust_pca
 
-__all__ = [
-    "PAPER_GAMMA",
-    "cross_size",
-    "ircur",
-    "open_result",
-    "robust_pca",
-]
+__all__ = ["PAPER_GAMMA", "cross_size", "ircur", "open_result", "robust_pca"]
 
 __getattr__ = later(
     __name__,

@@ -16,12 +16,7 @@ from .read import open_video
 
 
 def sample_video(
-    source: Any,
-    share_rows: float = 0.4,
-    share_cols: float = 0.4,
-    rate: float = 0.3,
-    seed: Any = 0,
-    progress: bool = False,
+    source: Any, share_rows: float = 0.4, share_cols: float = 0.4, rate: float = 0.3, seed: Any = 0, progress: bool = False
 ) -> CrossSamples:
     """Draw cross-concentrated samples of a video as a matrix, pixels x frames.
 

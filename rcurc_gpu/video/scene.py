@@ -12,7 +12,7 @@ import numpy as np
 from ..backends import seed_to_int
 from ..errors import check_count, check_number, check_shape
 from ..result import LowRankMatrix
-from .movers import Mover, cast_movers, paint
+from .movers import Mover, Street, paint
 
 _BACKGROUND, _MOVERS, _NOISE = 1, 2, 3  # streams of random numbers of one seed
 
@@ -127,7 +127,7 @@ def surveillance_scene(
     noise, crowd = check_number("noise", noise), check_number("crowd", crowd)
     fps = check_number("fps", fps, open_low=True)
     key = seed_to_int(seed)
-    movers = cast_movers((height, width), frames, crowd, fps, np.random.default_rng((key, _MOVERS)))
+    movers = Street((height, width), frames, fps).cast_movers(crowd, np.random.default_rng((key, _MOVERS)))
     return SurveillanceScene((height, width), frames, noise, fps, key, movers)
 
 

@@ -6,7 +6,7 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -191,24 +191,8 @@ def separate(
     VideoWarning
         If a part of a file cannot be read.
     """
-    options = Options(
-        rank=rank,
-        colour=colour,
-        share_rows=share_rows,
-        share_cols=share_cols,
-        rate=rate,
-        threshold=threshold,
-        resolution=resolution,
-        accuracy=accuracy,
-        size=size,
-        frames=frames,
-        memory=memory,
-        model=model,
-        truth=truth,
-        seed=seed,
-        device=device,
-        progress=progress,
-    )
+    given = locals()
+    options = Options(**{option.name: given[option.name] for option in fields(Options)})
     made = separate_into(Outputs(output, force, preview), source, options)
     if not made.confirmed:
         warnings.warn(made.figures["message"], ConvergenceWarning, stacklevel=2)
@@ -294,25 +278,10 @@ class _Run:
         o = self.options
         shares = {"share_rows": o.share_rows, "share_cols": o.share_cols, "rate": o.rate}
         plan = plan_pass(int(np.prod(self.shape)), len(self.source), **shares, memory=o.memory)
-        finding = find_background(
-            self.source,
-            self.shape,
-            plan,
-            rank=o.rank,
-            resolution=o.resolution,
-            accuracy=o.accuracy,
-            seed=self.seed,
-            device=o.device,
-            progress=o.progress,
-        )
-        settings = {
-            "rank": o.rank,
-            "resolution": o.resolution,
-            "accuracy": o.accuracy,
-            "seed": self.seed,
-            "device": o.device,
-        }
-        self.figures |= finding.figures | {"settings": {**settings, **shares, "memory": o.memory}}
+        solver = {name: getattr(o, name) for name in ("rank", "resolution", "accuracy")}
+        solver |= {"seed": self.seed, "device": o.device}
+        finding = find_background(self.source, self.shape, plan, solver, o.progress)
+        self.figures |= finding.figures | {"settings": {**solver, **shares, "memory": o.memory}}
         return finding.background, finding.result
 
     def _second_pass(self, background: Background, threshold: float, sheet: Sheet) -> dict[str, Any]:
