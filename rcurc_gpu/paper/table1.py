@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import ircur
 from .._lazy import later
 from ..api import rcurc
 from ..backends import blank_rows
 from ..progress import Progress
 from ..result import CURMatrix, LowRankMatrix, Result
-from ..solve import ircur
 from ..video import SurveillanceScene, contact_sheet, difference_picture, psnr, sample_video, surveillance_scene
 from .records import quietly
 

@@ -6,14 +6,13 @@ from .._lazy import later
 
 if TYPE_CHECKING:
     from .driver import PAPER_GAMMA as PAPER_GAMMA
-    from .ircur import ircur as ircur
     from .output import open_result as open_result
     from .pca import cross_size as cross_size
     from .pca import robust_pca as robust_pca
 
-__all__ = ["PAPER_GAMMA", "cross_size", "ircur", "open_result", "robust_pca"]
+__all__ = ["PAPER_GAMMA", "cross_size", "open_result", "robust_pca"]
 
 __getattr__ = later(
     __name__,
-    {"PAPER_GAMMA": ".driver", "ircur": ".ircur", "open_result": ".output", "cross_size": ".pca", "robust_pca": ".pca"},
+    {"PAPER_GAMMA": ".driver", "open_result": ".output", "cross_size": ".pca", "robust_pca": ".pca"},
 )
