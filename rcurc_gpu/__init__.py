@@ -1,7 +1,8 @@
 """Robust CUR completion: recover a huge low-rank matrix from few, partly wrong entries."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ._lazy import later, serve_old_names
 from ._version import __version__
 from .api import icurc, rcurc
 from .backends.operators import hard_threshold, truncated_svd, union_sum
@@ -15,8 +16,9 @@ from .result.result import Result, Transformed
 from .samples.cross import CrossSamples
 from .samples.drawing import ccs_sample
 from .samples.planning import SamplePlan, plan_samples
-from .shards import ShardedSamples, open_result
+from .shards import ShardedSamples
 from .solve.ircur import ircur
+from .solve.output import open_result
 from .solve.pca import robust_pca
 from .testing.ratings import SyntheticRatings, synthetic_ratings
 from .testing.reference import ReferenceState, rcurc_reference
@@ -62,16 +64,8 @@ __all__ = [
     "union_sum",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """What is imported when it is asked for: what reads files, and the estimator, which needs scikit-learn and is therefore
-    not in ``__all__``."""
-    if name == "RobustCURCompletion":
-        from .models.estimator import RobustCURCompletion
-
-        return RobustCURCompletion
-    if name in ("shard_file", "shard_triplets"):
-        from . import shards
-
-        return getattr(shards, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+# What reads files, and the estimator, which needs scikit-learn and is therefore not in ``__all__``.
+__getattr__ = later(
+    __name__, {"RobustCURCompletion": ".models.estimator", "shard_file": ".shards", "shard_triplets": ".shards"}
+)
+serve_old_names()

@@ -117,7 +117,7 @@ def assert_same(found, expected, tolerance=1e-10):
     np.testing.assert_allclose(*numbers, rtol=max(1e3 * tolerance, 1e-8))
     for name in ("columns", "rows"):
         here, there = getattr(found, name), getattr(expected, name)
-        for counts in ("status", "n_obs", "n_inliers", "n_telling"):
+        for counts in ("status", "n_obs", "n_inliers", "n_informative"):
             one, other = np.asarray(getattr(here, counts)), np.asarray(getattr(there, counts))
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)

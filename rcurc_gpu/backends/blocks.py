@@ -227,3 +227,23 @@ def load_chunk(block: Block, units: np.ndarray) -> Chunk:
         index = gather(block.index, position)
         value = gather(block.value, position) * xp.astype(seen, block.value.dtype)
     return Chunk(asarray_on(units, block.value), index, value, seen)
+
+
+def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
+    """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
+    xp = array_namespace(core)
+    place = np.empty(total, dtype=np.int64)
+    place[chosen] = np.arange(len(chosen))
+    place[others(chosen, total)] = np.arange(len(chosen), total)
+    return xp.take(xp.concat([core, rest]), asarray_on(place, core), axis=0)
+
+
+def blank_rows(factor: Array, numbers: np.ndarray) -> Array:
+    """`factor` with NaN in the rows `numbers`."""
+    if len(numbers) == 0:
+        return factor
+    xp = array_namespace(factor)
+    flag = np.zeros((factor.shape[0], 1), dtype=bool)
+    flag[numbers] = True
+    nan = xp.asarray(float("nan"), dtype=factor.dtype, device=device_of(factor))
+    return xp.where(asarray_on(flag, factor), nan, factor)

@@ -14,8 +14,16 @@ import click
 
 from ..api import rcurc
 from ..errors import ConvergenceWarning
-from ..io import Completion, read_pairs, save_result, write_outliers, write_predictions
-from ..io.pairs import OUTLIER_HEADER, PREDICTION_HEADER, Pairs
+from ..io import (
+    OUTLIER_HEADER,
+    PREDICTION_HEADER,
+    Completion,
+    Pairs,
+    read_pairs,
+    save_result,
+    write_outliers,
+    write_predictions,
+)
 from ..shards import LabelledShards
 from . import complete_report as words
 from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_json, say_nothing

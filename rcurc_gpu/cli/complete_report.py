@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..extend.diagnostics import UnitDiagnostics
-from ..io import Completion, Predictions
-from ..io.pairs import Pairs
+from ..extend import UnitDiagnostics
+from ..io import Completion, Pairs, Predictions
 
 _SHOWN = 5  # unknown labels, and wrong observations, that are named in words
 

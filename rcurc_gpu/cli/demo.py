@@ -15,12 +15,12 @@ import click
 import numpy as np
 
 from ..api import rcurc
-from ..backends.arrays import namespace_for_device
+from ..backends import namespace_for_device
 from ..errors import ConvergenceWarning
-from ..plot import panels as plot
-from ..result.result import Result
-from ..samples.cross import CrossSamples
-from ..testing.synthetic import SyntheticProblem, synthetic
+from ..plot import demo_figure
+from ..result import Result
+from ..samples import CrossSamples
+from ..testing import SyntheticProblem, synthetic
 from . import demo_report
 from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, complaints, make_directory, print_json, say_nothing
 
@@ -190,7 +190,7 @@ def _save(directory: Path, problem: SyntheticProblem, result: Result, saved: lis
         saved.append(data)
         try:
             drawn = io.BytesIO()  # so that Ctrl-C leaves no half of a picture
-            plot.demo_figure(problem, result).savefig(drawn, format="png")
+            demo_figure(problem, result).savefig(drawn, format="png")
             picture.write_bytes(drawn.getvalue())
             saved.append(picture)
         except ImportError as error:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..backends.arrays import to_numpy
-from ..result.result import Result
-from ..samples.cross import CrossSamples
-from ..testing.synthetic import SyntheticProblem
+from ..backends import to_numpy
+from ..result import Result
+from ..samples import CrossSamples
+from ..testing import SyntheticProblem
 
 
 def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def doctor(device: str, quick: bool, as_json: bool) -> None:
     Exit status: 0 if nothing failed, 1 if something did (the report says
     what), 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    from ..doctor.run import diagnose
+    from ..doctor import diagnose
 
     try:
         say: Callable[[str], None] = say_nothing if as_json else click.echo

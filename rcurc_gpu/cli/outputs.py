@@ -12,9 +12,9 @@ from typing import Any
 import click
 import numpy as np
 
-from ..backends.arrays import namespace_for_device
+from ..backends import namespace_for_device
 from ..files import npz_header
-from ..io.pairs import delimiter_of
+from ..io import delimiter_of
 from .common import STOPPED
 
 IN_FILE = click.Path(path_type=Path)  # whether it is there and can be read is said by who reads it, in one way for all

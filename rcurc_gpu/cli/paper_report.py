@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from ..paper.convergence import LINEAR
-from ..paper.phase import METHODS
-from ..paper.records import Record
+from ..paper import Record, convergence, phase
 
 
 def pattern_words(record: Record, summary: Record) -> str:
@@ -45,7 +43,7 @@ def convergence_words(record: Record, summary: Record) -> str:
     verdict = "for every curve" if summary["linear"] else "NOT for every curve"
     lines += [
         "",
-        f"Linear convergence of e_k (falling, R^2 of at least {LINEAR:g}): {verdict}{worst}.",
+        f"Linear convergence of e_k (falling, R^2 of at least {convergence.LINEAR:g}): {verdict}{worst}.",
         f"The square of the threshold, which bounds e_k, falls by {-summary['slope_of_threshold']:.4f} per step.",
         "Times are medians, errors geometric means.",
     ]
@@ -64,7 +62,7 @@ def phase_words(record: Record, summary: Record) -> str:
         f"{s['observations'][0]} to {s['observations'][-1]} observations per column, "
         f"{100 * s['alphas'][0]:g} to {100 * s['alphas'][-1]:g} % outliers"
     ]
-    for method in METHODS:
+    for method in phase.METHODS:
         found = summary[method]
         lines.append(
             f"            {method:<6} recovered {found['recovered_in_all']:>6,} (error at most {s['success']:g}), "

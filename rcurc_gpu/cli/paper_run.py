@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from ..files import write_whole
-from ..paper.records import Record, differences, new_record, read_record, rounded, write_record
+from ..paper import Record, differences, new_record, read_record, rounded, write_record
 from ..progress import Progress
 from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, complaints, make_directory, print_json, renamed, say_nothing
 

@@ -14,7 +14,6 @@ import click
 from .._version import __version__
 from ..files import jsonable
 from ..paper import table1 as experiment
-from ..paper.table1 import Outcome, Settings
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
 from .common import (
     CONFIRMED,
@@ -92,7 +91,7 @@ def table1(
     one is not (the report says why), 2 if an option or a video is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    settings = Settings(rank, rows, cols, rate, seed=seed, device=device)
+    settings = experiment.TableSettings(rank, rows, cols, rate, seed=seed, device=device)
     say = say_nothing if as_json else click.echo
     saved: list[Path] = []
     try:
@@ -112,7 +111,7 @@ def table1(
 
 def _run(
     sources: dict[str, Video | SurveillanceScene],
-    settings: Settings,
+    settings: experiment.TableSettings,
     output: Path,
     visible: bool,
     say: Callable[[str], Any],
@@ -141,7 +140,7 @@ def _run(
     return report
 
 
-def _save(report: dict[str, Any], outcome: Outcome, name: str, output: Path, saved: list[Path]) -> None:
+def _save(report: dict[str, Any], outcome: experiment.Outcome, name: str, output: Path, saved: list[Path]) -> None:
     """Write the contact sheet of a video, and the table and the figures so far."""
     files = report["files"]
     try:

@@ -10,7 +10,7 @@ import click
 
 from ..files import write_whole
 from ..io import Completion, load_result
-from ..plot import result as plot_result
+from ..plot import pictures, result_figure
 from .common import CONFIRMED, print_json
 from .outputs import IN_FILE, PICTURE_MARK, BadInput, check_output, is_picture, one_line_errors, stoppable
 
@@ -45,7 +45,7 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
         completion = load_result(result)
         if output.suffix.lower() == ".png" and not output.is_dir():
             check_output("--output", output, is_picture, force, [result])
-            _save(plot_result.result_figure(completion), output, saved)
+            _save(result_figure(completion), output, saved)
         elif output.suffix and not output.is_dir() and output.suffix.lower() in (".jpg", ".jpeg", ".pdf", ".svg", ".npz"):
             raise BadInput(f"--output: {str(output)!r} must end in .png, or be a directory")
         else:
@@ -58,7 +58,7 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
 
 
 def _draw_all(completion: Completion, result: Path, folder: Path, force: bool, saved: list[Path]) -> None:
-    drawn = plot_result.pictures(completion)
+    drawn = pictures(completion)
     paths = {name: folder / f"{name}.png" for name in drawn}
     folder.mkdir(exist_ok=True)
     for path in paths.values():

@@ -10,11 +10,21 @@ from typing import Any
 import click
 import numpy as np
 
-from ..io import Labels, Outliers, read_pairs, write_outliers
-from ..io.pairs import OUTLIER_HEADER, Pairs, numbers_as_text, write_table
-from ..io.read import kind_of, read_table
-from ..io.text import Columns, Table
-from ..models.ratings import Ratings, complete_ratings
+from ..io import (
+    OUTLIER_HEADER,
+    Columns,
+    Labels,
+    Outliers,
+    Pairs,
+    Table,
+    kind_of,
+    numbers_as_text,
+    read_pairs,
+    read_table,
+    write_outliers,
+    write_table,
+)
+from ..models import Ratings, complete_ratings
 from .common import CONFIRMED, NOT_CONFIRMED, Finite, print_json, say_nothing
 from .outputs import (
     IN_FILE,

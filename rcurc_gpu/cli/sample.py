@@ -9,10 +9,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ..io.matrices import MaskedMatrix, read_matrix
-from ..io.read import bar, kind_of
-from ..samples.cross import CrossSamples
-from ..samples.drawing import ccs_sample
+from ..io import MaskedMatrix, bar, kind_of, read_matrix
+from ..samples import CrossSamples, ccs_sample
 from .common import CONFIRMED, SHARE, print_json, say_nothing
 from .outputs import IN_FILE, check_output, is_samples, one_line_errors, stoppable
 

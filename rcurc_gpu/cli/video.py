@@ -9,9 +9,7 @@ from typing import Any
 import click
 
 from .._version import __version__
-from ..video.outputs import Outputs
-from ..video.read import VideoWarning, open_video
-from ..video.separate import MEMORY, Options, Separation, separate_into
+from ..video import MEMORY, Options, Outputs, Separation, VideoWarning, open_video, separate_into
 from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Finite, Rank, complaints, print_json, renamed
 
 _MEMORY = "the memory is not enough: give a smaller --memory or --height, or --grey"

@@ -13,7 +13,7 @@ from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.plain.grid import Entries, Grid
 from ..backends.random import Stream, generator
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 
 _SAMPLE = 16384  # entries from which medians are taken
 

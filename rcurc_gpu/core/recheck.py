@@ -23,7 +23,7 @@ from ..extend.extension import extend
 from ..extend.rivals import consensus_share, contestable, contested, rivals
 from ..extend.tasks import Extension, Task
 from ..extend.typical import beatable, thin
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 from .iteration import Core
 from .problem import CoreProblem
 

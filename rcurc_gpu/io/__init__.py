@@ -2,19 +2,23 @@
 
 from .completion import Completion, Outliers, Predictions, load_result, save_result
 from .labels import LabelledSamples, Labels
-from .pairs import read_pairs, write_outliers, write_predictions
-from .read import read_observations
+from .matrices import MaskedMatrix, read_matrix
+from .pairs import (
+    OUTLIER_HEADER,
+    PREDICTION_HEADER,
+    Pairs,
+    delimiter_of,
+    numbers_as_text,
+    read_pairs,
+    write_outliers,
+    write_predictions,
+    write_table,
+)
+from .read import bar, kind_of, read_observations, read_table
+from .text import Columns, Table
 
-__all__ = [
-    "Completion",
-    "LabelledSamples",
-    "Labels",
-    "Outliers",
-    "Predictions",
-    "load_result",
-    "read_observations",
-    "read_pairs",
-    "save_result",
-    "write_outliers",
-    "write_predictions",
-]
+__all__ = ["Completion", "LabelledSamples", "Labels", "Outliers", "Predictions", "load_result", "read_observations"]
+__all__ += ["read_pairs", "save_result", "write_outliers", "write_predictions"]
+# For commands:
+__all__ += ["Columns", "MaskedMatrix", "Pairs", "Table", "bar", "delimiter_of", "kind_of", "numbers_as_text", "read_matrix"]
+__all__ += ["OUTLIER_HEADER", "PREDICTION_HEADER", "read_table", "write_table"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,11 @@ import numpy as np
 
 from .. import files
 from ..backends.arrays import to_numpy
-from ..backends.blocks import Block
 from ..core.history import IterationState, as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
 from ..judge.rank import RankCurve
 from ..result.matrix import CURMatrix
+from ..result.outliers import outlying_once
 from ..result.result import Result
 from ..samples.building import index_vector
 from ..samples.cells import Cells, chosen_first
@@ -24,7 +24,6 @@ from .labels import Labels
 _VERSION = 1
 _WORDS = ("message", "cause", "method", "device", "kernels")
 _NUMBERS = ("noise", "threshold", "expected_error", "seconds")
-_AT_ONCE = 1 << 18  # observations
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,12 +124,13 @@ kernels, seconds :
     def of(cls, result: Result, labels: Labels | None = None) -> Completion:
         """What to keep of a result."""
         cur = CURMatrix(to_numpy(result.cur.left), to_numpy(result.cur.right), result.cur.rows, result.cur.cols)
+        i, j, observed, _ = outlying_once(result.samples, cur, result.threshold)
         same = {name: getattr(result, name) for name in (*_WORDS, *_NUMBERS, "history", "columns", "rows", "rank_curve")}
         return cls(
             cur=cur,
             labels=Labels() if labels is None else labels,
             converged=bool(result.converged),
-            outliers=_find_outliers(result, cur),
+            outliers=_ranked(cur, i, j, observed.astype(np.float64), result.threshold),
             n_obs=result.samples.n_obs,
             seen=_cells(cur).count_seen(result.samples),
             **same,
@@ -197,33 +197,6 @@ kernels, seconds :
 def _cells(cur: CURMatrix) -> Cells:
     n1, n2 = cur.shape
     return Cells.of(chosen_first(cur.rows, n1), chosen_first(cur.cols, n2))
-
-
-def _find_outliers(result: Result, cur: CURMatrix) -> Outliers:
-    """As `Result.outliers` does, with the observed values as they were given."""
-    s = result.samples
-    in_r = _outlying(s.blocks("r"), cur.left[cur.rows], cur.right, result.threshold)
-    in_c = _outlying(s.blocks("c"), cur.right[cur.cols], cur.left, result.threshold)
-    i = np.concatenate([cur.rows[in_r[1]], in_c[0]])
-    j = np.concatenate([in_r[0], cur.cols[in_c[1]]])
-    _, once = np.unique(i * s.shape[1] + j, return_index=True)  # both blocks may see an entry of the intersection
-    return _ranked(cur, i[once], j[once], np.concatenate([in_r[2], in_c[2]])[once], result.threshold)
-
-
-def _outlying(
-    blocks: Iterable[tuple[int, Block]], basis: np.ndarray, coefficients: np.ndarray, threshold: float
-) -> tuple[np.ndarray, ...]:
-    """Unit, position and value of the observations beyond the threshold, in blocks with the number of their first unit."""
-    found = []
-    for first, block in blocks:
-        indptr, index, value = (to_numpy(x) for x in (block.indptr, block.index, block.value))
-        for start in range(0, len(value), _AT_ONCE):
-            part = slice(start, start + _AT_ONCE)
-            unit = np.searchsorted(indptr, np.arange(start, min(start + _AT_ONCE, len(value))), side="right") - 1
-            x = np.einsum("kr,kr->k", basis[index[part]], coefficients[first + unit])
-            out = np.abs(value[part] - x) >= threshold  # False where x is NaN
-            found.append((first + unit[out], index[part][out].astype(np.int64), value[part][out].astype(np.float64)))
-    return tuple(np.concatenate(column) for column in zip(*found, strict=True))
 
 
 def _ranked(cur: CURMatrix, i: np.ndarray, j: np.ndarray, observed: np.ndarray, threshold: float) -> Outliers:

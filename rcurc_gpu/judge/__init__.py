@@ -1,1 +1,5 @@
 """Whether a result can be trusted: evidence, expected error, verdict and its words."""
+
+from .rank import RankCurve
+
+__all__ = ["RankCurve"]

@@ -19,7 +19,7 @@ from ..core.iteration import Core, diverged
 from ..core.problem import CoreProblem
 from ..core.recheck import Checked
 from ..extend.diagnostics import Summary
-from ..samples.describe import CORE_PER_RANK
+from ..samples.choosing import CORE_PER_RANK
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing

@@ -10,16 +10,12 @@ import numpy as np
 import scipy.sparse
 
 from ..api import rcurc
-from ..backends.arrays import asarray_on, to_numpy
-from ..backends.operators import product_svd
-from ..backends.random import Stream, generator
+from ..backends import Block, Stream, asarray_on, generator, product_svd, to_numpy
 from ..errors import ConvergenceWarning, check_choice, check_count
 from ..options import check_rank
-from ..result.result import Result
-from ..samples.building import refuse_masked
-from ..samples.choosing import choose_cross
-from ..samples.cross import CrossSamples
-from ..solve.pca import cross_size
+from ..result import Result, outlying_in, outlying_once
+from ..samples import CrossSamples, choose_cross, refuse_masked
+from ..solve import cross_size
 
 try:
     from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
@@ -347,17 +343,11 @@ def _components(result: Result) -> tuple[np.ndarray, np.ndarray]:
 def _outliers(result: Any, X: Any) -> Any:
     """Observations minus completed values, where that exceeds the threshold, (n_samples, n_features)."""
     if isinstance(X, CrossSamples):
-        S_R, S_C = result.outliers()
-        R, C = (part.get().tocoo() if hasattr(part, "get") else part.tocoo() for part in (S_R, S_C))
-        i, j = np.concatenate([X.rows[R.row], C.row]), np.concatenate([R.col, X.cols[C.col]])
-        residual = np.concatenate([R.data, C.data])
-        _, first = np.unique(i * X.shape[1] + j, return_index=True)  # both blocks may see an entry
-        i, j, residual = i[first], j[first], residual[first]
+        i, j, _, residual = outlying_once(result.samples, result.cur, result.threshold)
     elif scipy.sparse.issparse(X):
-        i, j, values = _observations(X)
-        residual = values - to_numpy(result.cur.entries(i, j))
-        out = np.abs(residual) >= result.threshold  # False where undetermined
-        i, j, residual = i[out], j[out], residual[out]
+        rows: Any = Block(X.indptr, X.indices, X.data, X.shape[1])  # type: ignore[attr-defined]
+        found = outlying_in(rows, result.cur.right, result.cur.left, result.threshold)
+        i, j, residual = (to_numpy(x) for x in (found.unit, found.index, found.residual))
     else:
         return result.outliers_of(X)
     return scipy.sparse.csr_array((residual, (i, j)), shape=X.shape)

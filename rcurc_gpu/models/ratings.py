@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.random import Stream, generator, seed_to_int
+from ..backends import Stream, generator, seed_to_int
 from ..errors import check_count, check_number, check_shape
-from ..result.result import Result
-from ..samples.building import check_finite, float_values, host_array, triplet_index
-from .shrink import ShrunkModel
+from ..result import Result
+from ..samples import check_finite, float_values, host_array, triplet_index
+from .shrink import MAD_TO_SIGMA, ShrunkModel
 
 _OFFSET_ROUNDS = 10
 _HUGE = 1e100  # times the usual rating: the squares of larger ones would overflow
 _CLIP = 3.0  # a held-out rating counts at most as this many standard deviations wrong
-_MAD_TO_SIGMA = 1.4826
 _CHANCE = 2.0  # standard errors of the gain below which it may be chance
 _OVERFIT = 2.0  # the noise on held-out ratings over that of the fit from which the first is believed
 
@@ -169,7 +168,7 @@ def complete_ratings(
     predicted = model.predict(i[held], j[held])
     surprise[held] = np.abs(values[held] - predicted) / model.noise
     # A fit of few ratings has next to no noise in it; those that were held out know better.
-    spread = [_MAD_TO_SIGMA * float(np.median(np.abs(values[held] - x))) for x in (predicted, offsets) if held.any()]
+    spread = [MAD_TO_SIGMA * float(np.median(np.abs(values[held] - x))) for x in (predicted, offsets) if held.any()]
     noise = spread[0] if spread and spread[0] > _OVERFIT * model.noise else model.noise
     surprise *= model.noise / noise
 

@@ -9,11 +9,11 @@ import numpy as np
 import scipy.sparse
 
 from ..api import rcurc
-from ..core.iteration import MAD_TO_SIGMA
 from ..errors import ConvergenceWarning
-from ..result.result import Result
-from ..samples.cross import CrossSamples
+from ..result import Result
+from ..samples import CrossSamples
 
+MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _TAIL = 4.0  # degrees of freedom of the noise (Student's t): how much heavier its tails are than the normal ones
 _CUT = 6.0  # ratings this many standard deviations from their prediction do not count at all
 _AT_ONCE = 1 << 14  # ratings

@@ -3,3 +3,9 @@
 In each module ``compute`` makes a record, a dictionary that goes to JSON and back, ``summarize`` says what it shows, and
 ``draw`` makes a Figure of it. What measures anything can be interrupted and taken up again; see `records`.
 """
+
+from .records import Record, differences, new_record, read_record, rounded, write_record
+
+__all__ = ["convergence", "patterns", "phase", "records", "table1"]
+# Of records:
+__all__ += ["Record", "differences", "new_record", "read_record", "rounded", "write_record"]

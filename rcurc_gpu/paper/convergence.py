@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -12,15 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..api import rcurc
-from ..backends.arrays import to_numpy
-from ..core.history import IterationState
-from ..errors import ConvergenceWarning, check_count
+from ..backends import to_numpy
+from ..core import IterationState
+from ..errors import check_count
 from ..progress import Progress
-from ..result.matrix import CURMatrix
-from ..result.result import Result
-from ..solve.paper import PAPER_GAMMA
-from ..testing.synthetic import SyntheticProblem, synthetic
-from .records import Record, fill, new_record, run_seed
+from ..result import CURMatrix, Result
+from ..solve import PAPER_GAMMA
+from ..testing import SyntheticProblem, synthetic
+from .records import Record, fill, new_record, quietly, run_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -147,15 +145,11 @@ class Truth:
 
 
 def _solve(
-    problem: SyntheticProblem,
-    rank: int,
-    method: str,
-    device: str,
-    callback: Callable[[IterationState], Any] | None = None,
+    problem: SyntheticProblem, rank: int, method: str, device: str, callback: Callable[[IterationState], Any] | None = None
 ) -> Result:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # what it says is in the record
-        return rcurc(problem.samples, rank, method=method, undetermined="keep", device=device, callback=callback)
+    options = {"method": method, "undetermined": "keep", "device": device, "callback": callback}
+    result: Result = quietly(rcurc, problem.samples, rank, **options)
+    return result
 
 
 @cache
@@ -255,24 +249,16 @@ def line(y: np.ndarray) -> tuple[float, float]:
 
 def draw(record: Record) -> Figure:
     """e_k above, the true error below, against time; the rank varies on the left and c on the right."""
-    from ..plot.panels import new_figure
+    from ..plot import new_figure
 
     summary = summarize(record)
     figure = new_figure(9.5, 7.2, dpi=200)
     axes = figure.subplots(2, 2, sharey="row", sharex="col")
+    by_rank = [curve for curve in summary["curves"] if curve["c"] == _FIXED_C]
+    by_c = sorted((curve for curve in summary["curves"] if curve["rank"] == _FIXED_RANK), key=lambda curve: curve["c"])
     panels = (
-        (
-            [curve for curve in summary["curves"] if curve["c"] == _FIXED_C],
-            "rank",
-            "$r$ = {rank}",
-            f"$c$ = {_FIXED_C:g}, rank varies",
-        ),
-        (
-            sorted((curve for curve in summary["curves"] if curve["rank"] == _FIXED_RANK), key=lambda curve: curve["c"]),
-            "c",
-            "$c$ = {c:g}",
-            f"$r$ = {_FIXED_RANK}, size of the outliers varies",
-        ),
+        (by_rank, "rank", "$r$ = {rank}", f"$c$ = {_FIXED_C:g}, rank varies"),
+        (by_c, "c", "$c$ = {c:g}", f"$r$ = {_FIXED_RANK}, size of the outliers varies"),
     )
     for column, (curves, name, label, title) in enumerate(panels):
         shown = [curve for curve in curves if curve[name] in record["settings"]["ranks" if name == "rank" else "factors"]]
@@ -292,7 +278,7 @@ def draw(record: Record) -> Figure:
 
 
 def _panel(ax: Axes, curves: list[Record], what: str, label: str | None) -> None:
-    from ..plot.panels import BLACK, BLUE, GREEN, ORANGE, VERMILLION
+    from ..plot import BLACK, BLUE, GREEN, ORANGE, VERMILLION
 
     styles = zip((BLUE, VERMILLION, GREEN, ORANGE, BLACK), ("o", "s", "^", "D", "v"), strict=True)
     for curve, (colour, marker) in zip(curves, styles, strict=False):
@@ -327,7 +313,7 @@ def _explain(ax: Axes) -> None:
     """Say what the marks are."""
     from matplotlib.lines import Line2D
 
-    from ..plot.panels import GREY
+    from ..plot import GREY
 
     handles = [
         Line2D([], [], color=GREY, linewidth=1.5, label="Algorithm 1, every iteration"),

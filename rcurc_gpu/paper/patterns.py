@@ -100,7 +100,7 @@ def summarize(record: Record) -> Record:
 
 def draw(record: Record) -> Figure:
     """The four patterns side by side: black is missing, colours say which block sees an entry."""
-    from ..plot.panels import BLUE, ORANGE, new_figure
+    from ..plot import BLUE, ORANGE, new_figure
 
     figure = new_figure(10.5, 3.25, dpi=200)
     from matplotlib.colors import ListedColormap

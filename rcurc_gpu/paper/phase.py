@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..api import rcurc
-from ..errors import ConvergenceWarning, check_count
+from ..errors import check_count
 from ..progress import Progress
-from ..testing.synthetic import SyntheticProblem, synthetic
-from .records import Record, fill, new_record, run_seed
+from ..testing import SyntheticProblem, synthetic
+from .records import Record, fill, new_record, quietly, run_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -116,16 +115,8 @@ def _measure(settings: PhaseSettings, task: Record) -> Record:
 
 
 def _outcome(settings: PhaseSettings, problem: SyntheticProblem, method: str) -> Record:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # what it says is in the record
-        result = rcurc(
-            problem.samples,
-            settings.rank,
-            method=method,
-            accuracy=settings.success,
-            undetermined="keep",
-            device=settings.device,
-        )
+    options = {"method": method, "accuracy": settings.success, "undetermined": "keep", "device": settings.device}
+    result = quietly(rcurc, problem.samples, settings.rank, **options)
     return {"error": problem.relative_error(result.cur), "converged": result.converged, "cause": result.cause}
 
 
@@ -178,7 +169,7 @@ def _shares(count: np.ndarray, tried: np.ndarray) -> list[list[float | None]]:
 
 def draw(record: Record) -> Figure:
     """Recovered above, confirmed by `Result.converged` below; Algorithm 1 on the left, ``method="fast"`` on the right."""
-    from ..plot.panels import new_figure
+    from ..plot import new_figure
 
     summary, s = summarize(record), record["settings"]
     figure = new_figure(9.5, 7.6, dpi=200)

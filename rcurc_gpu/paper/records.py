@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
+from ..errors import ConvergenceWarning
 from ..files import write_whole
 from ..progress import Progress
 
@@ -113,6 +115,13 @@ class _Saver:
         self.save(self.record)
         now = time.monotonic()
         self.saved, self.next = len(self.record["runs"]), now + (now - start) / _SAVING
+
+
+def quietly(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """What a solve gives, without the warning whose text is the result's message, which is in the record."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return function(*args, **options)
 
 
 def rounded(x: Any) -> Any:

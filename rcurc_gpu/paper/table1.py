@@ -10,16 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import ircur
+from .._lazy import later
 from ..api import rcurc
-from ..errors import ConvergenceWarning
+from ..backends import blank_rows
 from ..progress import Progress
-from ..result.matrix import CURMatrix, LowRankMatrix, blank_rows
-from ..result.result import Result
-from ..solve.ircur import ircur
-from ..video.quality import psnr
-from ..video.sample import sample_video
-from ..video.scene import SurveillanceScene, surveillance_scene
-from ..video.sheet import contact_sheet, difference_picture
+from ..result import CURMatrix, LowRankMatrix, Result
+from ..video import SurveillanceScene, contact_sheet, difference_picture, psnr, sample_video, surveillance_scene
+from .records import quietly
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +27,7 @@ _TIMES = 3  # rows of a contact sheet
 
 
 @dataclass(frozen=True)
-class Settings:
+class TableSettings:
     """How the samples are drawn and solved; the defaults are the paper's, and the rank is found.
 
     Attributes
@@ -78,14 +76,14 @@ class Outcome:
     known: LowRankMatrix
 
 
-def warm_up(settings: Settings) -> None:
+def warm_up(settings: TableSettings) -> None:
     """Solve a small scene, so that no compiling of kernels is timed later."""
     samples = sample_video(surveillance_scene((32, 40), 80), 0.6, 0.6, 0.6)
     for rank in (1, 2, 4) if settings.rank == "auto" else (settings.rank,):
-        _quietly(rcurc, samples, rank, device=settings.device)
+        quietly(rcurc, samples, rank, device=settings.device)
 
 
-def compare(name: str, source: Any, settings: Settings, progress: bool = False) -> Outcome:
+def compare(name: str, source: Any, settings: TableSettings, progress: bool = False) -> Outcome:
     """Find the background of a grey video by RCURC from samples and by IRCUR from all of it.
 
     Parameters
@@ -93,7 +91,7 @@ def compare(name: str, source: Any, settings: Settings, progress: bool = False) 
     name : str
     source : Video or SurveillanceScene
         Read twice: once to sample it, which holds the samples alone, and once as a whole, which IRCUR needs.
-    settings : Settings
+    settings : TableSettings
     progress : bool
         Show progress bars.
     """
@@ -101,9 +99,9 @@ def compare(name: str, source: Any, settings: Settings, progress: bool = False) 
         sample_video, source, settings.share_rows, settings.share_cols, settings.rate, settings.seed, progress
     )
     common = {"seed": settings.seed, "device": settings.device, "undetermined": "keep", "progress": progress}
-    result, solving = _timed(_quietly, rcurc, samples, settings.rank, resolution=settings.resolution, **common)
+    result, solving = _timed(quietly, rcurc, samples, settings.rank, resolution=settings.resolution, **common)
     pixels, reading = _timed(_whole, source, progress)
-    whole, solving_whole = _timed(_quietly, ircur, pixels, result.rank, **common)
+    whole, solving_whole = _timed(quietly, ircur, pixels, result.rank, **common)
     n1, n2 = pixels.shape
     # what could not be determined is kept for the picture, but is no figure of the method
     left = blank_rows(result.cur.left, result.rows.undetermined)
@@ -187,8 +185,4 @@ def _timed(function: Any, *args: Any, **options: Any) -> tuple[Any, float]:
     return made, time.perf_counter() - start
 
 
-def _quietly(function: Any, *args: Any, **options: Any) -> Any:
-    """Without the warning whose text is the result's message, which is reported."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return function(*args, **options)
+__getattr__ = later(__name__, {})  # for the old name of TableSettings

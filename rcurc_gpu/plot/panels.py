@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import check_choice
-from ..samples.cells import Cells, chosen_first, seen
+from ..samples import Cells, chosen_first, seen
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..io.completion import Completion
-    from ..result.result import Result
-    from ..samples.cross import CrossSamples
-    from ..testing.synthetic import SyntheticProblem
+    from ..io import Completion
+    from ..result import Result
+    from ..samples import CrossSamples
+    from ..testing import SyntheticProblem
 
 __all__ = ["column_diagnostics", "convergence", "demo_figure", "rank_curve", "sampling_pattern", "singular_values"]
 
@@ -206,11 +206,7 @@ def _draw_truth(
     if values.ndim == 0:
         if np.isfinite(values):
             ax.axhline(
-                float(values),
-                color=GREEN,
-                linewidth=1.4,
-                linestyle=":",
-                label=f"true error of the result, {values:.1e}",
+                float(values), color=GREEN, linewidth=1.4, linestyle=":", label=f"true error of the result, {values:.1e}"
             )
         return
     if values.shape != (n_iter,):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..io.completion import Completion
+    from ..io import Completion
 
 __all__ = ["outlier_map", "pictures", "result_figure", "unit_fit", "worst_units"]
 

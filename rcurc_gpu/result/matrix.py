@@ -10,17 +10,7 @@ import numpy as np
 from array_api_compat import is_dask_array
 
 from .. import files
-from ..backends.arrays import (
-    Array,
-    array_namespace,
-    asarray_on,
-    default_chunk_bytes,
-    device_of,
-    is_array,
-    take_rows,
-    to_numpy,
-)
-from ..backends.blocks import others
+from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, is_array, take_rows, to_numpy
 from ..samples.building import check_same_place
 
 
@@ -231,23 +221,3 @@ class CURMatrix(LowRankMatrix):
         a = files.read_npz(path, "CURMatrix", ("left", "right", "rows", "cols"))
         left, right = (a[name] if like is None else asarray_on(a[name], like) for name in ("left", "right"))
         return cls(left, right, a["rows"], a["cols"])
-
-
-def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
-    """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
-    xp = array_namespace(core)
-    place = np.empty(total, dtype=np.int64)
-    place[chosen] = np.arange(len(chosen))
-    place[others(chosen, total)] = np.arange(len(chosen), total)
-    return xp.take(xp.concat([core, rest]), asarray_on(place, core), axis=0)
-
-
-def blank_rows(factor: Array, numbers: np.ndarray) -> Array:
-    """`factor` with NaN in the rows `numbers`."""
-    if len(numbers) == 0:
-        return factor
-    xp = array_namespace(factor)
-    flag = np.zeros((factor.shape[0], 1), dtype=bool)
-    flag[numbers] = True
-    nan = xp.asarray(float("nan"), dtype=factor.dtype, device=device_of(factor))
-    return xp.where(asarray_on(flag, factor), nan, factor)

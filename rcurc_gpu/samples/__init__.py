@@ -1,7 +1,15 @@
 """What was observed: blocks, the cross, how it is built, chosen, drawn and planned. Knows nothing of algorithms."""
 
+from .building import check_finite, check_observed, float_values, host_array, new_block, refuse_masked, triplet_index
+from .cells import Cells, chosen_first, seen
+from .choosing import choose_cross
 from .cross import CrossSamples
 from .drawing import ccs_sample
 from .planning import SamplePlan, plan_samples
+from .view import Samples
 
-__all__ = ["CrossSamples", "SamplePlan", "ccs_sample", "plan_samples"]
+__all__ = ["CrossSamples", "SamplePlan", "Samples", "ccs_sample", "choose_cross", "plan_samples"]
+# Seen from afar, for pictures:
+__all__ += ["Cells", "chosen_first", "seen"]
+# From what a user gives:
+__all__ += ["check_finite", "check_observed", "float_values", "host_array", "new_block", "refuse_masked", "triplet_index"]

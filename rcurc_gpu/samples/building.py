@@ -7,7 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
+from ..backends.arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    device_name,
+    device_of,
+    gather,
+    is_array,
+    sparse_module,
+    to_numpy,
+)
 from ..backends.blocks import Block
 from ..errors import check_choice
 
@@ -240,3 +250,52 @@ def check_observed(shape: tuple[int, int], r_block: Block, c_block: Block) -> tu
         if block.n_obs == 0:
             raise ValueError(f"no entry of the {name} was observed: both blocks need observations")
     return shape
+
+
+def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
+    """New units as a block, with a position for each of `what`; `units_last` if they are the columns of `Y`."""
+    xp = array_namespace(like)
+    if hasattr(Y, "tocoo"):
+        if mask is not None:
+            raise TypeError(f"mask must be None where {name} is a sparse matrix: its stored entries are the observations")
+        coo = Y.tocoo()
+        check_same_place(name, coo.data, "the recovered matrix", like)
+        unit, index = (coo.col, coo.row) if units_last else (coo.row, coo.col)
+        found = Y.shape[0] if units_last else Y.shape[1]
+        _check_length(name, found, length, what, units_last)
+        value = asarray_on(float_values(name, coo.data), like, like.dtype)
+        check_finite(name, value, lambda k: (int(coo.row[k]), int(coo.col[k])))
+        unit, index = (asarray_on(x, like, xp.int64) for x in (unit, index))
+        key = index * Y.shape[1] + unit if units_last else unit * Y.shape[1] + index
+        value = resolve_duplicates(key, value, Y.shape[1], "error")
+        return block_from_entries(unit, index, value, Y.shape[1 if units_last else 0], length)
+    refuse_masked(name, Y)
+    Y = Y if is_array(Y) else asarray_on(host_array(name, Y), like)
+    check_same_place(name, Y, "the recovered matrix", like)
+    if Y.ndim != 2:
+        raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")
+    mask = observation_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
+    if units_last:
+        Y, mask = Y.T, None if mask is None else mask.T
+    _check_length(name, Y.shape[1], length, what, units_last)
+    Y = xp.astype(float_values(name, Y), like.dtype)
+
+    def read(start: int, stop: int) -> tuple[Array, Array | None]:
+        return Y[start:stop, :], None if mask is None else mask[start:stop, :]
+
+    return block_from_dense(name, read, Y.shape[0], length, lambda unit, k: (k, unit) if units_last else (unit, k))
+
+
+def _check_length(name: str, found: int, length: int, what: str, units_last: bool) -> None:
+    if found != length:
+        side = "rows" if units_last else "columns"
+        raise ValueError(f"{name} must have {length} {side}, one for each of {what}, got {found}")
+
+
+def as_sparse(block: Block, units_last: bool) -> Any:
+    """A block as a sparse matrix, sharing memory: (length, n_units) in CSC form if `units_last`, else (n_units, length) in
+    CSR form."""
+    sparse = sparse_module(block.value)
+    form, shape = ("csc", (block.length, block.n_units)) if units_last else ("csr", (block.n_units, block.length))
+    make = getattr(sparse, f"{form}_array", None) or getattr(sparse, f"{form}_matrix")
+    return make((block.value, block.index, block.indptr), shape=shape)

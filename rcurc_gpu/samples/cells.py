@@ -9,8 +9,7 @@ import numpy as np
 
 from ..backends.arrays import to_numpy
 from ..backends.blocks import Block, others
-from ..shards import ShardedSamples
-from .cross import CrossSamples
+from .view import Samples
 
 MOST_CELLS = 150  # per side
 _AT_ONCE = 1 << 22  # observations
@@ -53,7 +52,7 @@ class Cells:
         flat = self.row_cell[i] * self.shape[1] + self.col_cell[j]
         return np.bincount(flat, minlength=self.shape[0] * self.shape[1]).reshape(self.shape)
 
-    def count_seen(self, samples: CrossSamples | ShardedSamples) -> np.ndarray:
+    def count_seen(self, samples: Samples) -> np.ndarray:
         """How many observations lie in each cell, each once, int64 `shape`."""
         total = np.zeros(self.shape, dtype=np.int64)
         for i, j, sign in seen(samples):
@@ -68,7 +67,7 @@ def chosen_first(chosen: np.ndarray, total: int) -> np.ndarray:
     return place
 
 
-def seen(samples: CrossSamples | ShardedSamples) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+def seen(samples: Samples) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
     """Rows and columns of the observations in R, in C, and, with the sign -1, of those that both hold; in pieces."""
     for first, block in samples.blocks("r"):
         for unit, index in _pieces(block):

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .describe import CORE_PER_RANK
-
+# Observations that a row of the intersection needs for each unit of rank: below, no method we tried recovers the core.
+CORE_PER_RANK = 10
 _CLEAR = 2.0  # a cross is clear if its rows have this many times the observations of the next ones
 _UNUSED = 0.05  # share of the observations that may fall outside a cross that is not clear
 _GROWTH = 1.25  # from one number of observations per row and column to the next that is tried

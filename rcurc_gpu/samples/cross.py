@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .. import files
-from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, sparse_module, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, to_numpy
 from ..backends.blocks import Block
 from ..errors import check_shape
-from . import describe as _describe
 from .building import (
+    as_sparse,
     block_from_dense,
     block_from_entries,
     check_finite,
@@ -32,27 +32,9 @@ from .building import (
     triplet_index,
 )
 from .choosing import choose_cross
-from .file_checks import check_sample_arrays
+from .describe import describe
 from .intersection import Intersection, freeze, join_intersection
-
-
-@dataclass(frozen=True, eq=False)
-class CoreView:
-    """What the core of a solve needs of samples, wherever these are."""
-
-    shape: tuple[int, int]
-    rows: np.ndarray
-    cols: np.ndarray
-    intersection: Intersection
-    rate_rows: float
-    rate_cols: float
-    largest: tuple[float, float]
-
-    def scaled(self, factor: float) -> CoreView:
-        """The same of ``factor * Y``."""
-        inside = replace(self.intersection, block=self.intersection.block.scaled(factor))
-        largest = (self.largest[0] * factor, self.largest[1] * factor)
-        return replace(self, intersection=inside, largest=largest)
+from .view import CoreView as CoreView  # for the modules that take it from here
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,8 +223,7 @@ class CrossSamples:
     @property
     def n_obs(self) -> int:
         """Observations in the union of Omega_R and Omega_C."""
-        overlap = self.r_block.n_obs + self.c_block.n_obs - self._n_intersection_twice
-        return overlap
+        return self.r_block.n_obs + self.c_block.n_obs - self._n_intersection_twice
 
     @cached_property
     def _n_intersection_twice(self) -> int:
@@ -286,18 +267,12 @@ class CrossSamples:
     @property
     def R(self) -> Any:
         """``Y[rows, :]`` as a sparse matrix (|I|, n2) in CSC form, sharing memory."""
-        block = self.r_block
-        sparse = sparse_module(block.value)
-        make = getattr(sparse, "csc_array", None) or sparse.csc_matrix
-        return make((block.value, block.index, block.indptr), shape=(block.length, block.n_units))
+        return as_sparse(self.r_block, units_last=True)
 
     @property
     def C(self) -> Any:
         """``Y[:, cols]`` as a sparse matrix (n1, |J|) in CSR form, sharing memory."""
-        block = self.c_block
-        sparse = sparse_module(block.value)
-        make = getattr(sparse, "csr_array", None) or sparse.csr_matrix
-        return make((block.value, block.index, block.indptr), shape=(block.n_units, block.length))
+        return as_sparse(self.c_block, units_last=False)
 
     @cached_property
     def intersection(self) -> Intersection:
@@ -306,7 +281,7 @@ class CrossSamples:
 
     def describe(self, rank: int | None = None) -> str:
         """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
-        return _describe.describe(self, rank)
+        return describe(self, rank)
 
     def __repr__(self) -> str:
         return (
@@ -357,7 +332,47 @@ class CrossSamples:
         """Read what `save` wrote, as NumPy arrays."""
         parts = [f"{name}_{part}" for name in "rc" for part in ("indptr", "index", "value")]
         a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", *parts))
-        check_sample_arrays(os.fspath(path), a)
+        _check_arrays(os.fspath(path), a)
         r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
         c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
         return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))
+
+
+def _check_arrays(path: object, arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse arrays that `CrossSamples.save` cannot have written; `path` is the file they came from.
+
+    Compiled kernels trust indices and would reach out of bounds.
+    """
+
+    def need(fine: object, what: str) -> None:
+        if not fine:
+            raise ValueError(f"{path!r} is damaged: {what}")
+
+    shape = arrays["shape"]
+    need(shape.shape == (2,) and shape.dtype.kind in "iu" and (shape > 0).all(), "shape is not a pair of positive numbers")
+    count = arrays["n_unused"]
+    need(count.ndim == 0 and count.dtype.kind in "iu" and count >= 0, "n_unused is not a count")
+    n1, n2 = map(int, shape)
+    for name, size in (("rows", n1), ("cols", n2)):
+        chosen = arrays[name]
+        need(chosen.dtype == np.int64 and chosen.ndim == 1 and chosen.size, f"{name} is not a vector of integers")
+        need(chosen.min() >= 0 and chosen.max() < size, f"{name} does not lie in 0..{size - 1}")
+        need(np.unique(chosen).size == chosen.size, f"{name} repeats an index")
+    for name, units, length in (("r", n2, arrays["rows"].size), ("c", n1, arrays["cols"].size)):
+        indptr, index, value = (arrays[f"{name}_{part}"] for part in ("indptr", "index", "value"))
+        need(
+            value.dtype in (np.float32, np.float64) and value.ndim == 1,
+            f"{name}_value is not a vector of float32 or float64",
+        )
+        need(value.size, f"{name}_value is empty")
+        need(np.isfinite(value).all(), f"{name}_value is not finite")
+        need(index.dtype == np.int32 and index.shape == value.shape, f"{name}_index does not fit {name}_value")
+        need(indptr.dtype == np.int64 and indptr.shape == (units + 1,), f"{name}_indptr does not fit the shape")
+        ends = indptr[0] == 0 and indptr[-1] == value.size
+        need(ends and (np.diff(indptr) >= 0).all(), f"{name}_indptr does not fit {name}_value")
+        need(index.min() >= 0 and index.max() < length, f"{name}_index does not lie in 0..{length - 1}")
+        ascends = np.diff(index.astype(np.int64)) > 0
+        starts = indptr[1:-1]
+        ascends[starts[(starts > 0) & (starts < value.size)] - 1] = True  # a new unit begins
+        need(ascends.all(), f"{name}_index does not ascend within a unit")
+    need(arrays["r_value"].dtype == arrays["c_value"].dtype, "r_value and c_value are of different types")

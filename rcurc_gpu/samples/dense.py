@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, bring, is_array, sparse_module, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, is_array, to_numpy
 from ..errors import check_shape
-from ..result.matrix import LowRankMatrix
-from .building import block_from_dense, check_observed, check_same_place, float_values, host_array, refuse_masked
+from .building import block_from_dense, check_observed, float_values, host_array, refuse_masked
 from .cross import CrossSamples
 
 _READ_BYTES = 64 << 20  # how much is looked at at once
@@ -111,21 +110,3 @@ class DenseReader:
     def _floats(self, part: Array) -> Array:
         part = bring(float_values("Y", part), self.like)
         return part if self.scale == 1 else part / self.scale
-
-
-def outlying_entries(Y: Any, X: LowRankMatrix, threshold: float) -> Any:
-    """``Y - X`` where it exceeds the threshold, as a sparse matrix (n1, n2) of the kind of the factors of X."""
-    Y = dense_source(Y)
-    if tuple(Y.shape) != X.shape:
-        raise ValueError(f"Y must have the shape of the recovered matrix, {X.shape}, got {tuple(Y.shape)}")
-    xp, sparse = array_namespace(X.left), sparse_module(X.left)
-    if is_array(Y) and not isinstance(Y, np.ndarray):
-        check_same_place("Y", Y, "the recovered matrix", X.left)
-    parts = []
-    for start, part in DenseReader(Y, X.left).pieces():
-        residual = part - X.left[start : start + part.shape[0], :] @ X.right.T
-        i, j = xp.nonzero(xp.abs(residual) >= threshold)  # False where either is NaN
-        parts.append((i + start, j, residual[i, j]))
-    i, j, value = (xp.concat(column) for column in zip(*parts, strict=True))
-    make = getattr(sparse, "csr_array", None) or sparse.csr_matrix
-    return make((value, (i, j)), shape=X.shape)

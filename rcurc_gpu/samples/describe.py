@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
+from ..backends.arrays import to_numpy
 from ..errors import check_count
-
-if TYPE_CHECKING:
-    from ..shards import ShardedSamples
-    from .cross import CrossSamples
-
-# Observations that a row of the intersection needs for each unit of rank: below, no method we tried recovers the core.
-CORE_PER_RANK = 10
+from .choosing import CORE_PER_RANK
+from .view import Samples
 
 
-def describe(samples: CrossSamples | ShardedSamples, rank: int | None) -> str:
+def describe(samples: Samples, rank: int | None) -> str:
     """Sizes, rates, observations per row and column, and warnings."""
     if rank is not None:
         rank = check_count("rank", rank)
     n1, n2 = samples.shape
     core = samples.intersection.block
-    core_rows, core_cols = core.counts, np.bincount(_host(core.index), minlength=core.length)
+    core_rows, core_cols = core.counts, np.bincount(to_numpy(core.index), minlength=core.length)
     area = len(samples.rows) * len(samples.cols)
     lines = [
         f"{samples.n_obs:,} observations of a {n1:,} x {n2:,} matrix ({samples.n_obs / (n1 * n2):.3%} of its entries), "
@@ -44,15 +38,7 @@ def _spread(counts: np.ndarray) -> str:
     return f"{counts.min():,} (least) to {int(np.median(counts)):,} (median) observations"
 
 
-def _host(x: object) -> np.ndarray:
-    from ..backends.arrays import to_numpy
-
-    return to_numpy(x)
-
-
-def _warnings(
-    samples: CrossSamples | ShardedSamples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray
-) -> list[str]:
+def _warnings(samples: Samples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray) -> list[str]:
     least = 1 if rank is None else rank + 2
     out = []
     # what the chosen columns and rows have is what both blocks see of them in the intersection

@@ -1,11 +1,8 @@
 """Samples in parts, for more observations than one memory or one machine holds."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from ..solve.output import open_result
+from .._lazy import later
 from .samples import ShardedSamples
 
 if TYPE_CHECKING:
@@ -13,13 +10,6 @@ if TYPE_CHECKING:
     from .from_files import shard_file as shard_file
     from .labels import LabelledShards as LabelledShards
 
-__all__ = ["LabelledShards", "ShardedSamples", "open_result", "shard_file", "shard_triplets"]
+__all__ = ["LabelledShards", "ShardedSamples", "shard_file", "shard_triplets"]
 
-_LATER = {"shard_triplets": "build", "shard_file": "from_files", "LabelledShards": "labels"}
-
-
-def __getattr__(name: str) -> Any:
-    """What makes shards from files and streams: imported when it is asked for, since reading files needs the samples."""
-    if name in _LATER:
-        return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = later(__name__, {"shard_triplets": ".build", "shard_file": ".from_files", "LabelledShards": ".labels"})

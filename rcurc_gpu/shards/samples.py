@@ -201,6 +201,11 @@ class ShardedSamples:
         return same
 
     @property
+    def largest(self) -> tuple[float, float]:
+        """The largest size of an observation of R, and of C."""
+        return self.survey.largest
+
+    @property
     def device(self) -> str:
         """Where the observations live."""
         return "cpu"

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..backends.arrays import is_array, to_numpy
 from ..backends.blocks import Block
-from ..result.result import new_block
+from ..samples.building import new_block
 from .on_disk import ShardFacts, read_shard, read_units
 
 

@@ -22,7 +22,7 @@ from ..backends.kernels import StepStore
 from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 from ..shards.samples import ShardedSamples
 from ..shards.source import InMemory, Made, OnDisk, Shard
 from . import on_worker

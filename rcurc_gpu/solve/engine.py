@@ -12,7 +12,7 @@ from ..backends.kernels import RunContext, StepStore, choose
 from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 from ..shards.samples import ShardedSamples
 from .jobs import Job, Report, Stage, arguments, kept, recalled
 from .search import CoreSearch

@@ -12,7 +12,7 @@ from ..backends.kernels import RunContext, StepStore
 from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 from ..shards.samples import ShardedSamples
 from ..shards.source import Shard
 from .solved import SolvedCore

@@ -14,7 +14,7 @@ from ..backends.cores import on_one_core
 from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 from ..shards.samples import survey_shard
 from ..shards.source import Made, Shard
 from .engine import InProcess

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, bring, device_of, device_scope, profiled
-from ..backends.blocks import Block, others
+from ..backends.blocks import Block, join_units, others
 from ..backends.operators import invert
 from ..core.iteration import Factors
 from ..core.paper import PaperSide, solve_paper
 from ..extend.tasks import Task
-from ..result.matrix import CURMatrix, join_units
+from ..result.matrix import CURMatrix
 from .search import CoreSearch
 from .solved import SolvedCore
 

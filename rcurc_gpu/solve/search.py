@@ -22,7 +22,7 @@ from ..judge.expected_error import core_facts
 from ..judge.rank import WORTH, RankCurve, choose_rank
 from ..judge.verdict import ENOUGH_HELD, Evidence, examine, judge_core
 from ..options import Settings
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 from .solved import SolvedCore, resigned
 
 log = logging.getLogger("rcurc_gpu")

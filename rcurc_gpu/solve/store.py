@@ -23,7 +23,7 @@ from .._version import __version__
 from ..backends.arrays import Array, device_name, to_numpy
 from ..backends.kernels import choose
 from ..options import Settings
-from ..samples.cross import CoreView
+from ..samples.view import CoreView
 from ..shards.on_disk import checksum
 from ..shards.source import OnDisk, Shard
 

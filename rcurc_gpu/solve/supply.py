@@ -11,7 +11,8 @@ from array_api_compat import is_cupy_array
 from ..backends.arrays import Array, place_for, same_place
 from ..backends.blocks import Block
 from ..options import Settings, Where
-from ..samples.cross import CoreView, CrossSamples
+from ..samples.cross import CrossSamples
+from ..samples.view import CoreView
 from ..shards.samples import SHARD_BYTES, ShardedSamples, cut
 from ..shards.source import Shard
 
@@ -85,17 +86,8 @@ def supply_of(
     else:
         sharded = samples
     sharded = surveyed(sharded)
-    view = CoreView(
-        sharded.shape,
-        sharded.rows,
-        sharded.cols,
-        sharded.intersection,
-        sharded.rate_rows,
-        sharded.rate_cols,
-        sharded.survey.largest,
-    )
     shards = {"r": sharded.r_shards, "c": sharded.c_shards}
-    return Supply(samples, view, shards, np.empty(0, dtype=sharded.dtype), repr(sharded.survey))
+    return Supply(samples, CoreView.of(sharded), shards, np.empty(0, dtype=sharded.dtype), repr(sharded.survey))
 
 
 def in_memory(samples: CrossSamples, like: Array, in_parts: bool = False) -> Supply:
@@ -105,12 +97,11 @@ def in_memory(samples: CrossSamples, like: Array, in_parts: bool = False) -> Sup
     """
     reachable = is_cupy_array(like) or same_place(like, samples.r_block.value)
     here = samples if reachable else samples.to_namespace(np)
-    view = CoreView(here.shape, here.rows, here.cols, here.intersection, here.rate_rows, here.rate_cols, here.largest)
     shards = {
         side: cut(side, block, _PART if in_parts and block.n_obs >= 2 * _PART else None)
         for side, block in (("r", here.r_block), ("c", here.c_block))
     }
-    return Supply(samples, view, shards, samples.r_block.value[:0], in_memory=True)
+    return Supply(samples, CoreView.of(here), shards, samples.r_block.value[:0], in_memory=True)
 
 
 def _shard_bytes(samples: CrossSamples, where: Where) -> int:

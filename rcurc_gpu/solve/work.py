@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, place_for, take_rows, to_numpy
-from ..backends.blocks import Block, others
+from ..backends.blocks import Block, blank_rows, join_units, others
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics
@@ -21,7 +21,6 @@ from ..extend.rivals import contestable
 from ..extend.tasks import Extension, Task, pass_over_given, run_pass
 from ..extend.typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally
 from ..options import Settings
-from ..result.matrix import blank_rows, join_units
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
 from .store import Arrays

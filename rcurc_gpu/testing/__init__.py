@@ -4,11 +4,4 @@ from .ratings import SyntheticRatings, synthetic_ratings
 from .reference import ReferenceState, rcurc_reference
 from .synthetic import SyntheticProblem, synthetic
 
-__all__ = [
-    "ReferenceState",
-    "SyntheticProblem",
-    "SyntheticRatings",
-    "rcurc_reference",
-    "synthetic",
-    "synthetic_ratings",
-]
+__all__ = ["ReferenceState", "SyntheticProblem", "SyntheticRatings", "rcurc_reference", "synthetic", "synthetic_ratings"]

@@ -1,21 +1,15 @@
 """Video as a matrix, pixels x frames: the static background is its low-rank part, what moves are its outliers."""
 
 from .background import Background
+from .outputs import Outputs
 from .quality import psnr
 from .read import Video, VideoWarning, open_video
 from .sample import sample_video
 from .scene import SurveillanceScene, surveillance_scene
-from .separate import Separation, separate
+from .separate import MEMORY, Options, Separation, separate, separate_into
+from .sheet import contact_sheet, difference_picture
 
-__all__ = [
-    "Background",
-    "Separation",
-    "SurveillanceScene",
-    "Video",
-    "VideoWarning",
-    "open_video",
-    "psnr",
-    "sample_video",
-    "separate",
-    "surveillance_scene",
-]
+__all__ = ["Background", "Separation", "SurveillanceScene", "Video", "VideoWarning", "open_video", "psnr"]
+__all__ += ["sample_video", "separate", "surveillance_scene"]
+# For commands and the paper's table:
+__all__ += ["MEMORY", "Options", "Outputs", "contact_sheet", "difference_picture", "separate_into"]

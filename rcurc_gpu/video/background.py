@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..backends.plain.regression import Schedule
-from ..result.matrix import CURMatrix
-from ..result.result import complete, new_block
+from ..backends import Schedule
+from ..result import CURMatrix, Positions, complete
+from ..samples import new_block
 
 _BYTES_AT_ONCE = 1 << 25
 _MOST_AT_ONCE = 64  # frames
@@ -73,9 +73,8 @@ class Background:
         seen = np.stack([np.reshape(frame, -1)[self.matrix.rows] for frame in frames], axis=1).astype(np.float32)
         left = self.matrix.left
         block = new_block("frames", seen, None, len(self.matrix.rows), "the chosen pixels", left, units_last=True)
-        return complete(
-            block, left, self.matrix.rows, self.determined, self.typical, self.schedule, None, columns=True
-        ).coefficients
+        at = Positions(left, self.matrix.rows, self.determined)
+        return complete(block, at, self.typical, self.schedule, columns=True).coefficients
 
     def follow(self, frames: Iterable[np.ndarray], new: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Frames, and with each its coefficients (r,): those of the solve, or found anew if the frames are `new`."""

@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 
 from ..api import rcurc
-from ..backends.blocks import others
-from ..backends.random import Stream, generator
+from ..backends import Stream, generator, others
 from ..errors import ConvergenceWarning
-from ..extend.diagnostics import OK
+from ..extend import OK
 from ..progress import Progress
-from ..result.matrix import CURMatrix
-from ..result.result import Result, complete, new_block, typical_share
-from ..samples.cross import CrossSamples
+from ..result import CURMatrix, Positions, Result, complete, typical_share
+from ..samples import CrossSamples, new_block
 from .background import Background
 from .sample import choose, sample_video
 
@@ -75,20 +73,10 @@ def plan_pass(n1: int, n2: int, share_rows: float, share_cols: float, rate: floa
     return Plan(pixels, n_rows / pixels, n_cols / n2, rate)
 
 
-def find_background(
-    source: Any,
-    shape: tuple[int, ...],
-    plan: Plan,
-    *,
-    rank: int | str,
-    resolution: float,
-    accuracy: float,
-    seed: int,
-    device: str,
-    progress: bool,
-) -> Finding:
-    """Sample the frames of `source`, uint8 of `shape`, in one pass, and solve."""
-    n1 = int(np.prod(shape))
+def find_background(source: Any, shape: tuple[int, ...], plan: Plan, solver: dict[str, Any], progress: bool) -> Finding:
+    """Sample the frames of `source`, uint8 of `shape`, in one pass, and solve; `solver` is what `rcurc` is asked for: rank,
+    resolution, accuracy, seed and device."""
+    n1, seed = int(np.prod(shape)), solver["seed"]
     started = time.perf_counter()
     some = _SomePixels(source, n1, plan, seed)
     samples = sample_video(some, plan.share_rows, plan.share_cols, plan.rate, seed, progress)
@@ -97,7 +85,7 @@ def find_background(
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is passed on
         # The solver's own bars make it look at every iteration, so that it may stop at another one.
         bar.stage("solving")
-        result = _solve(samples, rank, resolution=resolution, accuracy=accuracy, seed=seed, device=device)
+        result = _solve(samples, **solver)
         bar.advance(1)
     matrix, undetermined = _all_pixels(result, some, n1, progress)
     background = Background(
@@ -186,7 +174,8 @@ def _all_pixels(result: Result, some: _SomePixels, n1: int, progress: bool) -> t
     left = np.empty((n1, found.rank), dtype=found.left.dtype)
     left[some.pixels] = found.left
     rest = others(some.pixels, n1)
-    cols, determined = found.cols, result.columns.status[found.cols] == OK
+    cols = found.cols
+    at = Positions(found.right, cols, result.columns.status[cols] == OK)
     typical = typical_share(result.rows)
     step = max(_ENTRIES_AT_ONCE // len(cols), 1)
     with Progress(progress) as bar:
@@ -195,7 +184,7 @@ def _all_pixels(result: Result, some: _SomePixels, n1: int, progress: bool) -> t
             chosen = rest[start : start + step]
             seen = some.pictures[: len(cols), chosen].T.astype(np.float32)
             block = new_block("pixels", seen, None, len(cols), "the chosen frames", found.right, units_last=False)
-            new = complete(block, found.right, cols, determined, typical, result.schedule, result.chunk_bytes, columns=False)
+            new = complete(block, at, typical, result.schedule, columns=False, chunk_bytes=result.chunk_bytes)
             left[chosen] = np.nan_to_num(new.coefficients)
             undetermined += len(new.diagnostics.undetermined)
             bar.advance(len(chosen))

@@ -49,67 +49,66 @@ class Mover:
         return self.start + self.speed * moved, moved
 
 
-def cast_movers(
-    shape: tuple[int, int], frames: int, crowd: float, fps: float, rng: np.random.Generator
-) -> tuple[Mover, ...]:
-    """Movers for a whole video, the farthest first; some are there already when it begins."""
-    movers: list[Mover] = []
-    for kind, gap in (("person", 1.9), ("car", 9.0)):  # a new one every so many seconds
-        time = -20.0
-        while crowd > 0 and time * fps < frames:
-            time += float(rng.exponential(gap / crowd))
-            mover = _person(shape, time, fps, frames, rng) if kind == "person" else _car(shape, time, fps, frames, rng)
-            if mover.leaves > 0 and mover.enters < frames:
-                movers.append(mover)
-    return tuple(sorted(movers, key=lambda mover: mover.feet))
+@dataclass(frozen=True)
+class Street:
+    """A video to cast movers for.
 
+    Attributes
+    ----------
+    shape : (int, int)
+        Height and width of the frames.
+    frames : int
+    fps : float
+    """
 
-def _person(shape: tuple[int, int], time: float, fps: float, frames: int, rng: np.random.Generator) -> Mover:
-    depth = rng.uniform(0.44, 0.60) if rng.random() < 0.8 else rng.uniform(0.88, 0.98)  # pavement, or near the camera
-    height = shape[0] * (0.11 + 0.30 * (depth - 0.42)) * rng.uniform(0.88, 1.1)
-    speed = height * rng.uniform(0.6, 1.1) / fps
-    coat = rng.choice([rng.uniform(15, 60), rng.uniform(195, 240)])
-    shades = (rng.uniform(25, 70), coat, rng.uniform(20, 80))
-    pause = rng.uniform(1.5, 4.0) if rng.random() < 0.3 else 0.0
-    return _mover("person", shape, depth, height, 0.36 * height, speed, time, pause, shades, fps, frames, rng)
+    shape: tuple[int, int]
+    frames: int
+    fps: float
 
+    def cast_movers(self, crowd: float, rng: np.random.Generator) -> tuple[Mover, ...]:
+        """Movers for a whole video, the farthest first; some are there already when it begins."""
+        movers: list[Mover] = []
+        for cast, gap in ((self._person, 1.9), (self._car, 9.0)):  # a new one every so many seconds
+            time = -20.0
+            while crowd > 0 and time * self.fps < self.frames:
+                time += float(rng.exponential(gap / crowd))
+                mover = cast(time, rng)
+                if mover.leaves > 0 and mover.enters < self.frames:
+                    movers.append(mover)
+        return tuple(sorted(movers, key=lambda mover: mover.feet))
 
-def _car(shape: tuple[int, int], time: float, fps: float, frames: int, rng: np.random.Generator) -> Mover:
-    depth, to_the_left = ((0.74, True), (0.93, False))[int(rng.random() < 0.5)]
-    height = shape[0] * (0.11 + 0.22 * (depth - 0.6)) * rng.uniform(0.9, 1.15)
-    speed = shape[1] * rng.uniform(0.18, 0.4) / fps * (-1 if to_the_left else 1)
-    body = rng.choice([rng.uniform(15, 45), rng.uniform(150, 235)])
-    shades = (rng.uniform(30, 60), body, 20.0)
-    pause = rng.uniform(2.0, 5.0) if rng.random() < 0.3 else 0.0
-    return _mover("car", shape, depth, height, 2.3 * height, speed, time, pause, shades, fps, frames, rng)
+    def _person(self, time: float, rng: np.random.Generator) -> Mover:
+        depth = rng.uniform(0.44, 0.60) if rng.random() < 0.8 else rng.uniform(0.88, 0.98)  # pavement, or near the camera
+        height = self.shape[0] * (0.11 + 0.30 * (depth - 0.42)) * rng.uniform(0.88, 1.1)
+        speed = height * rng.uniform(0.6, 1.1) / self.fps
+        coat = rng.choice([rng.uniform(15, 60), rng.uniform(195, 240)])
+        shades = (rng.uniform(25, 70), coat, rng.uniform(20, 80))
+        pause = rng.uniform(1.5, 4.0) if rng.random() < 0.3 else 0.0
+        speed = -speed if rng.random() < 0.5 else speed
+        way = self._way(time, speed, 0.36 * height, pause, rng)
+        return Mover("person", depth * self.shape[0], height, 0.36 * height, speed, *way, shades)
 
+    def _car(self, time: float, rng: np.random.Generator) -> Mover:
+        depth, to_the_left = ((0.74, True), (0.93, False))[int(rng.random() < 0.5)]
+        height = self.shape[0] * (0.11 + 0.22 * (depth - 0.6)) * rng.uniform(0.9, 1.15)
+        speed = self.shape[1] * rng.uniform(0.18, 0.4) / self.fps * (-1 if to_the_left else 1)
+        body = rng.choice([rng.uniform(15, 45), rng.uniform(150, 235)])
+        shades = (rng.uniform(30, 60), body, 20.0)
+        pause = rng.uniform(2.0, 5.0) if rng.random() < 0.3 else 0.0
+        way = self._way(time, speed, 2.3 * height, pause, rng)
+        return Mover("car", depth * self.shape[0], height, 2.3 * height, speed, *way, shades)
 
-def _mover(
-    kind: str,
-    shape: tuple[int, int],
-    depth: float,
-    height: float,
-    width: float,
-    speed: float,
-    time: float,
-    pause: float,
-    shades: tuple[float, float, float],
-    fps: float,
-    frames: int,
-    rng: np.random.Generator,
-) -> Mover:
-    if kind == "person" and rng.random() < 0.5:
-        speed = -speed
-    way = shape[1] + 1.6 * width  # from beyond one edge to beyond the other
-    start = -0.8 * width if speed > 0 else shape[1] + 0.8 * width
-    needs = int(np.ceil(way / abs(speed)))
-    # a stop longer than this would be background for many pixels
-    stop = min(int(pause * fps), frames // 8)
-    enters = round(time * fps)
-    pause_from = int(rng.uniform(0.2, 0.8) * needs)
-    return Mover(
-        kind, depth * shape[0], height, width, speed, enters, enters + needs + stop, start, pause_from, stop, shades
-    )
+    def _way(
+        self, time: float, speed: float, width: float, pause: float, rng: np.random.Generator
+    ) -> tuple[int, int, float, int, int]:
+        """`enters`, `leaves`, `start`, `pause_from` and `pause` of a mover that crosses the picture."""
+        way = self.shape[1] + 1.6 * width  # from beyond one edge to beyond the other
+        start = -0.8 * width if speed > 0 else self.shape[1] + 0.8 * width
+        needs = int(np.ceil(way / abs(speed)))
+        # a stop longer than this would be background for many pixels
+        stop = min(int(pause * self.fps), self.frames // 8)
+        enters = round(time * self.fps)
+        return enters, enters + needs + stop, start, int(rng.uniform(0.2, 0.8) * needs), stop
 
 
 def paint(picture: np.ndarray, mask: np.ndarray, mover: Mover, k: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import numpy as np
 
 from .. import files
 from .background import Background
+from .quality import decibels
 from .sheet import contact_sheet
 from .write import VideoWriter, write_png
 
@@ -175,7 +175,7 @@ class Truth:
     @property
     def psnr(self) -> float:
         """In dB."""
-        return math.inf if self._total == 0 else 10 * math.log10(255.0**2 * self._count / self._total)
+        return decibels(self._total, max(self._count, 1))
 
 
 def split(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import to_numpy
+from ..backends import to_numpy
 from ..errors import check_choice, check_number
 
 _ENTRIES_AT_ONCE = 1 << 23
@@ -45,6 +45,11 @@ def psnr(found: Any, reference: Any, *, peak: float = 255.0, undetermined: str =
             difference = difference[~np.isnan(difference)]
         total += float(np.sum(np.square(difference), dtype=np.float64))
         count += difference.size
+    return decibels(total, count, peak)
+
+
+def decibels(total: float, count: int, peak: float = 255.0) -> float:
+    """The ratio of `count` entries whose squared differences have the sum `total`; NaN if there are none."""
     if count == 0:
         return math.nan
     return math.inf if total == 0 else 10 * math.log10(peak**2 * count / total)

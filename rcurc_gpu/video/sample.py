@@ -8,22 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.blocks import Block
-from ..backends.random import Stream, generator, seed_to_int
+from ..backends import Block, Stream, generator, seed_to_int
 from ..errors import check_number
 from ..progress import Progress
-from ..samples.building import check_finite, check_observed
-from ..samples.cross import CrossSamples
+from ..samples import CrossSamples, check_finite, check_observed
 from .read import open_video
 
 
 def sample_video(
-    source: Any,
-    share_rows: float = 0.4,
-    share_cols: float = 0.4,
-    rate: float = 0.3,
-    seed: Any = 0,
-    progress: bool = False,
+    source: Any, share_rows: float = 0.4, share_cols: float = 0.4, rate: float = 0.3, seed: Any = 0, progress: bool = False
 ) -> CrossSamples:
     """Draw cross-concentrated samples of a video as a matrix, pixels x frames.
 

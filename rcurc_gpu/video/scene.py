@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.random import DataStream, generator, seed_to_int
+from ..backends import DataStream, generator, seed_to_int
 from ..errors import check_count, check_number, check_shape
-from ..result.matrix import LowRankMatrix
-from .movers import Mover, cast_movers, paint
+from ..result import LowRankMatrix
+from .movers import Mover, Street, paint
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ def surveillance_scene(
     noise, crowd = check_number("noise", noise), check_number("crowd", crowd)
     fps = check_number("fps", fps, open_low=True)
     key = seed_to_int(seed)
-    movers = cast_movers((height, width), frames, crowd, fps, generator(key, DataStream.MOVERS))
+    movers = Street((height, width), frames, fps).cast_movers(crowd, generator(key, DataStream.MOVERS))
     return SurveillanceScene((height, width), frames, noise, fps, key, movers)
 
 

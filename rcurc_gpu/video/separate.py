@@ -6,19 +6,17 @@ import os
 import time
 import warnings
 from collections.abc import Iterable, Sized
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import place_for
-from ..backends.random import seed_to_int
+from ..backends import place_for, seed_to_int
 from ..errors import ConvergenceWarning, check_count, check_number, check_shape
 from ..progress import Progress
-from ..result.matrix import CURMatrix
-from ..result.result import Result
+from ..result import CURMatrix, Result
 from .background import Background
 from .find import find_background, plan_pass
 from .outputs import VIDEOS, Outputs, Sheet, Truth, split, write_videos
@@ -193,24 +191,8 @@ def separate(
     VideoWarning
         If a part of a file cannot be read.
     """
-    options = Options(
-        rank=rank,
-        colour=colour,
-        share_rows=share_rows,
-        share_cols=share_cols,
-        rate=rate,
-        threshold=threshold,
-        resolution=resolution,
-        accuracy=accuracy,
-        size=size,
-        frames=frames,
-        memory=memory,
-        model=model,
-        truth=truth,
-        seed=seed,
-        device=device,
-        progress=progress,
-    )
+    given = locals()
+    options = Options(**{option.name: given[option.name] for option in fields(Options)})
     made = separate_into(Outputs(output, force, preview), source, options)
     if not made.confirmed:
         warnings.warn(made.figures["message"], ConvergenceWarning, stacklevel=2)
@@ -296,25 +278,10 @@ class _Run:
         o = self.options
         shares = {"share_rows": o.share_rows, "share_cols": o.share_cols, "rate": o.rate}
         plan = plan_pass(int(np.prod(self.shape)), len(self.source), **shares, memory=o.memory)
-        finding = find_background(
-            self.source,
-            self.shape,
-            plan,
-            rank=o.rank,
-            resolution=o.resolution,
-            accuracy=o.accuracy,
-            seed=self.seed,
-            device=o.device,
-            progress=o.progress,
-        )
-        settings = {
-            "rank": o.rank,
-            "resolution": o.resolution,
-            "accuracy": o.accuracy,
-            "seed": self.seed,
-            "device": o.device,
-        }
-        self.figures |= finding.figures | {"settings": {**settings, **shares, "memory": o.memory}}
+        solver = {name: getattr(o, name) for name in ("rank", "resolution", "accuracy")}
+        solver |= {"seed": self.seed, "device": o.device}
+        finding = find_background(self.source, self.shape, plan, solver, o.progress)
+        self.figures |= finding.figures | {"settings": {**solver, **shares, "memory": o.memory}}
         return finding.background, finding.result
 
     def _second_pass(self, background: Background, threshold: float, sheet: Sheet) -> dict[str, Any]:

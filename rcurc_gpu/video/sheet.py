@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..plot.panels import new_figure
+from ..plot import new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -13,11 +13,7 @@ from .. import files
 from .read import import_av
 
 # The first that PyAV's FFmpeg has; H.264 is what browsers and phones play. Its wheels have the first.
-_ENCODERS = {
-    "libx264": {"preset": "veryfast", "crf": "18"},
-    "libopenh264": {"rc_mode": "quality"},
-    "mpeg4": {"qscale": "3"},
-}
+_ENCODERS = {"libx264": {"preset": "veryfast", "crf": "18"}, "libopenh264": {"rc_mode": "quality"}, "mpeg4": {"qscale": "3"}}
 _USUAL_RATE = 25  # frames per second, where a source does not say
 
 

@@ -322,7 +322,7 @@ def test_ctrl_c_while_solving(demo, tmp_path, monkeypatch):
 
 
 def test_ctrl_c_while_drawing_says_what_was_saved(demo, tmp_path, monkeypatch):
-    monkeypatch.setattr("rcurc_gpu.plot.panels.demo_figure", stop)
+    monkeypatch.setattr(sys.modules["rcurc_gpu.cli.demo"], "demo_figure", stop)
     result = demo(*SMALL, "--quiet")
     assert result.exit_code == 130
     assert f"Saved before that: {tmp_path / 'out' / 'result.npz'}" in result.stderr

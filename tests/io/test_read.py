@@ -393,7 +393,7 @@ def test_a_result_comes_back_as_it_was(result, labels, tmp_path):
     for name in ("converged", "message", "cause", "noise", "threshold", "expected_error", "history", "rank_curve", "n_iter"):
         assert getattr(again, name) == getattr(result, name), name
     for units in ("rows", "columns"):
-        for name in ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling"):
+        for name in ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_informative"):
             np.testing.assert_array_equal(getattr(getattr(again, units), name), getattr(getattr(result, units), name))
     np.testing.assert_array_equal(again.labels.cols, labels.cols)
     assert again.n_obs == result.samples.n_obs == again.seen.sum()

@@ -9,7 +9,7 @@ from helpers import write_video
 
 from rcurc_gpu.cli.paper_table import _scaled, table1
 from rcurc_gpu.paper import table1 as experiment
-from rcurc_gpu.paper.table1 import Settings, compare, markdown
+from rcurc_gpu.paper.table1 import TableSettings, compare, markdown
 from rcurc_gpu.video import psnr, surveillance_scene
 
 
@@ -24,7 +24,7 @@ def run(*arguments):
 
 def test_the_scene_is_compared_with_ircur_and_with_the_truth():
     scene = surveillance_scene((40, 48), 160, crowd=0.5)
-    outcome = compare("scene", scene, Settings(rank=1))
+    outcome = compare("scene", scene, TableSettings(rank=1))
     row = outcome.figures
     assert (row["height"], row["width"], row["frames"], row["rank"]) == (40, 48, 160, 1)
     np.testing.assert_array_equal(outcome.pixels[:, 7], scene.frame(7).ravel())

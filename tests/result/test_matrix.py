@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rcurc_gpu import CURMatrix, LowRankMatrix
-from rcurc_gpu.result.matrix import blank_rows, join_units
+from rcurc_gpu.backends.blocks import blank_rows, join_units
 
 N1, N2, RANK = 9, 7, 3
 _rng = np.random.default_rng(0)

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from rcurc_gpu import open_result
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import RunContext, choose
 from rcurc_gpu.backends.plain.regression import Schedule
 from rcurc_gpu.extend.normal import normal_equations, solve_normal_equations
 from rcurc_gpu.extend.tasks import Task
 from rcurc_gpu.io import Completion
-from rcurc_gpu.shards import ShardedSamples, open_result
+from rcurc_gpu.shards import ShardedSamples
 from rcurc_gpu.shards.folder import FolderWriter
 from rcurc_gpu.shards.on_disk import checksum
 from rcurc_gpu.shards.source import OnDisk
@@ -60,7 +61,7 @@ def same(found, expected, tolerance=1e-10):
     np.testing.assert_allclose(x / scale, y / scale, atol=tolerance, rtol=0)
     assert (found.converged, found.cause, found.rank) == (expected.converged, expected.cause, expected.rank)
     for side in ("columns", "rows"):
-        for name in ("status", "n_obs", "n_inliers", "n_telling"):
+        for name in ("status", "n_obs", "n_inliers", "n_informative"):
             np.testing.assert_array_equal(getattr(getattr(found, side), name), getattr(getattr(expected, side), name))
 
 

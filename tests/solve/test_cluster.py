@@ -16,7 +16,8 @@ from clusters import RANK, CallLog, assert_same, dense, functions_of, local_clus
 from distributed import Client, LocalCluster
 
 import rcurc_gpu as rg
-from rcurc_gpu.shards import ShardedSamples, open_result
+from rcurc_gpu import open_result
+from rcurc_gpu.shards import ShardedSamples
 from rcurc_gpu.solve import cluster, run
 
 SHARD_BYTES = 80_000  # a few for each side of the problems here

@@ -18,8 +18,8 @@ from distributed import Client, get_worker
 from distributed.client import FutureCancelledError
 
 import rcurc_gpu as rg
-from rcurc_gpu import progress
-from rcurc_gpu.shards import ShardedSamples, open_result
+from rcurc_gpu import open_result, progress
+from rcurc_gpu.shards import ShardedSamples
 from rcurc_gpu.solve import cluster, run
 from rcurc_gpu.solve.store import PartFolder
 

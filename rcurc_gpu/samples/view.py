@@ -1,0 +1,98 @@
+"""What the rooms above need of samples, whether these are in memory or in shards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..backends.blocks import Block
+from .intersection import Intersection
+
+
+class Samples(Protocol):
+    """Cross-concentrated samples, wherever they are; `CrossSamples` and `ShardedSamples` say what each of these is."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n1, n2)"""
+
+    @property
+    def rows(self) -> np.ndarray:
+        """I, int64 (|I|,)"""
+
+    @property
+    def cols(self) -> np.ndarray:
+        """J, int64 (|J|,)"""
+
+    @property
+    def dtype(self) -> Any:
+        """float32 or float64."""
+
+    @property
+    def device(self) -> str:
+        """Where the observations live."""
+
+    @property
+    def n_obs(self) -> int:
+        """Observations in the union of Omega_R and Omega_C."""
+
+    @property
+    def n_unused(self) -> int:
+        """Observations that were given but lie outside the cross."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that all observations take."""
+
+    @property
+    def rate_rows(self) -> float:
+        """p_R, the share of R that was observed."""
+
+    @property
+    def rate_cols(self) -> float:
+        """p_C, the share of C that was observed."""
+
+    @property
+    def intersection(self) -> Intersection:
+        """The observations inside I x J, each once."""
+
+    @property
+    def largest(self) -> tuple[float, float]:
+        """The largest size of an observation of R, and of C."""
+
+    def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
+        """The first unit and the observations of each part of R ("r") or of C ("c")."""
+
+    def counts(self, side: str) -> np.ndarray:
+        """Observations of each column of R ("r") or row of C ("c"), on the host."""
+
+    def describe(self, rank: int | None = None) -> str:
+        """Say in words what is there."""
+
+
+@dataclass(frozen=True, eq=False)
+class CoreView:
+    """What the core of a solve needs of samples, wherever these are."""
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+    intersection: Intersection
+    rate_rows: float
+    rate_cols: float
+    largest: tuple[float, float]
+
+    @classmethod
+    def of(cls, samples: Samples) -> CoreView:
+        """Of samples in memory or in shards."""
+        s = samples
+        return cls(s.shape, s.rows, s.cols, s.intersection, s.rate_rows, s.rate_cols, s.largest)
+
+    def scaled(self, factor: float) -> CoreView:
+        """The same of ``factor * Y``."""
+        inside = replace(self.intersection, block=self.intersection.block.scaled(factor))
+        largest = (self.largest[0] * factor, self.largest[1] * factor)
+        return replace(self, intersection=inside, largest=largest)
