@@ -6,10 +6,9 @@ from ._lazy import later, serve_old_names
 from ._version import __version__
 from .api import icurc, rcurc
 from .backends.operators import hard_threshold, truncated_svd, union_sum
-from .core.history import IterationState
+from .core.history import IterationState, RankCurve
 from .errors import ConvergenceWarning
 from .extend.diagnostics import UnitDiagnostics
-from .judge.rank import RankCurve
 from .models.ratings import Ratings, complete_ratings
 from .result.matrix import CURMatrix, LowRankMatrix
 from .result.result import Result, Transformed

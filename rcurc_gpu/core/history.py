@@ -1,4 +1,4 @@
-"""What is known of an iteration while it runs, and kept afterwards."""
+"""What is kept of how a core was found: its iterations, and how its rank was chosen."""
 
 from __future__ import annotations
 
@@ -64,3 +64,24 @@ def as_table(history: list[IterationState]) -> np.ndarray:
 def from_table(table: np.ndarray) -> list[IterationState]:
     """What `as_table` was made of."""
     return [IterationState(int(row[0]), *row[1:].tolist()) for row in table]
+
+
+@dataclass(frozen=True)
+class RankCurve:
+    """Held-out error by rank.
+
+    Attributes
+    ----------
+    ranks : list of int
+        The ranks that were tried, ascending.
+    errors : list of float
+        Lower quartile of the held-out residuals over that of the observations.
+    supported : list of int
+        How many singular components the held-out entries confirm at each rank.
+    chosen : int
+    """
+
+    ranks: list[int]
+    errors: list[float]
+    supported: list[int]
+    chosen: int

@@ -17,6 +17,7 @@ from ..backends.arrays import Array, array_namespace, asarray_on, device_of, qr,
 from ..backends.kernels import RunContext, Step
 from ..backends.operators import random_start, sketch_width, subspace_svd
 from ..backends.plain.grid import Grid, residuals
+from ..extend.diagnostics import UnitDiagnostics
 from .history import IterationState, as_table, from_table
 from .problem import CoreProblem, dof_share
 
@@ -90,6 +91,9 @@ class Core:
     def rank(self) -> int:
         """Number of singular values."""
         return int(self.s.shape[0])
+
+
+Checked = tuple[Core, UnitDiagnostics, UnitDiagnostics]  # a core, and the diagnostics of its rows and columns
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,13 +24,11 @@ from ..extend.rivals import consensus_share, contestable, contested, rivals
 from ..extend.tasks import Extension, Task
 from ..extend.typical import beatable, thin
 from ..samples.view import CoreView
-from .iteration import Core
+from .iteration import Checked, Core
 from .problem import CoreProblem
 
 _SOME = 32  # rows, and columns, in which rivals are counted: enough to tell a share of 2 % from none, and cheap
 _ZEROS = 0.2  # share of entries about 0 from which they are told from the others
-
-Checked = tuple[Core, UnitDiagnostics, UnitDiagnostics]  # a core, and the diagnostics of its rows and columns
 
 
 def recheck(
@@ -49,7 +47,7 @@ def recheck(
 
     def regress(block: Block, basis: Array, known: UnitDiagnostics, units: np.ndarray, transposed: bool) -> Extension:
         ids = (view.cols, view.rows) if transposed else (view.rows, view.cols)
-        return extend(Task(block, basis, usable_weights(known, basis), *ids, transposed, schedule, run), units, typical)
+        return extend(Task(block, basis, known.weights(basis), *ids, transposed, schedule, run), units, typical)
 
     if len(bad_rows):
         again = regress(data.block, core.V, cols, bad_rows, False)
@@ -60,11 +58,6 @@ def recheck(
         right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
         core = _orthonormal(core, core.W, right)
     return core, *_believed(data, (core, rows, cols), schedule, informative, run)
-
-
-def usable_weights(diagnostics: UnitDiagnostics, like: Array) -> Array:
-    """1 for rows (columns) that are determined, 0 for others, beside `like`."""
-    return asarray_on((diagnostics.status == OK).astype(np.float64), like, like.dtype)
 
 
 def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, run: RunContext) -> tuple[Checked, float]:
@@ -81,7 +74,7 @@ def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, r
 
     def side(block: Block, basis: Array, known: UnitDiagnostics) -> Task:
         ids = (np.arange(block.n_units), np.arange(block.length))
-        return Task(block, basis, usable_weights(known, basis), *ids, False, schedule, run)
+        return Task(block, basis, known.weights(basis), *ids, False, schedule, run)
 
     tasks = (side(data.block, core.V, cols), side(data.by_cols, core.W, rows))
     factors, diagnostics = (core.W * core.s, core.V * core.s), (rows, cols)

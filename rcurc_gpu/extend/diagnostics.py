@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import to_numpy
+from ..backends.arrays import Array, asarray_on, to_numpy
 from ..backends.blocks import others
-from ..backends.plain.passes import Column
 
 OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2, 3, 4
 STATUS_WORDS = {
@@ -85,6 +84,10 @@ class UnitDiagnostics:
     def scaled(self, factor: float) -> UnitDiagnostics:
         """The diagnostics of ``factor * Y``."""
         return replace(self, spread=self.spread * factor, standard_error=self.standard_error * factor)
+
+    def weights(self, like: Array) -> Array:
+        """1 for units that are determined, 0 for others (n,), beside `like`."""
+        return asarray_on((self.status == OK).astype(np.float64), like, like.dtype)
 
     def reasons(self) -> dict[str, int]:
         """How many units for each reason."""
@@ -191,14 +194,3 @@ def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.nd
         return out
 
     return UnitDiagnostics(*(join(name) for name in DIAGNOSTIC_NAMES))
-
-
-def diagnose(table: np.ndarray, rank: int) -> UnitDiagnostics:
-    """Diagnostics from the table of a fit pass (see `passes.regress`), before units are compared with each other."""
-    n_obs, n_in, spread = table[:, Column.N_FIT], table[:, Column.N_INLIERS], table[:, Column.SPREAD]
-    ill, error, informative = table[:, Column.ILL], table[:, Column.STANDARD_ERROR], table[:, Column.N_INFORMATIVE]
-    status = np.where(n_obs < rank + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
-    status[(status == OK) & (n_in >= rank + 2) & (ill > 0)] = ILL_CONDITIONED
-    return UnitDiagnostics(
-        status, n_obs.astype(np.int64), n_in.astype(np.int64), spread.copy(), error.copy(), informative.astype(np.int64)
-    )

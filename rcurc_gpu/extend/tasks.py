@@ -25,7 +25,7 @@ from ..backends.kernels import RunContext
 from ..backends.plain.passes import Column, EntryIds, FitPass, entry_ids_on
 from ..backends.plain.regression import Schedule
 from ..backends.streaming import through
-from .diagnostics import UnitDiagnostics, diagnose
+from .diagnostics import ILL_CONDITIONED, OK, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 
 Report = Callable[[int], None]  # told how many units are done
 
@@ -176,3 +176,14 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
 def _extension(task: Task, a: Array, table: np.ndarray) -> Extension:
     n_held, n_consensus = (int(table[:, column].sum()) for column in (Column.N_HELD, Column.N_CONSENSUS))
     return Extension(a, diagnose(table, task.rank), n_held, n_consensus)
+
+
+def diagnose(table: np.ndarray, rank: int) -> UnitDiagnostics:
+    """Diagnostics from the table of a fit pass (see `passes.regress`), before units are compared with each other."""
+    n_obs, n_in, spread = table[:, Column.N_FIT], table[:, Column.N_INLIERS], table[:, Column.SPREAD]
+    ill, error, informative = table[:, Column.ILL], table[:, Column.STANDARD_ERROR], table[:, Column.N_INFORMATIVE]
+    status = np.where(n_obs < rank + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
+    status[(status == OK) & (n_in >= rank + 2) & (ill > 0)] = ILL_CONDITIONED
+    return UnitDiagnostics(
+        status, n_obs.astype(np.int64), n_in.astype(np.int64), spread.copy(), error.copy(), informative.astype(np.int64)
+    )

@@ -11,9 +11,8 @@ import numpy as np
 
 from .. import files
 from ..backends.arrays import to_numpy
-from ..core.history import IterationState, as_table, from_table
+from ..core.history import IterationState, RankCurve, as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
-from ..judge.rank import RankCurve
 from ..result.matrix import CURMatrix
 from ..result.outliers import outlying_once
 from ..result.result import Result

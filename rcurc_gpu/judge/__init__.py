@@ -1,5 +1,5 @@
 """Whether a result can be trusted: evidence, expected error, verdict and its words."""
 
-from .rank import RankCurve
+from ..core.history import RankCurve
 
 __all__ = ["RankCurve"]

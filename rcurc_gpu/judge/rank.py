@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
+from ..core.history import RankCurve
 from .verdict import Evidence
 
 _NUMERICALLY_ZERO = 1e-6  # held-out errors below this are all the same
 WORTH = 0.9  # a larger rank has to bring the held-out error below this share of the smaller one's
-
-
-@dataclass(frozen=True)
-class RankCurve:
-    """Held-out error by rank.
-
-    Attributes
-    ----------
-    ranks : list of int
-        The ranks that were tried, ascending.
-    errors : list of float
-        Lower quartile of the held-out residuals over that of the observations.
-    supported : list of int
-        How many singular components the held-out entries confirm at each rank.
-    chosen : int
-    """
-
-    ranks: list[int]
-    errors: list[float]
-    supported: list[int]
-    chosen: int
 
 
 class _Search:

@@ -15,9 +15,8 @@ from ..backends.arrays import Array, array_namespace, quantile_abs, take_rows, t
 from ..backends.operators import random_start, subspace_svd
 from ..backends.plain.grid import residuals
 from ..backends.plain.regression import Schedule
-from ..core.iteration import Core, diverged
+from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
-from ..core.recheck import Checked
 from ..extend.diagnostics import Summary
 from ..samples.choosing import CORE_PER_RANK
 

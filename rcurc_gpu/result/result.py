@@ -12,11 +12,10 @@ from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
 from ..backends.blocks import Block, blank_rows, join_blocks
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.regression import Schedule
-from ..core.history import IterationState
+from ..core.history import IterationState, RankCurve
 from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
-from ..judge.rank import RankCurve
 from ..samples.building import as_sparse, block_from_entries, index_vector, new_block
 from ..samples.view import Samples
 from .matrix import CURMatrix, LowRankMatrix

@@ -13,13 +13,14 @@ from ..backends.arrays import array_namespace, device_name, free_memory, profile
 from ..backends.kernels import XP, RunContext
 from ..backends.plain.regression import Schedule
 from ..core.head_start import is_rich, solve_with_head_start
+from ..core.history import RankCurve
 from ..core.iteration import Core, CoreOptions, Factors, solve_core
 from ..core.problem import CoreProblem, Steps, prepare
 from ..core.recheck import recheck, without_contested
 from ..core.stages import GAMMA, WIDER, solve_in_stages
 from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
-from ..judge.rank import WORTH, RankCurve, choose_rank
+from ..judge.rank import WORTH, choose_rank
 from ..judge.verdict import ENOUGH_HELD, Evidence, examine, judge_core
 from ..options import Settings
 from ..samples.view import CoreView

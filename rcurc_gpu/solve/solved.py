@@ -8,11 +8,10 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, to_numpy
 from ..backends.plain.regression import Schedule
+from ..core.history import RankCurve
 from ..core.iteration import Core
-from ..core.recheck import usable_weights
 from ..extend.diagnostics import CONTESTED, OK, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
-from ..judge.rank import RankCurve
 from ..judge.verdict import Evidence, Verdict
 from ..options import Settings
 
@@ -76,12 +75,12 @@ class SolvedCore:
     @property
     def usable_rows(self) -> Array:
         """1 for rows that are determined, 0 for others (|I|,)."""
-        return usable_weights(self.rows, self.core.s)
+        return self.rows.weights(self.core.s)
 
     @property
     def usable_cols(self) -> Array:
         """1 for columns that are determined, 0 for others (|J|,)."""
-        return usable_weights(self.cols, self.core.s)
+        return self.cols.weights(self.core.s)
 
     @property
     def n_undetermined(self) -> int:

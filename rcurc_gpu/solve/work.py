@@ -223,7 +223,7 @@ def _normal(here: _Here, block: Block, factor: Array, diagnostics: UnitDiagnosti
     """The share that a shard has in the normal equations of the chosen rows (columns)."""
     side, like = here.side, here.run.like
     basis, anchor = (bring(without_nan(x), like) for x in (factor, side.anchor))
-    usable = asarray_on((diagnostics.status == OK).astype(np.float64), basis, basis.dtype)
+    usable = diagnostics.weights(basis)
     flipped = here.scaled(block).transpose()
     # a chosen row has columns as its positions, so what is transposed here is not there
     task = Task(flipped, basis, usable, side.index_ids, here.ids, side.side != "r", side.schedule, here.run)
