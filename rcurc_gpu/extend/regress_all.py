@@ -1,4 +1,4 @@
-"""One look at all units of a block that is where the basis is."""
+"""One fit pass over all units of a block that is where the basis is."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def regress_all(
     chunk_bytes: int | None,
     unit_ids: np.ndarray | None = None,
 ) -> tuple[Array, Array]:
-    """One look at all units of a block, on an orthonormal basis, with nothing held out; see `passes.regress`.
+    """One fit pass over all units of a block, on an orthonormal basis, with nothing held out; see `passes.regress`.
 
-    `unit_ids`, by default 0, 1, ..., fix what is random.
+    `unit_ids`, by default 0, 1, ..., select the random numbers of each unit.
     """
     xp = array_namespace(basis)
     r, units = basis.shape[1], np.arange(block.n_units)
