@@ -18,8 +18,8 @@ from .diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnost
 FLOOR_SIGMAS = 4.0
 _BINS = 4096  # of shares from 0 to 1, and of spreads: medians are known to 1/4096, and the counts of a shard stay small
 _WIDEST = 4.0  # thresholds up to which spreads are counted; inliers lie within one, so a typical spread is far below
-# Share of doubtful units from which the basis is wrong, and not the units. Then fitting them again is in vain, and costs more
-# than the first pass.
+# Share of doubtful units from which the basis is wrong, and not the units. Then fitting them again is in vain, and costs
+# more than the first pass.
 _MANY = 0.3
 _FEW = 16  # so many may always be fitted again: of few units a large share may be doubtful by chance, and they cost little
 
@@ -177,8 +177,8 @@ def mark_atypical(d: UnitDiagnostics, typical: Typical, rank: int, schedule: Sch
     """
     rejected = d.n_obs - d.n_inliers
     # Sparse and block-diagonal matrices and rows of zeros were confirmed and wrong without these two rules. Five standard
-    # deviations: of millions of units, hardly one is so far below by chance. Half as many count where the informative inliers
-    # are fewer than what is rejected.
+    # deviations: of millions of units, hardly one is so far below by chance. Half of that is enough where fewer are
+    # informative than are rejected.
     doubt = thin(d, typical.share, 5.0) & (d.n_informative < np.maximum(3 * rank, 0.25 * d.n_obs))
     doubt = doubt | (thin(d, typical.share, 2.5) & (d.n_informative < 0.8 * rejected))
     if _has_noise(schedule):

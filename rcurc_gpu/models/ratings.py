@@ -1,8 +1,8 @@
 """Ratings: noise as large as what is sought, counts with heavy tails, some ratings wrong.
 
-`rcurc` fits each row and column as if it had enough observations. Most users have not: what they have is mostly noise, and
-has to be shrunk to what is typical. So here offsets of rows and columns come first, `rcurc` on the rest gives factors to
-begin with, and sweeps of shrunk regressions over all ratings finish them.
+`rcurc` fits each row and column as if it had enough observations. Most users have few ratings: their fit would be mostly
+noise, and has to be shrunk to what is typical. So offsets of rows and columns come first here. `rcurc` on the rest gives the
+first factors, and sweeps of shrunk regressions over all ratings finish them. Tuned on MovieLens-100k (docs/ratings.md).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..result.result import Result
 from ..samples.building import check_finite, float_values, host_array, triplet_index
 from .shrink import ShrunkModel
 
-_OFFSET_ROUNDS = 10
-_HUGE = 1e100  # times the usual rating: the squares of larger ones would overflow
-_CLIP = 3.0  # a held-out rating counts at most as this many standard deviations wrong
-_MAD_TO_SIGMA = 1.4826
-_CHANCE = 2.0  # standard errors of the gain below which it may be chance
-_OVERFIT = 2.0  # the noise on held-out ratings over that of the fit from which the first is believed
+_OFFSET_ROUNDS = 10  # of weights and offsets before the factors begin; the sweeps go on with both, so it need not be exact
+_HUGE = 1e100  # times the typical rating: the squares of larger ones would overflow
+_CLIP = 3.0  # standard deviations that a held-out rating counts at most: some held-out ratings are wrong themselves
+_MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_CHANCE = 2.0  # standard errors of the gain below which it may be chance; without it pure noise came out barely "better"
+_OVERFIT = 2.0  # noise on held-out ratings over that of the fit, from which the fit is of too few ratings to know its noise
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """What `complete_ratings` found: mean + row offset + column offset + (left right^T).
+    """The result of `complete_ratings`: mean + row offset + column offset + (left right^T).
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class Ratings:
         0 for a row or column without ratings.
     left, right : float arrays (n1, r), (n2, r)
     noise : float
-        Scale of the noise: a rating is usually about this far from its prediction.
+        Scale of the noise: a typical rating is about this far from its prediction.
     surprise : float array (n,)
-        How far each rating is from what the others say of it, in units of what is usual.
+        How far each rating is from what the others predict for it, over the noise.
     held_out_error, offsets_error : float
         Mean absolute error on ratings held out of the fit, of the prediction and of the offsets alone; each counts at
         most as three times the noise, since some are wrong. NaN if nothing was held out.
@@ -48,7 +48,7 @@ class Ratings:
     scale : (float, float) or None
         Predictions are clipped to this interval.
     start : Result or None
-        Of `rcurc`, with which the sweeps began, in units of the median rating; None if the offsets left nothing.
+        Of `rcurc`, with which the sweeps began, for ratings divided by their median; None if the offsets left nothing.
     """
 
     mean: float
@@ -109,7 +109,7 @@ def complete_ratings(
 ) -> Ratings:
     """Predict all ratings from some, of which a part is wrong.
 
-    For ratings, where noise is as large as what is sought and most rows have few observations; where a matrix is of low rank
+    For ratings, where the noise is as large as the signal and most rows have few observations. Where a matrix is of low rank
     up to small noise, `rcurc` is more accurate. Runs on the host.
 
     Parameters
@@ -134,8 +134,8 @@ def complete_ratings(
 
     Notes
     -----
-    The noise is taken to be of Student's t distribution, so that ratings far from their prediction count little; factors
-    and offsets to be normal with variances that are found with them (variational Bayes). Nothing is to be tuned.
+    The noise has Student's t distribution, so that ratings far from their prediction count little. Factors and offsets are
+    normal with variances that are found with them (variational Bayes). There is nothing to tune.
     """
     n1, n2 = check_shape("shape", shape)
     values = float_values("values", host_array("values", values))
@@ -168,7 +168,7 @@ def complete_ratings(
     surprise[~held] = model.surprise()
     predicted = model.predict(i[held], j[held])
     surprise[held] = np.abs(values[held] - predicted) / model.noise
-    # A fit of few ratings has next to no noise in it; those that were held out know better.
+    # A fit of few ratings leaves next to no residuals; held-out ratings show the noise.
     spread = [_MAD_TO_SIGMA * float(np.median(np.abs(values[held] - x))) for x in (predicted, offsets) if held.any()]
     noise = spread[0] if spread and spread[0] > _OVERFIT * model.noise else model.noise
     surprise *= model.noise / noise

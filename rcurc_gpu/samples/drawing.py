@@ -1,4 +1,4 @@
-"""Procedure 1 of the paper: choose rows and columns, then see a share of the entries in them."""
+"""Cross-concentrated sampling (Procedure 1 of the paper): choose I and J, then observe a share of the entries of R and C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import check_count, check_number, check_shape
 from .building import check_finite, check_observed, float_values, host_array, refuse_masked
 from .cross import CrossSamples
 
-_PIECE = 1 << 22  # positions drawn at a time
+_PIECE = 1 << 22  # positions drawn at a time: 32 MB, and few enough pieces for NumPy's overhead not to count
 
 
 def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: float, seed: Any = None) -> CrossSamples:
@@ -56,9 +56,9 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
 def draw_block(
     n_units: int, length: int, rate: float, rng: np.random.Generator, look: Callable[[np.ndarray, np.ndarray], Array]
 ) -> Block:
-    """See each of n_units x length entries with probability `rate`; ``look(unit, index)`` gives the values.
+    """Observe each of n_units x length entries with probability `rate`; ``look(unit, index)`` gives the values.
 
-    Memory is proportional to what is seen: gaps between seen positions are drawn, not a mask.
+    Memory is proportional to what is observed: gaps between observed positions are drawn, not a mask.
     """
     total = n_units * length
     per_unit = np.zeros(n_units, dtype=np.int64)
@@ -66,6 +66,7 @@ def draw_block(
     value_parts: list[Array] = []
     at = -1
     while at < total:
+        # a tenth and 16 more than are expected, so that a small block seldom needs a second piece
         gaps = rng.geometric(rate, size=max(min(_PIECE, int(1.1 * (total - at) * rate) + 16), 1))
         position = np.cumsum(np.minimum(gaps, total + 1, out=gaps), out=gaps)  # gaps beyond the end must not overflow
         position += at
@@ -90,7 +91,7 @@ def draw_block(
 
 
 def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
-    """What gives the values of Y at positions (i, j), checked: floats, NaN where Y does not know."""
+    """A function that gives the values of Y at positions (i, j), checked: floats, NaN where there is no observation."""
     fetch = _fetcher(Y)
 
     def look(i: np.ndarray, j: np.ndarray) -> Array:
