@@ -151,8 +151,8 @@ def complete_ratings(
     if held.all():
         held[:] = False
 
-    unit = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
-    values = np.clip(values / unit, -_HUGE, _HUGE)
+    size = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
+    values = np.clip(values / size, -_HUGE, _HUGE)
     model = ShrunkModel(i[~held], j[~held], values[~held], (n1, n2))
     for _ in range(_OFFSET_ROUNDS):
         model.weigh()
@@ -173,17 +173,17 @@ def complete_ratings(
     noise = spread[0] if spread and spread[0] > _OVERFIT * model.noise else model.noise
     surprise *= model.noise / noise
 
-    errors = [unit * np.minimum(np.abs(values[held] - x), _CLIP * max([noise, *spread])) for x in (predicted, offsets)]
+    errors = [size * np.minimum(np.abs(values[held] - x), _CLIP * max([noise, *spread])) for x in (predicted, offsets)]
     held_out_error, offsets_error = (float(np.mean(x)) if held.any() else float("nan") for x in errors)
     gain_error = float(np.std(errors[1] - errors[0]) / np.sqrt(np.count_nonzero(held))) if held.any() else float("nan")
 
     return Ratings(
-        mean=unit * model.mean,
-        row_offset=unit * model.offsets[0],
-        col_offset=unit * model.offsets[1],
-        left=unit * model.factors[0].mean,
+        mean=size * model.mean,
+        row_offset=size * model.offsets[0],
+        col_offset=size * model.offsets[1],
+        left=size * model.factors[0].mean,
         right=model.factors[1].mean,
-        noise=unit * noise,
+        noise=size * noise,
         surprise=surprise,
         held_out_error=held_out_error,
         offsets_error=offsets_error,

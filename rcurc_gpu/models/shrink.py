@@ -18,8 +18,8 @@ from ..errors import ConvergenceWarning
 from ..result.result import Result
 from ..samples.cross import CrossSamples
 
-# Degrees of freedom of the noise (Student's t): how much heavier its tails are than the normal ones. 4 was best all in all in
-# a prototype on real matrices: with 2 intervals were too narrow, with 8 outliers leaked in.
+# Degrees of freedom of the noise (Student's t): how much heavier its tails are than the normal ones. 4 was best all in all
+# in a prototype on real matrices: with 2 intervals were too narrow, with 8 outliers leaked in.
 _TAIL = 4.0
 # Ratings this many standard deviations from their prediction do not count at all; the t distribution alone would still give
 # them an eighth of their weight.
@@ -126,7 +126,7 @@ class ShrunkModel:
         sizes = np.linalg.norm(left), np.linalg.norm(right)
         balance = (sizes[1] / sizes[0]) ** 0.5 if min(sizes) > 0 else 1.0
         self.factors = [ShrunkFactor(left * balance), ShrunkFactor(right / balance)]
-        self._look()
+        self._predict_all()
         return start
 
     def fit_factors(self) -> None:
@@ -138,9 +138,9 @@ class ShrunkModel:
         rows, cols = self.factors
         rows.fit(weight, weighted, cols, self.variance)
         cols.fit(weight.T.tocsr(), weighted.T.tocsr(), rows, self.variance)
-        self._look()
+        self._predict_all()
 
-    def _look(self) -> None:
+    def _predict_all(self) -> None:
         """Predict the ratings from the factors, with the variance of each prediction."""
         rows, cols = self.factors
         for first in range(0, len(self.y), _AT_ONCE):

@@ -270,7 +270,7 @@ class _Core:
         return int(self.totals[0].sum()) - in_rows - in_cols + self.n_left
 
     def peel(self, least: int, advance: Callable[[], None], most_unused: float = math.inf) -> None:
-        """Peel until all rows and columns have at least `least` observations inside, or more than `most_unused` are unused."""
+        """Peel until all rows and columns have `least` observations inside, or more than `most_unused` are unused."""
         while self.n_left and self.n_unused <= most_unused:
             going = [(m == _HERE) & (c < least) for m, c in zip(self.marks, self.counts, strict=True)]
             if not any(g.any() for g in going):

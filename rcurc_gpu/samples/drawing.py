@@ -47,16 +47,16 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     rng = np.random.default_rng(seed_to_int(seed))
     rows = np.sort(rng.choice(n1, n_rows, replace=False))
     cols = np.sort(rng.choice(n2, n_cols, replace=False))
-    look = _reader(Y)
-    r_block = draw_block(n2, n_rows, rate_rows, rng, lambda unit, index: look(rows[index], unit))
-    c_block = draw_block(n1, n_cols, rate_cols, rng, lambda unit, index: look(unit, cols[index]))
+    read = _reader(Y)
+    r_block = draw_block(n2, n_rows, rate_rows, rng, lambda unit, index: read(rows[index], unit))
+    c_block = draw_block(n1, n_cols, rate_cols, rng, lambda unit, index: read(unit, cols[index]))
     return CrossSamples(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
 
 
 def draw_block(
-    n_units: int, length: int, rate: float, rng: np.random.Generator, look: Callable[[np.ndarray, np.ndarray], Array]
+    n_units: int, length: int, rate: float, rng: np.random.Generator, read: Callable[[np.ndarray, np.ndarray], Array]
 ) -> Block:
-    """Observe each of n_units x length entries with probability `rate`; ``look(unit, index)`` gives the values.
+    """Observe each of n_units x length entries with probability `rate`; ``read(unit, index)`` gives the values.
 
     Memory is proportional to what is observed: gaps between observed positions are drawn, not a mask.
     """
@@ -72,7 +72,7 @@ def draw_block(
         position += at
         at = int(position[-1])
         unit, index = np.divmod(position[position < total], length)
-        values = look(unit, index)
+        values = read(unit, index)
         xp = array_namespace(values)
         seen = ~xp.isnan(values)
         if not bool(xp.all(seen)):
@@ -94,7 +94,7 @@ def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
     """A function that gives the values of Y at positions (i, j), checked: floats, NaN where there is no observation."""
     fetch = _fetcher(Y)
 
-    def look(i: np.ndarray, j: np.ndarray) -> Array:
+    def read(i: np.ndarray, j: np.ndarray) -> Array:
         values = fetch(i, j)
         values = float_values("Y", values if is_array(values) else np.asarray(values))
         if tuple(values.shape) != i.shape:
@@ -106,7 +106,7 @@ def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
             check_finite("Y", xp.where(xp.isnan(values), xp.zeros_like(values), values), lambda k: (int(i[k]), int(j[k])))
         return values
 
-    return look
+    return read
 
 
 def _fetcher(Y: Any) -> Callable[[np.ndarray, np.ndarray], Any]:
