@@ -243,8 +243,8 @@ def solve_core(
         note(history[-1])
         ended = callback is not None and callback(history[-1]) is True
         # A callback does not make this check more frequent: progress bars must not change the result.
-        looked = at.k % CHECK_EVERY == 0 or at.k == options.max_iter
-        stopped = looked and _stands_still(history, s, zeta, data, options)
+        due = at.k % CHECK_EVERY == 0 or at.k == options.max_iter
+        stopped = due and _stands_still(history, s, zeta, data, options)
         if stopped or ended or diverged(history):
             break
         if step is not None and at.k % CHECK_EVERY == 0 and at.k < options.max_iter:
@@ -330,7 +330,8 @@ def _stands_still(
     settled = floored or options.gamma == 1 or state.error <= options.tol
     # Shares of the noise, which leaves a larger error in U than either; the larger share is for `rests` alone.
     enough = 2e-2 if options.rests and noise > _ROUNDING and _restless(history, options) else 1e-3
-    return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled  # False of NaN
+    # at most 1: where U is near 0, the noise relative to it says nothing; NaN gives False
+    return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled
 
 
 def _restless(history: list[IterationState], options: CoreOptions) -> bool:

@@ -28,8 +28,8 @@ from .iteration import Core
 from .problem import CoreProblem
 
 _SOME = 32  # rows, and columns, in which rivals are counted: enough to tell a share of 2 % from none, and cheap
-# Share of entries about 0 from which they are told from the others. Below it they cannot make a wrong row look right, and
-# the second grid would cost memory.
+# Share of entries about 0 from which they are told from the others. Below it they are too few for a wrong row to pass
+# by them, and a second grid costs memory.
 _ZEROS = 0.2
 
 Checked = tuple[Core, UnitDiagnostics, UnitDiagnostics]  # a core, and the diagnostics of its rows and columns
@@ -109,7 +109,8 @@ def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, r
 def _informative_grid(data: CoreProblem, schedule: Schedule, run: RunContext) -> Grid | None:
     """The entries that are not about 0, if many are."""
     xp = array_namespace(data.weight)
-    if schedule.floor > 0.1 * float(quantile_abs(data.sample[2])):  # noise: cannot tell small from 0
+    # with noise above a tenth of the median entry, small entries are everywhere and cannot be told from 0
+    if schedule.floor > 0.1 * float(quantile_abs(data.sample[2])):
         return None
     informative = xp.abs(data.block.value) > schedule.floor
     if int(xp.count_nonzero(informative)) > (1 - _ZEROS) * data.block.n_obs:

@@ -79,8 +79,8 @@ class Task:
     start : float array (n_units, r), optional
         Where the first pass begins.
     consensus : float, optional
-        Share of the entries that agree on another solution than their unit has, as in the core; by default nothing looks for
-        rivals.
+        Share of the entries that agree on another solution than their unit has, as in the core; by default rivals are
+        not sought.
     """
 
     block: Block

@@ -108,6 +108,7 @@ def in_memory(samples: CrossSamples, like: Array, in_parts: bool = False) -> Sup
     reachable = is_cupy_array(like) or same_place(like, samples.r_block.value)
     here = samples if reachable else samples.to_namespace(np)
     view = CoreView(here.shape, here.rows, here.cols, here.intersection, here.rate_rows, here.rate_cols, here.largest)
+    # a block of less than two parts is not worth cutting
     shards = {
         side: cut(side, block, _PART if in_parts and block.n_obs >= 2 * _PART else None)
         for side, block in (("r", here.r_block), ("c", here.c_block))
@@ -120,5 +121,6 @@ def _shard_bytes(samples: CrossSamples, where: Where) -> int:
     if where.client is None:
         return SHARD_BYTES
     # output= resumes with the same shards, whatever the next cluster is
+    # 8: four shards of each of the two sides, so that a slow worker leaves others something to do
     threads = _TYPICAL_THREADS if where.output is not None else max(sum(where.client.nthreads().values()), 1)
     return min(max(samples.nbytes // (8 * threads), _LEAST_BYTES), SHARD_BYTES)
