@@ -15,8 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-_VERSION = 1
-# what NumPy, SciPy and the modules under them raise for a file that is not what it should be,
+_VERSION = 1  # of the format: another number makes older files unreadable
+# What NumPy, SciPy and the modules under them raise for a file that is not what it should be.
 MALFORMED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -30,7 +30,7 @@ MALFORMED = (
     SyntaxError,
     tokenize.TokenError,
 )
-UNREADABLE = (*MALFORMED, OSError, RuntimeError)  # and for one that the system, or zipfile for an odd reason, does not read
+UNREADABLE = (*MALFORMED, OSError, RuntimeError)  # and for a file that the system, or zipfile (encrypted), cannot read
 
 
 def write_npz(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -57,11 +57,11 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
 
 @contextmanager
 def naming(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Have an error of the system name a file: of a full disk it does not say which."""
+    """Add the file's name to an error of the system: for a full disk it does not say which file."""
     try:
         yield
     except OSError as error:
-        if error.errno is None:  # of NumPy, which says how many bytes were not written
+        if error.errno is None:  # NumPy's own error, which says how many bytes were not written
             error.args = (f"{error}: {os.fspath(path)!r}",)
         elif error.filename is None:
             error.filename = os.fspath(path)
@@ -69,8 +69,8 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> dict[str, np.ndarray]:
-    """Read what `write_npz` wrote as `kind`, or say why it is not that."""
-    with open(path, "rb") as handle:  # what the system says of a missing or unreadable file is clear
+    """Read what `write_npz` wrote as `kind`, or raise an error that says why the file is not that."""
+    with open(path, "rb") as handle:  # the system's own error for a missing file is clear
         if not zipfile.is_zipfile(handle):
             raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is truncated (it is not a complete zip archive)")
         handle.seek(0)
@@ -90,7 +90,7 @@ def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> 
 
 
 def npz_header(path: str | os.PathLike[str]) -> str:
-    """What a file says of itself, such as "rcurc-gpu CURMatrix 1"; empty if it is not one of ours."""
+    """The header of a file, such as "rcurc-gpu CURMatrix 1"; empty if the file is not from this library."""
     try:
         with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
             header = file["format"]

@@ -1,4 +1,4 @@
-"""Progress bars, the user's callback, and stages in the log."""
+"""Progress bars, the user's callback, and the log of stages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from .core.history import IterationState
 log = logging.getLogger("rcurc_gpu")
 
 COMPILING = "compiling kernels (once)"
-_visible: list[Progress] = []  # those with bars; kernels are compiled far below them, in any thread
+# Those with bars. Kernels are compiled far below the solve, in any thread, where no Progress is passed along.
+_visible: list[Progress] = []
 
 
 class Progress:
@@ -48,7 +49,7 @@ class Progress:
 
     @property
     def iteration(self) -> Callable[[IterationState], bool] | None:
-        """What the core calls after each iteration; None if nobody listens, which saves a look at the device."""
+        """What the core calls after each iteration; None if nobody listens, which saves a transfer from the device."""
         return None if self.callback is None and not self.visible else self._iteration
 
     def compiling(self, begun: bool) -> None:
@@ -72,7 +73,7 @@ class Progress:
 
         self._close()
         self._name = name
-        # a bar without a name is there for what happens before the first stage, and goes when that begins
+        # A bar without a name shows what happens before the first stage; it disappears when that begins.
         self._bar = tqdm(
             total=total, desc=name, unit="it" if total is None else "", unit_scale=total is not None, leave=bool(name)
         )

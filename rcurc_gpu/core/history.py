@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-_NUMBERS = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")  # numbers of an iteration, in files
+# Columns of the table in checkpoints; a new order would make older files unreadable.
+_NUMBERS = ("iteration", "error", "threshold", "outlier_share", "change", "seconds")
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class IterationState:
     ----------
     iteration : int
     error : float
-        e_k of the paper.
+        e_k of the paper: ``||P_Omega(S_k + X_k - Y)||^2 / ||P_Omega Y||^2``.
     threshold : float
         zeta_k.
     outlier_share : float
@@ -27,7 +28,7 @@ class IterationState:
     change : float
         ``||U_k - U_{k-1}||_F / ||U_k||_F``.
     seconds : float
-        Since the start of the solve; interpolated between the few iterations after which the clock is read.
+        Since the start of the solve. The clock is read after some iterations only; the others are interpolated.
     make : callable or None
         What `cur` calls; None in `Result.history`, which would otherwise keep every iterate.
     """
@@ -56,13 +57,13 @@ class IterationState:
 
 
 def as_table(history: list[IterationState]) -> np.ndarray:
-    """The numbers of some iterations, for a file (n, 6)."""
+    """The numbers of some iterations as a table for a file (n, 6)."""
     rows = [[getattr(state, name) for name in _NUMBERS] for state in history]
     return np.asarray(rows, dtype=np.float64).reshape(-1, len(_NUMBERS))
 
 
 def from_table(table: np.ndarray) -> list[IterationState]:
-    """What `as_table` was made of."""
+    """The iterations that `as_table` wrote."""
     return [IterationState(int(row[0]), *row[1:].tolist()) for row in table]
 
 

@@ -1,7 +1,14 @@
 """The core: robust rank-r completion of the intersection I x J.
 
-U_k = W diag(s) V^T evolves on the intersection alone: threshold the residual, step, truncate. The rest of R and C is not
-needed.
+Algorithm 1 of the paper, restricted to I x J, where X_k is U_k = W diag(s) V^T:
+
+    zeta_{k+1} = gamma^k zeta_0                              the threshold
+    S_{k+1}    = T_zeta(Y - U_k)                             outliers: residuals that are not below zeta_{k+1}
+    U_{k+1}    = D_r(U_k + w P_Omega(Y - U_k - S_{k+1}))     a step, then the best approximation of rank r
+
+The step w of an entry is eta_R, eta_C or their harmonic mean (`problem.Steps`). U_{k+1} needs nothing of R and C outside of
+I x J. Two things differ from the paper: an entry that neither block observes keeps its value, since with 0 in its place the
+truth is no fixed point (the error stays at 100 %); and zeta stops at the noise (`CoreOptions.floor`).
 """
 
 from __future__ import annotations
@@ -23,10 +30,15 @@ from .problem import CoreProblem, dof_share
 
 log = logging.getLogger("rcurc_gpu")
 
-CHECK_EVERY = 5  # iterations between two looks at the device
-_WHILE = 20  # iterations after which a converging core has come nearer to rest
-BEYOND = 1e6  # e_k, a ratio of squares, from which an iteration is given up
-_ROUNDING = 1e-6  # residuals, relative to the entries, that are not noise
+# Iterations between two transfers from the device. Each one waits for the device; a core takes 50 to 500 iterations, so the
+# four that may be too many cost little.
+CHECK_EVERY = 5
+# Iterations after which a converging core has come nearer to rest; a shorter wait would take slow convergence for none.
+_WHILE = 20
+# e_k, a ratio of squares, from which an iteration is given up: residuals a thousand times the data. Steps that are far too
+# long get there within 30 iterations, before anything overflows.
+BEYOND = 1e6
+_ROUNDING = 1e-6  # residuals relative to the entries that may be float32's rounding (6e-8, summed up) and are no noise
 Factors = tuple[Array, Array, Array]  # W, s, V
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
@@ -38,18 +50,19 @@ class CoreOptions:
     Attributes
     ----------
     zeta0, gamma : float
-        Threshold and its decay; a `gamma` of 1 is for a threshold that nothing exceeds.
+        zeta_0 and gamma: the first threshold and its decay. A `gamma` of 1 is for a threshold that nothing exceeds.
     step_rows, step_cols : float
         eta_R and eta_C.
     tol : float
-        Target of e_k; the change of U that counts as none is its square root.
+        Target of e_k (epsilon of the paper). Its square root is the relative change of U that counts as none.
     max_iter : int
     floor : float
-        The threshold never falls below this many median residuals; 0 lets it decay to nothing, as in the paper.
+        zeta_k never falls below this many median residuals. 0 lets it decay to nothing, as in the paper; then real data is
+        lost. 2.5 of them (1.7 standard deviations) do no harm without noise, and lower the error with noise.
     svd_tol : float
-        Accuracy of each truncated SVD; 0 takes one warm-started step.
+        Accuracy of each truncated SVD D_r; 0 takes one warm-started step, which keeps up with the iteration.
     rests : bool
-        Whether small steps that do not become smaller count as rest.
+        Whether small steps that do not become smaller count as rest: for real data such as videos.
     """
 
     zeta0: float
@@ -98,7 +111,7 @@ Checked = tuple[Core, UnitDiagnostics, UnitDiagnostics]  # a core, and the diagn
 
 @dataclass(frozen=True, eq=False)
 class CoreStep:
-    """The iterate U_k, and what was measured with it; numbers are still on the device.
+    """The iterate U_k and what was measured with it; the numbers are still on the device.
 
     Attributes
     ----------
@@ -110,7 +123,7 @@ class CoreStep:
     threshold : 0-d array
         zeta_k.
     whole : Factors
-        (W, s, V) with the columns beyond the rank, from which the iteration can be taken up again.
+        (W, s, V) with the columns beyond the rank; the iteration can resume from them.
     """
 
     k: int
@@ -138,8 +151,9 @@ def iterate_core(
     start: Factors | None = None,
     resume: Resume | None = None,
 ) -> Iterator[CoreStep]:
-    """Iterate the intersection from U_0 = 0, or from `start`, without reading anything back from the device; or go on from
-    the end of a group of five iterations.
+    """Iterate the intersection from U_0 = 0, from `start`, or from the end of a group of five iterations (`resume`).
+
+    Nothing is read back from the device.
 
     The iterate is ``left @ Q.T`` with a few columns more than the rank, which are 0 in `left`: `Q` is where the next
     truncated SVD starts.
@@ -177,7 +191,8 @@ def iterate_core(
             partial(_rmul, grid, left, Q, G),
             Q,
             rank,
-            # The first matrices are far from low rank and from each other; later one step keeps up with the iteration.
+            # The first matrices are far from low rank and from each other; later one step keeps up with the iteration. 200
+            # is only a bound: svd_tol ends it.
             steps=200 if options.svd_tol > 0 else (3 if start is None and k < 4 else 1),
             tol=options.svd_tol,
             product=Z,
@@ -212,7 +227,7 @@ def solve_core(
     """Iterate the core from 0, or from `start`, until it stands still.
 
     A handful of numbers is read back from the device every few iterations (every one, with a callback). A callback
-    that returns True ends the iteration. `step` of the store keeps how far it got, to go on from there.
+    that returns True ends the iteration. `step` keeps the state in the store, and the next run resumes from it.
     """
     callback = run.progress.iteration
     history: list[IterationState] = []
@@ -231,22 +246,22 @@ def solve_core(
         pending.clear()
         note(history[-1])
         ended = callback is not None and callback(history[-1]) is True
-        # not more often for one who watches: progress bars must not change the result
-        looked = at.k % CHECK_EVERY == 0 or at.k == options.max_iter
-        stopped = looked and _stands_still(history, s, zeta, data, options)
+        # A callback does not make this check more frequent: progress bars must not change the result.
+        due = at.k % CHECK_EVERY == 0 or at.k == options.max_iter
+        stopped = due and _stands_still(history, s, zeta, data, options)
         if stopped or ended or diverged(history):
             break
         if step is not None and at.k % CHECK_EVERY == 0 and at.k < options.max_iter:
             step.save(_kept(at.whole, history, zeta))
     W, S, V = at.factors
     sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
-    if step is not None and not ended:  # what a callback ended is not done
+    if step is not None and not ended:  # a core that a callback ended is not finished
         step.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
     return Core(W, S, V, stopped, history, sigma, zeta)
 
 
 def diverged(history: list[IterationState]) -> bool:
-    """Whether the last residuals are far beyond the data, or no numbers any more."""
+    """Whether the last residuals are far beyond the data, or NaN."""
     return bool(history) and not history[-1].error <= BEYOND
 
 
@@ -267,7 +282,7 @@ def _recalled(saved: dict[str, np.ndarray], like: Array) -> Core:
 
 
 def note(state: IterationState) -> None:
-    """An iteration as a line of the log, one of a few."""
+    """Write some of the iterations to the log."""
     if state.iteration % CHECK_EVERY == 0:
         log.debug(
             "iteration %d: e = %.1e, threshold %.2e, %.1f %% outliers, change %.1e",
@@ -306,16 +321,21 @@ def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
 def _stands_still(
     history: list[IterationState], s: np.ndarray, zeta: float, data: CoreProblem, options: CoreOptions
 ) -> bool:
-    """Whether U has stopped moving: to the square root of tol, or, once the noise holds the threshold up, to a thousandth of
-    it; to a fiftieth if it comes no nearer to rest, because entries at the edge of the threshold change sides for ever."""
+    """Whether U has stopped moving.
+
+    Its relative change is then at most the square root of tol or, once the noise holds the threshold up, a thousandth of the
+    noise. If it comes no nearer to rest, a fiftieth is enough: entries at the edge of the threshold change sides for ever.
+    """
     state = history[-1]
     floored = _at_floor(zeta, state.iteration, options)
     m, n = data.grid.shape
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
     settled = floored or options.gamma == 1 or state.error <= options.tol
+    # Shares of the noise, which leaves a larger error in U than either; the larger share is for `rests` alone.
     enough = 2e-2 if options.rests and noise > _ROUNDING and _restless(history, options) else 1e-3
-    return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled  # False of NaN
+    # at most 1: where U is near 0, the noise relative to it says nothing; NaN gives False
+    return state.change <= min(max(options.tol**0.5, enough * noise), 1) and settled
 
 
 def _restless(history: list[IterationState], options: CoreOptions) -> bool:
@@ -323,11 +343,12 @@ def _restless(history: list[IterationState], options: CoreOptions) -> bool:
     if len(history) <= _WHILE:
         return False
     earlier = history[-1 - _WHILE]
+    # less than a fifth in 20 iterations is no convergence
     return _at_floor(earlier.threshold, earlier.iteration - 1, options) and history[-1].change > 0.8 * earlier.change
 
 
 def _at_floor(zeta: float, k: int, options: CoreOptions) -> bool:
-    """Whether a threshold is held up by the residuals; one that is not is zeta0 gamma^k but for float32's rounding."""
+    """Whether the residuals hold a threshold up; one that is not held up is zeta_0 gamma^k, to float32's rounding (1e-5)."""
     return zeta > (1 + 1e-5) * options.zeta0 * options.gamma**k
 
 
@@ -339,10 +360,11 @@ def robust_sigma(sample: Array, zeta: Array | float, dof_share: float = 0.0) -> 
     sample : float array (n,)
     zeta : float or 0-d array
     dof_share : float
-        Unknowns of the fit over its entries: residuals of a fit are smaller than the noise by the root of the rest.
+        Unknowns of the fit over its entries. Residuals of a fit are smaller than the noise by a factor (1 - dof_share)^0.5.
     """
     xp = array_namespace(sample)
     inlying = sample[xp.abs(sample) < zeta]
     if inlying.shape[0] == 0:
         return float("inf")
+    # 0.25: near as many unknowns as entries the correction grows without bound, so it is at most a factor of 2
     return MAD_TO_SIGMA * float(quantile_abs(inlying)) / max(1 - dof_share, 0.25) ** 0.5

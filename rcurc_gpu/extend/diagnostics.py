@@ -12,7 +12,7 @@ import numpy as np
 from ..backends.arrays import Array, asarray_on, to_numpy
 from ..backends.blocks import others
 
-OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2, 3, 4
+OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2, 3, 4  # as in files: never renumber
 STATUS_WORDS = {
     OK: "determined",
     TOO_FEW_OBSERVATIONS: "fewer observations than rank + 2",
@@ -38,7 +38,7 @@ class UnitDiagnostics:
     standard_error : float64 (n,)
         Expected error of the unit's part in the cross from noise alone, in the norm.
     n_informative : int64 (n,)
-        Inliers that are not about 0; such an entry fits a solution of 0 whatever is true.
+        Inliers that are not about 0. An entry about 0 fits a solution of 0 whatever is true.
     """
 
     status: np.ndarray
@@ -60,11 +60,11 @@ class UnitDiagnostics:
         return np.flatnonzero(to_numpy(self.status) != OK)
 
     def take(self, units: np.ndarray) -> UnitDiagnostics:
-        """Those of some units."""
+        """The diagnostics of some units."""
         return UnitDiagnostics(*(getattr(self, name)[units] for name in DIAGNOSTIC_NAMES))
 
     def put(self, units: np.ndarray, new: UnitDiagnostics) -> UnitDiagnostics:
-        """The same, with `new` ones for some units."""
+        """The same diagnostics, with `new` ones for some units."""
 
         def exchanged(name: str) -> np.ndarray:
             values = getattr(self, name).copy()
@@ -74,11 +74,11 @@ class UnitDiagnostics:
         return UnitDiagnostics(*map(exchanged, DIAGNOSTIC_NAMES))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All of them by name."""
+        """All arrays by name."""
         return {name: getattr(self, name) for name in DIAGNOSTIC_NAMES}
 
     def file_arrays(self) -> dict[str, np.ndarray]:
-        """All of them by the names they have in files."""
+        """All arrays by the names they have in files."""
         return dict(zip(FILE_NAMES, self.arrays().values(), strict=True))
 
     def scaled(self, factor: float) -> UnitDiagnostics:
@@ -97,7 +97,7 @@ class UnitDiagnostics:
 
 @dataclass(frozen=True)
 class Summary:
-    """Units in a few numbers, which add up.
+    """A few numbers about many units; summaries of parts add up.
 
     Attributes
     ----------
@@ -123,7 +123,7 @@ class Summary:
 
     @classmethod
     def of(cls, d: UnitDiagnostics, n_held: int = 0, n_consensus: int = 0, start: int = 0) -> Summary:
-        """Of units that are numbered from `start`."""
+        """The summary of units that are numbered from `start`."""
         counts = np.bincount(d.status, minlength=len(STATUS_WORDS))
         lost = d.undetermined
         return cls(
@@ -137,7 +137,7 @@ class Summary:
         )
 
     def __add__(self, other: Summary) -> Summary:
-        """Of these units and, after them, the `other` ones."""
+        """The summary of these units and, after them, the `other` ones."""
         return Summary(
             tuple(a + b for a, b in zip(self.by_status, other.by_status, strict=True)),
             self.first if self.first >= 0 else other.first,
@@ -149,12 +149,12 @@ class Summary:
         )
 
     def named(self, prefix: str) -> dict[str, np.ndarray]:
-        """Its fields as arrays, by their names."""
+        """The fields as arrays, by name."""
         return {f"{prefix}.{name}": np.asarray(value) for name, value in asdict(self).items()}
 
     @classmethod
     def from_named(cls, arrays: Mapping[str, Any], prefix: str) -> Summary:
-        """What `named` gave."""
+        """The summary that `named` wrote."""
         found = {name: np.asarray(arrays[f"{prefix}.{name}"]).tolist() for name in cls.__dataclass_fields__}
         return cls(**found | {"by_status": tuple(found["by_status"])})
 
@@ -179,7 +179,7 @@ class Summary:
 
 
 DIAGNOSTIC_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_informative")
-# what they are called in files, where the last has its first name
+# Names in files: the last one keeps its old name, so that files of earlier versions still load.
 FILE_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_telling")
 
 

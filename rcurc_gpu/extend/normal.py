@@ -1,7 +1,7 @@
 """Chosen rows (columns) from all columns (rows): normal equations, which add up over parts of the data.
 
-A chosen row has observations in every column, so wherever the columns are, each part of them gives its share of the row's
-Gram matrix and right-hand side.
+A chosen row (of I) has observations in every column. So each part of the columns, wherever it is, gives its share of the
+row's Gram matrix and right-hand side.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .tasks import Task
 
 @dataclass(frozen=True, eq=False)
 class Normal:
-    """Normal equations of k units for the change of their coefficients, on the host; they add up.
+    """Normal equations of k units for the change of their coefficients, on the host; sums over parts of the data.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ def normal_equations(task: Task, start: Array) -> Normal:
         The coefficients they have, where the basis is.
     """
     basis, run = task.basis, task.run
-    kernels = run.kernels if run.kernels.name == "numba" else XP
+    kernels = run.kernels if run.kernels.name == "numba" else XP  # there is no CUDA kernel for this
     ids = entry_ids_on(basis, task.unit_ids, task.index_ids, task.transposed, run.seed, run.holdout)
     xp = array_namespace(basis)
     r, units = task.rank, np.arange(task.block.n_units)
@@ -68,17 +68,18 @@ def normal_equations(task: Task, start: Array) -> Normal:
 
 
 def solve_normal_equations(normal: Normal, start: Array) -> tuple[Array, np.ndarray]:
-    """New coefficients (k, r), where and of the dtype that `start` is, and whether they are determined (k,), on the host."""
+    """New coefficients (k, r), of the kind of `start`, and whether they are determined (k,), on the host."""
     k, r = start.shape
     G = np.reshape(normal.sums[:, : r * r], (k, r, r))
     b, n_in = normal.sums[:, r * r : r * r + r], normal.sums[:, -1]
     a = to_numpy(start).astype(np.float64) + np.linalg.solve(with_ridge(G)[0], b[:, :, None])[:, :, 0]
-    # as in `passes._measure`: in coordinates in which the whole basis is orthonormal
+    # The condition is measured as in `passes._measure`: in coordinates in which the whole basis is orthonormal.
     values, vectors = np.linalg.eigh(normal.basis)
     least = np.finfo(normal.basis.dtype).eps * np.abs(values).max() + np.finfo(normal.basis.dtype).smallest_normal
     white = (vectors / np.sqrt(np.maximum(values, least))).T
     inner, size = with_ridge(white @ G @ white.T)
     trace = np.trace(np.linalg.inv(inner), axis1=1, axis2=2)
     eps = float(array_namespace(start).finfo(start.dtype).eps)
+    # r + 1 entries always nearly agree; and a condition number above 1 / eps^0.5 leaves less than half of the digits
     good = (n_in >= r + 2) & (size * trace < r / eps**0.5) & np.isfinite(a).all(axis=1)
     return bring(a.astype(str(start.dtype).rpartition(".")[2]), start), good

@@ -1,4 +1,10 @@
-"""Tasks of the extension: units of a block to be regressed on a basis, and fit passes over them."""
+"""Tasks of the extension: units of a block to be regressed on a basis, and fit passes over them.
+
+In the paper's symbols, with U = W diag(s) V^T known: a column j of R outside of J is [X]_{I,j} = W a_j, a row i of C outside
+of I is [X]_{i,J} = b_i V^T. Where Omega_R (Omega_C) observes it, a_j (b_i) is a robust regression with its own threshold
+zeta, from zeta_0 by gamma down to the noise. The paper takes gradient steps eta_R, eta_C instead; least squares on the
+inliers need about ten steps for machine precision.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +33,12 @@ from ..backends.plain.regression import Schedule
 from ..backends.streaming import through
 from .diagnostics import ILL_CONDITIONED, OK, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 
-Report = Callable[[int], None]  # told how many units are done
+Report = Callable[[int], None]  # called with how many units are done
 
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """Coefficients (n_units, r), their diagnostics, and how many entries were held out and how many of those agree."""
+    """Coefficients a_j or b_i (n_units, r), their diagnostics, and how many entries were held out and agree."""
 
     coefficients: Array
     diagnostics: UnitDiagnostics
@@ -60,9 +66,9 @@ class Task:
     Attributes
     ----------
     block : Block
-        Anywhere; results come back to where it is.
+        On any device or host; results come back to it.
     basis : float array (length, r)
-        Orthonormal up to what was left out; rows that are not to be used have `usable` 0.
+        W for columns, V for rows; orthonormal but for rows that are left out, which have `usable` 0.
     usable : float array (length,)
     unit_ids, index_ids : int64 arrays
         Numbers of units and positions in the whole matrix (for the held-out entries).
@@ -73,8 +79,8 @@ class Task:
     start : float array (n_units, r), optional
         Where the first pass begins.
     consensus : float, optional
-        Share of the entries that agree on another solution than their unit has, as in the core; by default units are not
-        asked whether theirs has a rival.
+        Share of the entries that agree on another solution than their unit has, as in the core; by default rivals are
+        not sought.
     """
 
     block: Block
@@ -98,6 +104,7 @@ class Task:
         """The (r, r) matrix T that makes ``basis @ T.T`` orthonormal."""
         xp = array_namespace(self.basis)
         eigenvalues, vectors = xp.linalg.eigh(self.basis.T @ (self.basis * self.usable[:, None]))
+        # keeps a basis with fewer independent columns than r from dividing by 0
         least = float(xp.finfo(self.basis.dtype).eps) * float(xp.max(xp.abs(eigenvalues))) + float(
             xp.finfo(self.basis.dtype).smallest_normal
         )
@@ -106,12 +113,12 @@ class Task:
 
     @cached_property
     def ids(self) -> EntryIds:
-        """Ids of the entries, on the device; of those that are streamed, each chunk brings its own."""
+        """Ids of the entries, on the device; chunks that are streamed bring their own unit ids."""
         unit_ids = self.unit_ids if same_place(self.block.value, self.basis) else self.unit_ids[:0]
         return entry_ids_on(self.basis, unit_ids, self.index_ids, self.transposed, self.run.seed, self.run.holdout)
 
     def resident(self, units: np.ndarray) -> tuple[Block, np.ndarray, EntryIds]:
-        """Some units as a block on the device, their numbers in it, and ids."""
+        """Some units as a block on the device, their numbers in it, and their ids."""
         if same_place(self.block.value, self.basis):
             return self.block, units, self.ids
         ids = replace(self.ids, unit=asarray_on(self.unit_ids[units], self.basis))
@@ -125,7 +132,8 @@ class Task:
     @property
     def fit_pass(self) -> FitPass:
         """A pass that begins at 0."""
-        # half of a typical entry, where the noise is larger than that
+        # Entries below the noise's threshold say nothing. If noise is large, below half of a typical entry: zeta_0 is five
+        # medians.
         return FitPass(self.schedule, min(self.schedule.floor, 0.1 * self.schedule.zeta0))
 
     def plan(self, units: np.ndarray) -> ChunkPlan:
@@ -139,8 +147,9 @@ class Task:
 
 
 def pass_over_given(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
-    """Coefficients that were found otherwise (len(units), r) as they are, before units are compared with each other."""
-    place = np.zeros(task.block.n_units, dtype=np.int64)  # a row for all units; those of others are not used
+    """Measure coefficients (len(units), r) that come from elsewhere, before units are compared with each other."""
+    # a pass wants a row for every unit of the block, but reads only those of `units`
+    place = np.zeros(task.block.n_units, dtype=np.int64)
     place[units] = np.arange(len(units))
     start = take_rows(coefficients, asarray_on(place, coefficients)) if len(units) else coefficients
     return run_pass(task, units, task.given(start, max_steps=0))
@@ -154,7 +163,7 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
     if len(units) == 0:
         return _extension(task, bring(task.basis[:0, :], task.block.value), np.zeros((0, len(Column))))
     plan = task.plan(units)
-    white, all_ids = task.whitener, task.ids  # made now, and not on the stream of the first chunk
+    white, all_ids = task.whitener, task.ids  # made here: inside `work` it would run on the stream of the first chunk
 
     def arguments(chosen: np.ndarray, unit_ids: Array | None) -> tuple[Any, ...]:
         start = None
@@ -182,6 +191,7 @@ def diagnose(table: np.ndarray, rank: int) -> UnitDiagnostics:
     """Diagnostics from the table of a fit pass (see `passes.regress`), before units are compared with each other."""
     n_obs, n_in, spread = table[:, Column.N_FIT], table[:, Column.N_INLIERS], table[:, Column.SPREAD]
     ill, error, informative = table[:, Column.ILL], table[:, Column.STANDARD_ERROR], table[:, Column.N_INFORMATIVE]
+    # r unknowns fit r observations whatever they are, and r + 1 nearly; two more are the least that says anything
     status = np.where(n_obs < rank + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
     status[(status == OK) & (n_in >= rank + 2) & (ill > 0)] = ILL_CONDITIONED
     return UnitDiagnostics(

@@ -1,8 +1,8 @@
 """Ratings: noise as large as what is sought, counts with heavy tails, some ratings wrong.
 
-`rcurc` fits each row and column as if it had enough observations. Most users have not: what they have is mostly noise, and
-has to be shrunk to what is typical. So here offsets of rows and columns come first, `rcurc` on the rest gives factors to
-begin with, and sweeps of shrunk regressions over all ratings finish them.
+`rcurc` fits each row and column as if it had enough observations. Most users have few ratings: their fit would be mostly
+noise, and has to be shrunk to what is typical. So offsets of rows and columns come first here. `rcurc` on the rest gives the
+first factors, and sweeps of shrunk regressions over all ratings finish them. Tuned on MovieLens-100k (docs/ratings.md).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..result import Result
 from ..samples import check_finite, float_values, host_array, triplet_index
 from .shrink import MAD_TO_SIGMA, ShrunkModel
 
-_OFFSET_ROUNDS = 10
-_HUGE = 1e100  # times the usual rating: the squares of larger ones would overflow
-_CLIP = 3.0  # a held-out rating counts at most as this many standard deviations wrong
-_CHANCE = 2.0  # standard errors of the gain below which it may be chance
-_OVERFIT = 2.0  # the noise on held-out ratings over that of the fit from which the first is believed
+_OFFSET_ROUNDS = 10  # of weights and offsets before the factors begin; the sweeps go on with both, so it need not be exact
+_HUGE = 1e100  # times the typical rating: the squares of larger ones would overflow
+_CLIP = 3.0  # standard deviations that a held-out rating counts at most: some held-out ratings are wrong themselves
+_CHANCE = 2.0  # standard errors of the gain below which it may be chance; without it pure noise came out barely "better"
+_OVERFIT = 2.0  # noise on held-out ratings over that of the fit, from which the fit is of too few ratings to know its noise
 
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """What `complete_ratings` found: mean + row offset + column offset + (left right^T).
+    """The result of `complete_ratings`: mean + row offset + column offset + (left right^T).
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class Ratings:
         0 for a row or column without ratings.
     left, right : float arrays (n1, r), (n2, r)
     noise : float
-        Scale of the noise: a rating is usually about this far from its prediction.
+        Scale of the noise: a typical rating is about this far from its prediction.
     surprise : float array (n,)
-        How far each rating is from what the others say of it, in units of what is usual.
+        How far each rating is from what the others predict for it, over the noise.
     held_out_error, offsets_error : float
         Mean absolute error on ratings held out of the fit, of the prediction and of the offsets alone; each counts at
         most as three times the noise, since some are wrong. NaN if nothing was held out.
@@ -47,7 +47,7 @@ class Ratings:
     scale : (float, float) or None
         Predictions are clipped to this interval.
     start : Result or None
-        Of `rcurc`, with which the sweeps began, in units of the median rating; None if the offsets left nothing.
+        Of `rcurc`, with which the sweeps began, for ratings divided by their median; None if the offsets left nothing.
     """
 
     mean: float
@@ -108,7 +108,7 @@ def complete_ratings(
 ) -> Ratings:
     """Predict all ratings from some, of which a part is wrong.
 
-    For ratings, where noise is as large as what is sought and most rows have few observations; where a matrix is of low rank
+    For ratings, where the noise is as large as the signal and most rows have few observations. Where a matrix is of low rank
     up to small noise, `rcurc` is more accurate. Runs on the host.
 
     Parameters
@@ -133,8 +133,8 @@ def complete_ratings(
 
     Notes
     -----
-    The noise is taken to be of Student's t distribution, so that ratings far from their prediction count little; factors
-    and offsets to be normal with variances that are found with them (variational Bayes). Nothing is to be tuned.
+    The noise has Student's t distribution, so that ratings far from their prediction count little. Factors and offsets are
+    normal with variances that are found with them (variational Bayes). There is nothing to tune.
     """
     n1, n2 = check_shape("shape", shape)
     values = float_values("values", host_array("values", values))
@@ -150,8 +150,8 @@ def complete_ratings(
     if held.all():
         held[:] = False
 
-    unit = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
-    values = np.clip(values / unit, -_HUGE, _HUGE)
+    size = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
+    values = np.clip(values / size, -_HUGE, _HUGE)
     model = ShrunkModel(i[~held], j[~held], values[~held], (n1, n2))
     for _ in range(_OFFSET_ROUNDS):
         model.weigh()
@@ -167,22 +167,22 @@ def complete_ratings(
     surprise[~held] = model.surprise()
     predicted = model.predict(i[held], j[held])
     surprise[held] = np.abs(values[held] - predicted) / model.noise
-    # A fit of few ratings has next to no noise in it; those that were held out know better.
+    # A fit of few ratings leaves next to no residuals; held-out ratings show the noise.
     spread = [MAD_TO_SIGMA * float(np.median(np.abs(values[held] - x))) for x in (predicted, offsets) if held.any()]
     noise = spread[0] if spread and spread[0] > _OVERFIT * model.noise else model.noise
     surprise *= model.noise / noise
 
-    errors = [unit * np.minimum(np.abs(values[held] - x), _CLIP * max([noise, *spread])) for x in (predicted, offsets)]
+    errors = [size * np.minimum(np.abs(values[held] - x), _CLIP * max([noise, *spread])) for x in (predicted, offsets)]
     held_out_error, offsets_error = (float(np.mean(x)) if held.any() else float("nan") for x in errors)
     gain_error = float(np.std(errors[1] - errors[0]) / np.sqrt(np.count_nonzero(held))) if held.any() else float("nan")
 
     return Ratings(
-        mean=unit * model.mean,
-        row_offset=unit * model.offsets[0],
-        col_offset=unit * model.offsets[1],
-        left=unit * model.factors[0].mean,
+        mean=size * model.mean,
+        row_offset=size * model.offsets[0],
+        col_offset=size * model.offsets[1],
+        left=size * model.factors[0].mean,
         right=model.factors[1].mean,
-        noise=unit * noise,
+        noise=size * noise,
         surprise=surprise,
         held_out_error=held_out_error,
         offsets_error=offsets_error,

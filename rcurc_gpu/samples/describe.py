@@ -1,4 +1,4 @@
-"""Samples in words."""
+"""A description of samples in words, with warnings."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _spread(counts: np.ndarray) -> str:
 def _warnings(samples: Samples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray) -> list[str]:
     least = 1 if rank is None else rank + 2
     out = []
-    # what the chosen columns and rows have is what both blocks see of them in the intersection
+    # chosen columns and rows are determined by the intersection, so what both blocks observe of them there counts
     per_column, per_row = samples.counts("r").copy(), samples.counts("c").copy()
     per_column[samples.cols], per_row[samples.rows] = core_cols, core_rows
     for name, counts in (("column", per_column), ("row", per_row)):

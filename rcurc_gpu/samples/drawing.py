@@ -1,4 +1,4 @@
-"""Procedure 1 of the paper: choose rows and columns, then see a share of the entries in them."""
+"""Cross-concentrated sampling (Procedure 1 of the paper): choose I and J, then observe a share of the entries of R and C."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..errors import check_count, check_number, check_shape
 from .building import check_finite, check_observed, float_values, host_array, refuse_masked
 from .cross import CrossSamples
 
-_PIECE = 1 << 22  # positions drawn at a time
+_PIECE = 1 << 22  # positions drawn at a time: 32 MB, and few enough pieces for NumPy's overhead not to count
 
 
 def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: float, seed: Any = None) -> CrossSamples:
@@ -47,18 +47,18 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     rng = generator(seed_to_int(seed), DataStream.WHOLE)
     rows = np.sort(rng.choice(n1, n_rows, replace=False))
     cols = np.sort(rng.choice(n2, n_cols, replace=False))
-    look = _reader(Y)
-    r_block = draw_block(n2, n_rows, rate_rows, rng, lambda unit, index: look(rows[index], unit))
-    c_block = draw_block(n1, n_cols, rate_cols, rng, lambda unit, index: look(unit, cols[index]))
+    read = _reader(Y)
+    r_block = draw_block(n2, n_rows, rate_rows, rng, lambda unit, index: read(rows[index], unit))
+    c_block = draw_block(n1, n_cols, rate_cols, rng, lambda unit, index: read(unit, cols[index]))
     return CrossSamples(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
 
 
 def draw_block(
-    n_units: int, length: int, rate: float, rng: np.random.Generator, look: Callable[[np.ndarray, np.ndarray], Array]
+    n_units: int, length: int, rate: float, rng: np.random.Generator, read: Callable[[np.ndarray, np.ndarray], Array]
 ) -> Block:
-    """See each of n_units x length entries with probability `rate`; ``look(unit, index)`` gives the values.
+    """Observe each of n_units x length entries with probability `rate`; ``read(unit, index)`` gives the values.
 
-    Memory is proportional to what is seen: gaps between seen positions are drawn, not a mask.
+    Memory is proportional to what is observed: gaps between observed positions are drawn, not a mask.
     """
     total = n_units * length
     per_unit = np.zeros(n_units, dtype=np.int64)
@@ -66,12 +66,13 @@ def draw_block(
     value_parts: list[Array] = []
     at = -1
     while at < total:
+        # a tenth and 16 more than are expected, so that a small block seldom needs a second piece
         gaps = rng.geometric(rate, size=max(min(_PIECE, int(1.1 * (total - at) * rate) + 16), 1))
         position = np.cumsum(np.minimum(gaps, total + 1, out=gaps), out=gaps)  # gaps beyond the end must not overflow
         position += at
         at = int(position[-1])
         unit, index = np.divmod(position[position < total], length)
-        values = look(unit, index)
+        values = read(unit, index)
         xp = array_namespace(values)
         seen = ~xp.isnan(values)
         if not bool(xp.all(seen)):
@@ -90,10 +91,10 @@ def draw_block(
 
 
 def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
-    """What gives the values of Y at positions (i, j), checked: floats, NaN where Y does not know."""
+    """A function that gives the values of Y at positions (i, j), checked: floats, NaN where there is no observation."""
     fetch = _fetcher(Y)
 
-    def look(i: np.ndarray, j: np.ndarray) -> Array:
+    def read(i: np.ndarray, j: np.ndarray) -> Array:
         values = fetch(i, j)
         values = float_values("Y", values if is_array(values) else np.asarray(values))
         if tuple(values.shape) != i.shape:
@@ -105,7 +106,7 @@ def _reader(Y: Any) -> Callable[[np.ndarray, np.ndarray], Array]:
             check_finite("Y", xp.where(xp.isnan(values), xp.zeros_like(values), values), lambda k: (int(i[k]), int(j[k])))
         return values
 
-    return look
+    return read
 
 
 def _fetcher(Y: Any) -> Callable[[np.ndarray, np.ndarray], Any]:

@@ -10,18 +10,19 @@ from ..errors import check_count, check_number
 from .cross import CrossSamples
 from .drawing import ccs_sample
 
-# Observations that a column needs: for each unit of rank, which is what the core needs, and beyond that.
-_PER_RANK, _PER_RANK_AND_OUTLIERS = 2.7, 7.0
-_AT_LEAST, _FOR_OUTLIERS = 4.0, 20.0
+# Observations that a column needs. The numbers are fitted to where `rcurc` recovers 5 matrices of 5 to 1e-3: sizes 300 to
+# 10,000, ranks 1 to 20, 0 to 40 % outliers, rates 0.25 to 1 (bench/plan_calibration.py; uncertain by a step or two of 12 %).
+_PER_RANK, _PER_RANK_AND_OUTLIERS = 2.7, 7.0  # for each component, without outliers and times their share: for the core
+_AT_LEAST, _FOR_OUTLIERS = 4.0, 20.0  # beyond that, whatever the rank is
 _PER_LOG = 0.9  # times log(n): of n columns none may have too few inliers by chance
-_MARGIN = 1.6  # the boundary differs from one matrix to another
+_MARGIN = 1.6  # the boundary differs from one matrix to another, and is itself known to a step or two of 12 %
 _NOISE_MARGIN = 2.0  # of the squared error: `rcurc` confirms only what it expects to be below the accuracy
-_RATE = 0.5
+_RATE = 0.5  # share of the chosen rows and columns to observe; any other needs about as many observations
 
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """Which samples of a matrix to take; made by `plan_samples`.
+    """How many samples of a matrix to take; made by `plan_samples`.
 
     Attributes
     ----------
@@ -125,6 +126,7 @@ def plan_samples(
     outliers = check_number("outliers", outliers, 0, 0.5, open_high=True)
     noise, accuracy = check_number("noise", noise), check_number("accuracy", accuracy, 0, open_low=True)
     rate = _RATE if rate is None else check_number("rate", rate, 0, 1, open_low=True)
+    # both sides add r / (inliers of a column) noise^2 to the squared error
     for_noise = _NOISE_MARGIN * 2 * rank / (1 - outliers) * (noise / accuracy) ** 2
     sides = []
     # the n2 columns are observed on the chosen rows, of which there are n1
@@ -147,8 +149,8 @@ def plan_samples(
 
 
 def observations_needed(n: int, rank: int, outliers: float, rate: float) -> float:
-    """Observations of a column, of which there are `n`, from which on most matrices are recovered."""
-    # how close the outliers are to a majority, in units of the chance variation of their number
+    """Observations of each of `n` columns from which on most matrices are recovered."""
+    # how close the outliers are to a majority, in terms of the variance of their number
     majority = outliers * (1 - outliers) / (0.5 - outliers) ** 2
     by_chance = _PER_LOG * math.log(n) * (majority + 1 - rate)
     return _AT_LEAST + _FOR_OUTLIERS * outliers + (_PER_RANK + _PER_RANK_AND_OUTLIERS * outliers) * rank + by_chance

@@ -1,7 +1,7 @@
 """Work on shards by the workers of a Dask cluster, each shard where its data is.
 
 What goes over the network: a side's basis to every worker once, the intersection, a few numbers for each shard, and the
-factors if they are asked for. Work that is lost with a worker is done again by others: Dask knows how all of it was made,
+factors if they are asked for. Work that is lost with a worker is done again by others. Dask knows how all of it was made,
 except for observations in this process, which are sent again.
 """
 
@@ -45,13 +45,14 @@ log = logging.getLogger("rcurc_gpu")
 
 Future = Any  # a distributed.Future
 
-_FIRST_WORKER = 60.0  # seconds to wait for one
-_NO_WORKER = 300.0  # seconds without any, after which nobody is expected to come back
-_LOOK = 2.0  # seconds between two looks at whether there are workers
-_PAUSE = 0.002  # seconds between two looks at whether anything is done
-_TRIES = 5  # of work that many shards do together
-_DEATHS = 3  # of workers that had nothing but one shard to do: it is the shard
-_TOGETHER = 8  # normal equations that are added in one task
+_FIRST_WORKER = 60.0  # seconds to wait for a first worker: clusters that start now need some, and a user who forgot waits
+_NO_WORKER = 300.0  # seconds without any worker until the solve is given up; batch systems restart workers within minutes
+_LOOK = 2.0  # seconds between two questions to the scheduler whether there are workers: each is a round trip
+_PAUSE = 0.002  # seconds between two checks of what is done: far below the work on a shard, and no busy waiting
+# Attempts at work that needs many shards, or the core. A worker that dies loses it all; five in a row are no accident.
+_TRIES = 5
+_DEATHS = 3  # workers that died with nothing but one shard to do, from which the shard is the reason (too large, usually)
+_TOGETHER = 8  # normal equations that are added in one task: with all in one, a worker would have to hold all of them
 
 
 @dataclass(eq=False)
@@ -71,7 +72,7 @@ class OnCluster:
     ----------
     client : distributed.Client
     gather : bool
-        Whether to bring the factors here, or to leave them there as Dask arrays.
+        Whether to bring the factors here, or to leave them on the workers as Dask arrays.
     """
 
     def __init__(self, client: Any, gather: bool) -> None:
@@ -82,16 +83,16 @@ class OnCluster:
             raise ValueError(f"client must be connected to a scheduler, got one that is {client.status}")
         self.client, self.gather = client, gather
         self.store: PartStore | None = None
-        self._name = uuid.uuid4().hex[:12]  # others may work on the same cluster
+        self._name = uuid.uuid4().hex[:12]  # in the keys of tasks: other solves may use the same cluster
         self._numbers = count()
         self._sent: dict[int, Future] = {}  # sides, functions, and shards of this process, by id
-        self._kept: list[Any] = []  # what these ids belong to
+        self._kept: list[Any] = []  # the objects of these ids: an object that is freed gives its id to another
         self._under_way: list[Future] = []
         self._wait_for_a_worker()
-        self._seen = self._looked = time.monotonic()  # when there were workers, and when that was asked
+        self._seen = self._looked = time.monotonic()  # when there last were workers, and when that was last asked
 
     def close(self) -> None:
-        """Cancel what is under way, as after an error."""
+        """Cancel all tasks that are still running, as after an error."""
         left = [future for future in self._under_way if future.status == "pending"]
         if left and self.client.status == "running":
             self.client.cancel(left)
@@ -110,7 +111,7 @@ class OnCluster:
         return future
 
     def _held(self, thing: Any) -> Future:
-        """Something small on the workers that need it. As a task, and not scattered, it can be made again."""
+        """Something small on the workers that need it: a task, which Dask can run again, and not scattered data."""
         if id(thing) not in self._sent:
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
                 self._sent[id(thing)] = self.client.submit(on_worker.same, thing, pure=False)
@@ -118,8 +119,7 @@ class OnCluster:
         return self._sent[id(thing)]
 
     def _source(self, shard: Shard) -> tuple[Any, Any]:
-        """A shard as a worker gets it, where it is of a file or a function or observations of this process, and the
-        function."""
+        """A shard as a worker gets it (of a file, a function or observations of this process), and the function."""
         if isinstance(shard.source, InMemory):
             if id(shard) not in self._sent:
                 self._sent[id(shard)] = self._scattered(shard)
@@ -145,7 +145,7 @@ class OnCluster:
 
     @while_connected
     def surveyed(self, samples: ShardedSamples) -> ShardedSamples:
-        """The workers call functions that make observations; what is here or in a directory is known here."""
+        """Let the workers call functions that make observations; shards here or in a directory are known here."""
         shards = [*samples.r_shards, *samples.c_shards]
         if not any(isinstance(shard.source, Made) for shard in shards):
             return samples
@@ -219,7 +219,7 @@ class OnCluster:
                     found: Normal = self._value(future)
                 return found
             except Lost:
-                self._answers(parts, on_worker.numbers_of)  # whatever was lost is worked on again
+                self._answers(parts, on_worker.numbers_of)  # work again on whatever was lost
         raise RuntimeError(f"normal equations were lost {_TRIES} times, each time with workers that had parts of them")
 
     @while_connected
@@ -260,9 +260,9 @@ class OnCluster:
     def _answers(self, remotes: list[Remote], pick: Callable[[Any], Any] | None, report: Report | None = None) -> list[Any]:
         """What `pick` takes of the outcome of each job (None: all of it). The first error ends it.
 
-        What is lost with a worker is worked on again. A worker that dies takes along all that it had to do, so the shard
-        that killed it, if one did, is not known: those that were lost more than once are worked on one at a time, when all
-        others are done.
+        Work that is lost with a worker is done again. A worker that dies loses all that it had to do, so the shard that
+        killed it, if one did, is not known. Shards that were lost more than once are therefore worked on one at a time, when
+        all others are done.
         """
         found: list[Any] = [None] * len(remotes)
         place: dict[str, int] = {}
@@ -280,7 +280,7 @@ class OnCluster:
             try:
                 found[k] = self._value(future)
             except Lost as error:
-                level = logging.INFO if any(n_lost) else logging.WARNING  # one is enough to know
+                level = logging.INFO if any(n_lost) else logging.WARNING  # one warning is enough
                 log.log(level, "%s was lost with a worker and is worked on again (%s)", remotes[k].job.shard.name, error)
                 n_lost[k] += 1
                 if n_lost[k] > 1 or error.deaths > 1:
@@ -299,7 +299,7 @@ class OnCluster:
         return found
 
     def _alone(self, remote: Remote, pick: Callable[[Any], Any] | None) -> Any:
-        """What `pick` takes of the outcome of a job, when nothing else is under way."""
+        """What `pick` takes of the outcome of a job, with nothing else running."""
         deaths = 0
         while deaths < _DEATHS:
             self._restore(remote)
@@ -315,7 +315,7 @@ class OnCluster:
         )
 
     def _restore(self, remote: Remote) -> None:
-        """Submit a job again, and before it those it needs."""
+        """Submit a job again, after the jobs that it needs."""
         shard = remote.job.shard
         self._sent.pop(id(shard), None)  # observations of this process may be lost, too
         if remote.job.part is not None:
@@ -323,7 +323,7 @@ class OnCluster:
         remote.future, remote.worker = remote.submit(remote.job), None
 
     def _completed(self, futures: Any, among: list[str] | None = None) -> Iterator[Future]:
-        """Futures as they are done; an error if there is nobody left to do them (`among` some workers)."""
+        """Futures as they are done; an error if no worker is left to do them (`among` some workers)."""
         waiting = futures if isinstance(futures, as_completed) else as_completed(futures, loop=self.client.loop)
         self._seen = time.monotonic()
         while not waiting.is_empty():
@@ -355,7 +355,7 @@ class OnCluster:
             raise Disconnected(f"the client is {self.client.status}")
 
     def _check_workers(self, among: list[str] | None = None) -> None:
-        """An error if the scheduler is gone, or all workers are and do not come back; `Lost` if those of `among` are."""
+        """Raise if the scheduler is gone, or all workers are and do not come back; raise `Lost` if those of `among` are."""
         self._check_connection()
         now = time.monotonic()
         if now < self._looked + _LOOK:
@@ -377,8 +377,10 @@ class OnCluster:
 
 
 def _preferred(part: Remote | None) -> dict[str, Any]:
-    """Where to do what needs a part: where that is, if the worker is still there. Dask knows that too, but it would rather
-    send a part away than let it wait behind others whose time it does not know yet."""
+    """Prefer the worker that has the part, if it is still there.
+
+    Dask knows that worker too, but it would rather send a part away than let it wait behind tasks whose time is unknown.
+    """
     if part is None or part.worker is None:
         return {}
     return {"workers": [part.worker], "allow_other_workers": True}

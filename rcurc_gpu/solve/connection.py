@@ -1,4 +1,4 @@
-"""What can happen between this process and a Dask cluster."""
+"""Errors between this process and a Dask cluster."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def while_connected(method: Method) -> Method:
-    """A method, of something with a `client`, in which whatever fails for want of a scheduler says so."""
+    """Wrap a method of an object with a `client`: if it fails because there is no scheduler, the error says so."""
 
     @wraps(method)
     def wrapped(self: Any, *args: Any, **options: Any) -> Any:
@@ -38,7 +38,7 @@ class Disconnected(ConnectionError):
 
 
 class Lost(Exception):
-    """Work was lost with workers; `deaths` of them, as far as one knows."""
+    """Work was lost with workers; at least `deaths` of them died."""
 
     def __init__(self, deaths: int, error: BaseException) -> None:
         super().__init__(str(error))

@@ -1,7 +1,8 @@
 """One solve, whatever the samples are: samples -> core -> extend -> judge -> result.
 
-Samples in memory are one shard for each side; those on disk, or for a cluster, are many. The core is found first, in one
-place. Then steps go over the shards of both sides, done by an engine, and the verdict closes it.
+Samples in memory are one shard for each side; samples on disk, or for a cluster, are many. The core (U on I x J) is found
+first, in one place. Then an engine takes the shards of both sides (R and C) through the steps of the extension. The verdict
+comes last.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def solve(
             solved, given = by_the_paper(search, blocks, rank)
         else:
             solved = engine.find_core(view, rank, scaled, where.device, show, steps)
-            if output is not None:  # what follows goes on from this core, however it ends
+            if output is not None:  # a later run resumes from this core, however this one ends
                 output.steps.close()
         solved = solved if supply.in_memory else solved.on_host()
         sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
@@ -78,7 +79,7 @@ def solve(
         parts = {} if done else sides.swept() if sides.n_sweeps else sides.extended()
         factors = _collected(sides, supply, parts, output, done)
         result = concluded(sides, supply, factors, time.perf_counter() - begun)
-    if supply.in_memory:  # elsewhere, factors are where they were asked for
+    if supply.in_memory:  # of other samples, factors are already where the user asked for them
         result = replace(result, cur=matrix_at(result.cur, supply.like))
     return announced(rescaled(result, scale))
 
@@ -92,10 +93,10 @@ def _engine(where: Where) -> Engine:
 
 
 def _stores(supply: Supply, rank: int | str, settings: Settings, where: Where) -> tuple[Checkpoint | None, Output | None]:
-    """What keeps the steps of the core, and the directory for everything else if there is one."""
+    """The store for the steps of the core, and the directory for everything else if there is one."""
     if where.checkpoint is None and where.output is None:
         return None, None
-    # the devices of workers are not those of this process; parts of another core are told by their stamps
+    # Workers have other devices than this process, so the identity leaves those out; stamps tell parts of another core.
     like = supply.like if where.client is not None else place_for(where.device, supply.like)
     shards = [*supply.shards["r"], *supply.shards["c"]]
     identity = identity_of(supply.view, shards, supply.survey, rank, settings, like)
@@ -115,7 +116,7 @@ def _watcher(settings: Settings, supply: Supply, scale: float) -> Any:
 def _collected(
     sides: Sides, supply: Supply, parts: dict[str, list[Any]], output: Output | None, done: dict[str, Any] | None
 ) -> dict[str, Any]:
-    """The factor and the diagnostics of both sides; in a directory, if there is one."""
+    """The factor and the diagnostics of both sides; in the output directory, if there is one."""
     if output is None:
         return {side: sides.engine.collect(parts[side]) for side in "rc"}
     lengths = dict(zip("rc", supply.view.shape[::-1], strict=True))
@@ -130,7 +131,7 @@ def _collected(
 
 
 def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: float) -> Result:
-    """Judge everything.
+    """Judge the whole solve and make its result.
 
     Parameters
     ----------
@@ -140,7 +141,7 @@ def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: fl
     factors : dict
         The factor and the diagnostics of the columns ("r") and the rows ("c").
     seconds : float
-        Since the beginning.
+        Since the start of the solve.
     """
     solved, view = sides.solved, supply.view
     s, core = solved.settings, solved.core
@@ -184,7 +185,7 @@ def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: fl
 
 
 def announced(result: Result) -> Result:
-    """The result, with a warning to the user's line if it is not confirmed."""
+    """Return the result; if it is not confirmed, issue a warning at the user's line of code."""
     if not result.converged:
         level, frame = 1, sys._getframe()
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

@@ -1,4 +1,4 @@
-"""Who does the work on shards: this process, one after the other; or others, see `cluster`."""
+"""The engine that works on shards in this process, one after the other; `cluster` has the one for Dask."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class InProcess:
     Parameters
     ----------
     run : RunContext, optional
-        How to compute; by default as the core was found.
+        How to compute; by default the context of the core.
     """
 
     def __init__(self, run: RunContext | None = None) -> None:
         self.run = run
         self.store: PartStore | None = None
-        self._total: Normal | None = None  # of the last step, which gave normal equations
+        self._total: Normal | None = None  # sum over the shards of the last step, if it gave normal equations
 
     def close(self) -> None:
-        """Nothing is running."""
+        """Nothing to close: nothing is running."""
 
     def surveyed(self, samples: ShardedSamples) -> ShardedSamples:
-        """As they are: they look when they are asked."""
+        """The samples as they are: they survey themselves when asked."""
         return samples
 
     def find_core(
@@ -79,7 +79,7 @@ class InProcess:
                 if done is None:
                     done = kept(stage, job, store, stamp, stage.work(*arguments(stage, job, self.run, block)))
                 part, numbers = done
-                if not isinstance(part, Saved) and "sums" in part:  # as large as a shard, perhaps: added up, not kept
+                if not isinstance(part, Saved) and "sums" in part:  # may be as large as a shard: added up, not kept
                     normal = _normal_of(part)
                     self._total = normal if self._total is None else self._total + normal
                     part = {name: x for name, x in part.items() if name not in ("sums", "basis")}
@@ -88,7 +88,7 @@ class InProcess:
         return found
 
     def _read_ahead(self, stage: Stage, following: list[Job], reader: ThreadPoolExecutor) -> Future[Block] | None:
-        """Begin to read the next shard, if it will be needed: a part that is there needs no observations."""
+        """Begin to read the next shard, unless its part is already in the store and needs no observations."""
         wanted = [job.shard for job in following if stage.reads and job.shard.resident is None]
         missing = [shard for shard in wanted if self.store is None or self.store.is_missing(stage.name, shard)]
         return reader.submit(missing[0].load) if missing else None
@@ -104,14 +104,14 @@ class InProcess:
         return total
 
     def collect(self, parts: list[Part]) -> Arrays:
-        """All in memory."""
+        """The arrays of all parts, joined in memory."""
         arrays = [loaded(part) for part in parts]
         if len(arrays) == 1:
             return arrays[0]
         return {name: array_namespace(x).concat([part[name] for part in arrays]) for name, x in arrays[0].items()}
 
     def saved(self, parts: list[Part]) -> list[Saved]:
-        """They are in the store."""
+        """The parts that are in the store."""
         return [part for part in parts if isinstance(part, Saved)]
 
 

@@ -1,4 +1,4 @@
-"""Iterated Robust CUR: robust PCA of a fully observed matrix by other rows and columns in every iteration."""
+"""Iterated Robust CUR: robust PCA of a fully observed matrix, with new rows I and columns J in every iteration."""
 
 from __future__ import annotations
 
@@ -42,6 +42,8 @@ from .search import CoreSearch
 from .sides import Sides
 from .supply import in_memory
 
+# zeta_0 over max|Y|. With the authors' 1, pixels that are always white are outliers from the start and become holes: 22.8 dB
+# on the video vtest.avi.
 _ABOVE = 1.001
 
 
@@ -63,10 +65,10 @@ def ircur(
     callback: Callable[[IterationState], Any] | None = None,
     progress: bool = False,
 ) -> Result:
-    """Split a fully observed matrix into a low-rank part and outliers, by other rows and columns in every iteration.
+    """Split a fully observed matrix into a low-rank part and outliers, with new rows and columns in every iteration.
 
-    Iterated Robust CUR, by Cai, Hamm, Huang, Li and Wang: what the authors of `rcurc` take for the truth in videos.
-    `robust_pca` is faster and more accurate; this is here for comparisons.
+    Iterated Robust CUR, by Cai, Hamm, Huang, Li and Wang: the paper takes it for the truth in videos. `robust_pca` is faster
+    and more accurate (3000 x 3000: 0.13 s and 7e-12 against 0.82 s and 2e-6); this is here for comparisons.
 
     Parameters
     ----------
@@ -76,11 +78,11 @@ def ircur(
         At most a quarter of the rows and columns, less two. "auto" chooses it by held-out entries of a cross, as
         `robust_pca` does.
     oversampling : float
-        oversampling * r * log(n) rows and columns are drawn, with replacement; those that came twice count once. No more
-        than three quarters are taken, to have others for the judgement.
+        oversampling * r * log(n) rows and columns are drawn, with replacement; those drawn twice count once. No more than
+        three quarters are taken, so that others are left to judge by.
     zeta0 : float, optional
-        First threshold; by default a hair above max|Y|, so that nothing is an outlier at first. (The authors take max|Y|
-        itself; then entries of this size, such as pixels that are always white, are outliers at once and for ever.)
+        First threshold; by default a little above max|Y|, so that nothing is an outlier at first. (The authors take max|Y|
+        itself; then entries of this size, such as pixels that are always white, are outliers from the start and remain so.)
     gamma : float in (0, 1)
         Decay of the threshold.
     tol : float
@@ -92,8 +94,8 @@ def ircur(
     Returns
     -------
     Result
-        Judged on rows and columns that the last iteration did not look at, which are its `samples`. The `error` in
-        `history` is what `tol` is compared with.
+        Judged on rows and columns that the last iteration did not use, which are its `samples`. `tol` is compared with
+        the `error` in `history`.
 
     Warns
     -----
@@ -110,7 +112,7 @@ def ircur(
         gamma=gamma,
         tol=tol,
         max_iter=max_iter,
-        holdout=0.1,  # of a cross that was not looked at: all of it is held out
+        holdout=0.1,  # of a cross that the iteration did not use: all of it could be, and a tenth is plenty
         accuracy=accuracy,
         sweeps=0,
         undetermined=undetermined,
@@ -120,7 +122,7 @@ def ircur(
         kernels=kernels,
     )
     oversampling = check_number("oversampling", oversampling, 1)
-    most = min(Y.shape) // 4 - 2  # a quarter is left to judge by
+    most = min(Y.shape) // 4 - 2  # a quarter is left to judge by, and a fit needs rank + 2 observations
     if most < 1:
         raise ValueError(f"Y must have at least 12 rows and columns, got shape {tuple(Y.shape)}")
     rank = check_rank(rank, most, "min(n1, n2) / 4 - 2")
@@ -136,7 +138,7 @@ def ircur(
 
 
 def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: Settings, show: Progress) -> Result:
-    """Find the rank if need be, iterate, and judge on a cross that the last iteration did not look at."""
+    """Find the rank if need be, iterate, and judge on a cross that the last iteration did not use."""
     started = time.perf_counter()
     rng = generator(settings.seed, Stream.IRCUR)
     curve = None
@@ -157,6 +159,7 @@ def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: 
     W, s, V = product_svd(at_rows, at_cols)
     sample = residuals(W * s, V, judge.data.sample)
     zeta = history[-1].threshold
+    # zeta decays to nothing and cannot tell inliers: five medians (3.4 standard deviations) can
     core = Core(W, s, V, stopped, history, robust_sigma(sample, 5 * quantile_abs(sample)), zeta)
     coefficients = {"r": (right @ (at_rows.T @ W), cols), "c": (left @ (at_cols.T @ V), rows)}
     home = supply.shards["r"][0].load().value
@@ -181,12 +184,12 @@ def _iterate(
     show: Progress,
     started: float,
 ) -> tuple[Array, Array, tuple[np.ndarray, np.ndarray], bool, list[IterationState]]:
-    """Factors (n1, r) and (n2, r), the last rows and columns, whether the rule to stop was met, and the history."""
+    """Factors (n1, r) and (n2, r), the last I and J, whether the stopping rule was met, and the history."""
     like, (n1, n2) = reader.like, reader.Y.shape
     xp = array_namespace(like)
 
     def size(block: Array) -> float:
-        return float(xp.linalg.vector_norm(block)) or 1.0  # of a block of zeros all relative errors are 0
+        return float(xp.linalg.vector_norm(block)) or 1.0  # relative to a block of zeros, all errors are 0
 
     left, right = (xp.zeros((n, rank), dtype=like.dtype, device=device_of(like)) for n in (n1, n2))
     zeta, history, stopped = settings.zeta0, [], False
@@ -221,6 +224,7 @@ def _iterate(
 
 
 def _draw(rng: np.random.Generator, n: int, size: float) -> np.ndarray:
-    """Numbers below `n`, `size` of them drawn with replacement, each once, and no more than three quarters of all."""
+    """Draw `size` numbers below `n` with replacement; each is returned once, and at most three quarters of all."""
+    # 20 n draws hit nearly all n numbers (each is missed with a chance of e^-20), so more would only cost memory
     drawn = rng.permutation(np.unique(rng.integers(n, size=math.ceil(min(size, 20 * n)))))
     return np.sort(drawn[: 3 * n // 4])

@@ -1,4 +1,4 @@
-"""Steps of the work on shards, and the engines that do them."""
+"""Steps of the work on shards, and what an engine has to do with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .solved import SolvedCore
 from .store import Arrays, Part, PartStore, Saved, loaded
 
 Work = Callable[..., tuple[Arrays, Arrays]]
-Report = Callable[[int], None]  # told how many units are done
+Report = Callable[[int], None]  # called with how many units are done
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Stage:
     work : callable
         ``work(shard, block, side, run, part, *args)``, one of those in `work`.
     name : str
-        What the step is called where its parts are kept.
+        Name of the step in the store of parts.
     reads : bool
         Whether all observations are needed.
     kept : bool
-        Whether its parts are to be kept.
+        Whether its parts go to the store.
     """
 
     work: Work
@@ -46,7 +46,7 @@ class Stage:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A step of the work on one shard; its part is what the step before gave, or what stands for that."""
+    """A step of the work on one shard; `part` is the result of the step before, or the engine's handle of it."""
 
     shard: Shard
     side: Any  # a Side, if the step needs one
@@ -84,14 +84,14 @@ def kept(stage: Stage, job: Job, store: PartStore | None, stamp: str, found: tup
 
 
 def _stamp(stage: Stage, job: Job) -> str:
-    """What a part is made from."""
+    """A stamp of what a part is made from: parts with another stamp are not reused."""
     before = job.part.stamp if isinstance(job.part, Saved) else ""
     words = f"{stage.name} {job.side.stamp} {job.args!r} {before}"
     return f"{zlib.crc32(words.encode()):08x}-{job.shard.start}-{job.shard.stop}"
 
 
 class Engine(Protocol):
-    """Where shards are worked on. Parts stay there; what stands for them here is the engine's own.
+    """Works on shards. Parts stay where they were made; the driver only has the engine's handles of them.
 
     Attributes
     ----------
@@ -102,10 +102,10 @@ class Engine(Protocol):
     store: PartStore | None
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """End all that is still running."""
 
     def surveyed(self, samples: ShardedSamples) -> ShardedSamples:
-        """The samples with what is known of all observations, and the intersection."""
+        """The samples with a survey of all observations, and the intersection."""
 
     def find_core(
         self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, store: StepStore | None
@@ -122,4 +122,4 @@ class Engine(Protocol):
         """Arrays with the rows of all parts, one after the other."""
 
     def saved(self, parts: list[Any]) -> list[Saved]:
-        """Where the parts are, of an engine that keeps them in files."""
+        """Where the parts are, if the engine keeps them in files."""

@@ -1,4 +1,4 @@
-"""What workers of a Dask cluster are asked to do."""
+"""Functions that the workers of a Dask cluster run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(
     args: tuple[Any, ...],
     store: PartStore | None,
 ) -> tuple[Part, Arrays]:
-    """A job, on the worker's own GPU if it has one and may use it, else on the core of one of its threads."""
+    """A job, on the worker's own GPU if it has one and may use it, else on one CPU core, that of its thread."""
     if side.device == "auto":
         side = replace(side, device=namespace_for_device("auto")[1])
     context = side.context()
@@ -52,25 +52,25 @@ def survey(shard: Shard, make: Callable[[int, int], Any] | None, chosen: np.ndar
 
 
 def solve_core(view: CoreView, rank: int | str, settings: Settings, device: str) -> SolvedCore:
-    """The core, found here."""
+    """Solve the core on this worker."""
     with Progress(False) as show:
         return InProcess().find_core(view, rank, settings, device, show, None).on_host()
 
 
 def has_gpu() -> bool:
-    """Whether there is one here."""
+    """Whether this worker has a GPU."""
     return namespace_for_device("auto")[1] != "cpu"
 
 
 def without_function(shard: Shard) -> tuple[Shard, Callable[[int, int], Any] | None]:
-    """A shard and the function that makes it, which may carry data and so travels once for all shards."""
+    """A shard and the function that makes it. The function may carry data, so it travels once for all shards."""
     if not isinstance(shard.source, Made):
         return shard, None
     return replace(shard, source=replace(shard.source, make=_nothing)), shard.source.make
 
 
 def with_function(shard: Shard, make: Callable[[int, int], Any] | None) -> Shard:
-    """The shard again."""
+    """The shard with its function, as `without_function` got it."""
     return shard if make is None else replace(shard, source=replace(shard.source, make=make))  # type: ignore[type-var]
 
 
@@ -79,17 +79,17 @@ def _nothing(start: int, stop: int) -> Any:
 
 
 def same(thing: Any) -> Any:
-    """What was sent, as something that can be made again."""
+    """What was sent; as the result of a task, Dask can make it again."""
     return thing
 
 
 def part_of(found: tuple[Part, Arrays]) -> Part:
-    """The part that a step gave."""
+    """The part of a step's result."""
     return found[0]
 
 
 def numbers_of(found: tuple[Part, Arrays]) -> tuple[Arrays, str]:
-    """The numbers that a step gave, and the address of the worker that has its part."""
+    """The numbers of a step's result, and the address of the worker that has its part."""
     return found[1], get_worker().address
 
 

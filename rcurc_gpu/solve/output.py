@@ -1,4 +1,4 @@
-"""A directory with the result of a solve: parts while it goes on, and in the end the factors as ``.npy`` files."""
+"""A directory with the result of a solve: parts while it runs, and in the end the factors as ``.npy`` files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Output:
     Parameters
     ----------
     folder : path
-        A directory that is new, empty, or of the same solve, begun or done before.
+        A directory that is new, empty, or of the same solve, finished or not.
     identity : dict of str
         What the solve is.
 
@@ -48,7 +48,7 @@ class Output:
 
     def __init__(self, folder: str | os.PathLike[str], identity: dict[str, str], every: float) -> None:
         self.folder, self.identity = Path(folder), identity
-        self._files: dict[str, list[Any]] = {}  # bytes and checksum of those that are assembled
+        self._files: dict[str, list[Any]] = {}  # size and checksum of the assembled files, by name
         if not self.folder.absolute().parent.is_dir():
             raise FileNotFoundError(2, "output must lie in a directory that exists", str(folder))
         if self.folder.exists() and not self.folder.is_dir():
@@ -65,7 +65,7 @@ class Output:
         self.steps = self._steps(every)
 
     def close(self) -> None:
-        """Let others use the directory."""
+        """Release the lock on the directory."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -82,7 +82,7 @@ class Output:
                     f"output {str(self.folder)!r} is of another solve: it differs in {differ}; choose another directory, or "
                     "delete this one if it is not needed"
                 )
-        elif any(not left.name.startswith(_SOLVE) for left in self.folder.iterdir()):  # killed while it was written
+        elif any(not left.name.startswith(_SOLVE) for left in self.folder.iterdir()):  # left by a solve that was killed
             raise ValueError(
                 f"output must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
             )
@@ -90,8 +90,7 @@ class Output:
             write_whole(path, lambda file: file.write(json.dumps(identity, indent=1).encode()))
 
     def _steps(self, every: float) -> Checkpoint:
-        """The checkpoint of the core; one that cannot be read is begun anew, since parts tell whether they are of this
-        core."""
+        """The checkpoint of the core. One that cannot be read is replaced; stamps tell whether parts are of this core."""
         path = self.folder / "core.npz"
         try:
             return Checkpoint(path, self.identity, every)
@@ -102,12 +101,12 @@ class Output:
 
     @property
     def done(self) -> dict[str, Any] | None:
-        """What `finish` was told; None if it was not."""
+        """What `finish` wrote; None if the solve is not finished."""
         path = self.folder / _DONE
         return _read_done(path) if path.exists() else None
 
     def assemble(self, side: str, saved: list[Saved], n_units: int) -> None:
-        """Put the parts of a side together, one at a time in memory."""
+        """Join the parts of a side in files, with one part at a time in memory."""
         first = saved[0].load()
         n_found = 0
         sums = dict.fromkeys(self._paths(side), 0)
@@ -128,7 +127,10 @@ class Output:
             self._files[path.name] = [path.stat().st_size, f"{sums[name]:08x}"]
 
     def finish(self, rows: np.ndarray, cols: np.ndarray, told: dict[str, Any]) -> None:
-        """Say that all is there, and delete what it was made of; `told` is for who comes later."""
+        """Write that the result is complete, and delete the parts; `told` is for later runs.
+
+        The order matters: killed at any moment, either the parts or ``done.json`` and all files it lists are there.
+        """
         for name, chosen in (("rows", rows), ("cols", cols)):
             write_whole(self.folder / f"{name}.npy", partial(np.save, arr=chosen))
         told = told | {"files": self._files}
@@ -136,7 +138,7 @@ class Output:
         self.parts.forget()
 
     def load(self, side: str, n_units: int) -> Arrays:
-        """The factor and the diagnostics of a side, read when they are looked at."""
+        """The factor and the diagnostics of a side, memory-mapped."""
         known = self._files or _read_done(self.folder / _DONE)["files"]
         arrays = {name: _mapped(path, known[path.name], verify=not self._files) for name, path in self._paths(side).items()}
         for name, path in self._paths(side).items():
@@ -154,10 +156,10 @@ class Output:
 
 
 def _locked(folder: Path) -> int | None:
-    """A lock on a directory, which ends with this process at the latest; None where there is no such thing.
+    """Lock a directory, at most until this process ends; None on systems without locks.
 
-    It is of this machine, on some file systems of all that see the directory. Others are found out when a part is not what
-    it was.
+    The lock holds on this machine, and on some file systems on all machines that see the directory. A second solve on
+    another machine is noticed when a part has another stamp than before.
     """
     try:
         import fcntl
@@ -177,7 +179,7 @@ def _locked(folder: Path) -> int | None:
 
 @contextmanager
 def _growing(paths: dict[str, Path], like: Arrays, n_units: int) -> Iterator[dict[str, Any]]:
-    """New files for arrays of `n_units` rows each, open to be written row by row; they appear whole or not at all."""
+    """Open new files for arrays of `n_units` rows each, to be written row by row; they appear whole or not at all."""
     files = {name: open(f"{path}.part", "wb") for name, path in paths.items()}  # noqa: SIM115
     try:
         for name, file in files.items():
@@ -202,7 +204,7 @@ def diagnostics_of(arrays: Arrays) -> UnitDiagnostics:
 
 
 def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURMatrix:
-    """The matrix that ``rcurc(samples, ..., output=folder)`` left, its factors read when they are looked at.
+    """The matrix that ``rcurc(samples, ..., output=folder)`` wrote, with memory-mapped factors.
 
     Parameters
     ----------
@@ -221,7 +223,7 @@ def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURM
 
 
 def last_seed(checkpoint: Any, output: Any) -> int | None:
-    """The seed of a solve that has left its work in a file or a directory; None if there is none.
+    """The seed of an earlier solve with this checkpoint or output; None if there is none.
 
     Foreign files are ignored here; the code that opens them reports them.
     """
@@ -244,7 +246,7 @@ def _read_done(path: Path) -> dict[str, Any]:
 
 
 def _mapped(path: Path, known: list[Any] | None, verify: bool) -> np.ndarray:
-    """An array in a file, read when it is looked at, if the file has the size, and to `verify` also the checksum, it had."""
+    """A memory-mapped array of a file that has the size it was written with and, to `verify`, the checksum."""
     try:
         found = path.stat().st_size
         array = np.load(path, mmap_mode="r", allow_pickle=False)

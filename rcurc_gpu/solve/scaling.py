@@ -12,8 +12,13 @@ from ..result.result import Result
 
 
 def power_of_two(size: float, like: Array) -> float:
-    """One near `size` if squares of that overflow or vanish in the dtype of `like`, else 1."""
+    """A power of two near `size` if squares may overflow or vanish in the dtype of `like`, else 1.
+
+    Dividing by a power of two is exact, so the scale of the data does not change the result.
+    """
+    # float32 ends at 3e38, float64 at 2e308: sums of the squares of very many entries stay far inside
     safe = 1e6 if array_namespace(like).finfo(like.dtype).bits == 32 else 1e50
+    # not below 2^-1000, whose inverse is still finite
     return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** max(round(math.log2(size)), -1000)
 
 
@@ -25,7 +30,7 @@ def matrix_at(cur: CURMatrix, like: Array) -> CURMatrix:
 
 
 def state_at(state: IterationState, like: Array | None, scale: float) -> IterationState:
-    """An iteration on samples that were divided by `scale`, as the owner of samples like `like` wants to see it."""
+    """An iteration on samples that were divided by `scale`, in the scale and of the kind of the user's samples."""
     made = state.make
     make = None if made is None else lambda: matrix_at(_scaled(made(), scale), like)
     return replace(state, threshold=state.threshold * scale, make=make)
@@ -36,7 +41,7 @@ def _scaled(cur: CURMatrix, scale: float) -> CURMatrix:
 
 
 def rescaled(result: Result, scale: float) -> Result:
-    """The numbers of a result of samples that were divided by `scale`; its factors and diagnostics are in their scale."""
+    """A result of samples that were divided by `scale`, in the user's scale; factors and diagnostics already are."""
     if scale == 1:
         return result
     return replace(

@@ -1,4 +1,4 @@
-"""What follows the core: steps over the shards of both sides of the cross."""
+"""The extension after the core: steps over the shards of both sides of the cross, R and C."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class Sides:
     shards : dict of lists of Shard
         Of R ("r") and of C ("c").
     solved : SolvedCore
-        Where the engine wants it: on the host, if it works elsewhere.
+        On the host, if the engine works in other processes.
     chosen : (int64 vector, int64 vector)
         I and J.
     scale : float
         The core is of observations that were divided by this.
     engine : Engine
-        Does the work; `device` is where its workers do it.
+        Does the work; `device` is where its workers compute.
     given : dict of arrays, optional
-        Coefficients of the units outside of the core that were found otherwise, for each side.
+        Coefficients of the units outside of the core from another method, for each side.
 
     Attributes
     ----------
@@ -89,12 +89,15 @@ class Sides:
         return {name: x.tolist() for name, x in named.items()}
 
     def extended(self) -> dict[str, list[Any]]:
-        """Both sides at once; the parts of their shards."""
+        """Extend both sides at once; return the parts of their shards."""
         found = self._extend([self.columns, self.rows], last=True)
         return {"r": found[: len(self.shards["r"])], "c": found[len(self.shards["r"]) :]}
 
     def swept(self) -> dict[str, list[Any]]:
-        """Columns, then rows, and both again for each sweep: the basis of each comes from all of the other."""
+        """Extend the columns, then the rows, and both again for each sweep.
+
+        The order matters: the basis of each side comes from all units of the other (normal equations of the chosen ones).
+        """
         parts = {"r": self._extend([self.columns], last=False)}
         left = self._renewed(self.columns, self.rows, parts["r"])
         self.rows = replace(self.rows, core=left)
@@ -111,7 +114,7 @@ class Sides:
         return parts
 
     def _extend(self, sides: list[Side], last: bool) -> list[Any]:
-        """A pass over all units of some sides, then others over those that are not as the rest of their side."""
+        """One pass over all units of some sides, then more over units that are not typical of their side."""
         given = [() if self.given is None else (self.given[side.side],) for side in sides]
         jobs = self._jobs("first", sides, given)
         found = self.engine.map(Stage(first, "first"), jobs, self.show.advance)
@@ -157,7 +160,7 @@ class Sides:
         return [[next(numbers) for _ in self.shards[side.side]] for side in sides]
 
     def _note(self, sides: list[Side], found: Found) -> None:
-        """Add up what the shards say of their units."""
+        """Add up the summaries of the shards."""
         for side, numbers in zip(sides, self._by_side(sides, found), strict=True):
             for total, name in ((self.whole, "whole"), (self.outside, "outside")):
                 terms = [Summary.from_named(x, name) for x in numbers]

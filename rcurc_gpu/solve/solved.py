@@ -1,4 +1,4 @@
-"""The core of a solve as it was found and judged, with all that the rest of the solve needs of it."""
+"""A core that was solved and judged, with all that the rest of the solve needs of it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from ..judge.expected_error import CoreFacts
 from ..judge.verdict import Evidence, Verdict
 from ..options import Settings
 
-NOISELESS = 1e-6  # noise relative to the entries below which there is none to speak of
-_SWEEPS = 1  # with noise; each one reads all observations again
-_ROUNDING = 1000.0  # what rounding leaves in the residuals of an iteration, in units of the last digit
+NOISELESS = 1e-6  # noise relative to the entries that counts as none: far below any accuracy asked for
+# Sweeps with noise; each reads all observations again. At d = 800 and 5 % noise one lowers the error from 0.0192 to 0.0175,
+# where the best possible fit has 0.0166.
+_SWEEPS = 1
+_ROUNDING = 1000.0  # eps that an iteration may leave in the residuals by rounding; a sweep cannot average that
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,15 +42,15 @@ class SolvedCore:
     gamma : float
         Decay of its threshold.
     facts : CoreFacts
-        What the error of everything else follows from.
+        What the expected error of everything else follows from.
     settings : Settings
-        Of the solve, with the share that is held out as it was.
+        Of the solve, with the share that was really held out.
     typical_size : float
         Median size of an observation.
     no_threshold : float
         A threshold that no residual exceeds; 0 if outliers are expected.
     device, kernels : str
-        Where it was found, and by what.
+        Where it was computed, and by which kernels.
     curve : RankCurve or None
         How the rank was chosen, if it was.
     asked : int
@@ -89,17 +91,20 @@ class SolvedCore:
 
     @property
     def only_contested(self) -> bool:
-        """Whether those that are not determined have rivals, all of them."""
+        """Whether all rows and columns that are not determined have rivals."""
         status = np.concatenate([self.rows.status, self.cols.status])
         return bool(np.all((status == OK) | (status == CONTESTED)))
 
     @property
     def is_noisy(self) -> bool:
-        """Whether there is noise to speak of."""
+        """Whether there is more noise than `NOISELESS`."""
         return self.core.sigma > NOISELESS * self.typical_size
 
     def score(self) -> tuple[bool, bool, float, int]:
-        """Smaller is better; single rows and columns are the least that can be wrong."""
+        """Smaller is better: confirmed first, then those of which only single rows and columns are wrong.
+
+        Shares of unexplained entries are compared to three digits: beyond these they differ by chance.
+        """
         lost = self.verdict.cause != "undetermined"
         return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.n_undetermined
 
@@ -109,7 +114,7 @@ class SolvedCore:
         if self.settings.sweeps is not None:
             return self.settings.sweeps
         core = self.core
-        rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)  # no noise that a sweep could average
+        rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)
         noisy = core.sigma > max(NOISELESS, rounding) * self.typical_size
         return _SWEEPS if noisy and self.verdict.cause in ("", "undetermined") else 0
 
@@ -122,8 +127,11 @@ class SolvedCore:
 
 
 def resigned(last: list[SolvedCore]) -> bool:
-    """Whether single rows or columns are all that is wrong with the last two attempts, in noise or because others contest
-    them, and the second mended few."""
+    """Whether more attempts are in vain.
+
+    Only single rows or columns are wrong with the last two attempts, because of noise or rivals, and the second attempt
+    mended less than a fifth of them.
+    """
     if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
         return False
     first, second = last

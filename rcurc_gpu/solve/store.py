@@ -1,9 +1,9 @@
-"""What a long solve has done so far: killed at any moment, the same call goes on from there.
+"""The store of a long solve: killed at any moment, the same call resumes from it.
 
 A solve is a sequence of steps whose order follows from its arguments alone: iterations of cores at some rank, and passes
-over the shards of both sides, each of which gives a part. There are two doors to one store. ``checkpoint=`` keeps all of it
-in one file, which is written again from time to time. ``output=`` keeps each part in a file of its own, in a directory where
-the factors then stay (`output.Output`), and the steps of the core in such a file as above.
+over the shards of both sides, each of which gives a part. ``checkpoint=`` keeps all of it in one file, which is rewritten
+from time to time. ``output=`` keeps each part in its own file, in the directory of the factors (`output.Output`), and the
+steps of the core in a file like the one above.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from ..shards.source import OnDisk, Shard
 
 log = logging.getLogger("rcurc_gpu")
 
-_WRITING = 20  # a file is written again after at least this many times the time that writing it took: 5 % of all at most
+_WRITING = 20  # a file is rewritten after at least this many times the time that writing took: at most 5 % of a solve
 _PART = "shard part"
 
 Arrays = dict[str, Any]  # by name, anywhere
 
 
 class Step:
-    """One step of a solve, and what is known of it."""
+    """One step of a solve in its checkpoint."""
 
     def __init__(self, checkpoint: Checkpoint, name: str) -> None:
         self._checkpoint, self._name = checkpoint, name
 
     @property
     def saved(self) -> dict[str, np.ndarray] | None:
-        """What an earlier run left, or None."""
+        """What an earlier run saved, or None."""
         return self._checkpoint.steps.get(self._name)
 
     def save(self, arrays: dict[str, Any]) -> None:
-        """Keep `arrays`, from any device, in the place of what was there; written when the time has come, or at the end."""
+        """Replace what is saved of this step by `arrays`, from any device; the file is written later."""
         self._checkpoint.put(self._name, arrays)
 
 
@@ -58,14 +58,14 @@ class Checkpoint:
     ----------
     path : str or path
     identity : dict of str
-        What the solve is, by which the file of another one is told.
+        What the solve is; a file with another identity is refused.
     every : float
         Seconds between two writes, at least.
 
     Raises
     ------
     ValueError
-        If there is a file that is none of this solve; it is left as it is.
+        If there is a file of another solve, or another file; it is left as it is.
     """
 
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, str], every: float) -> None:
@@ -92,18 +92,18 @@ class Checkpoint:
         return time.monotonic() - self._written >= self._pause
 
     def put(self, step: str, arrays: dict[str, Any]) -> None:
-        """Keep what is known of a step, and write the file if the time has come."""
+        """Save the arrays of a step, and write the file if it is time."""
         self.steps[step] = arrays
         self._changed = True
         if self.due:
             self.close()
 
     def close(self) -> None:
-        """Write what is not written yet; the file holds all of an earlier state, or all of this one."""
+        """Write the file if anything changed; it always holds one complete state, the earlier one or this one."""
         if not self._changed:
             return
         begun = time.monotonic()
-        for parts in self.steps.values():  # not before, so as not to wait for the device
+        for parts in self.steps.values():  # only now: an earlier copy would wait for the device
             parts.update((name, to_numpy(x)) for name, x in parts.items() if not isinstance(x, np.ndarray))
         arrays = {f"{step}|{name}": x for step, parts in self.steps.items() for name, x in parts.items()}
         arrays |= {f"identity|{name}": np.asarray(value) for name, value in self.identity.items()}
@@ -147,12 +147,12 @@ class Checkpoint:
 
 
 def differences(found: dict[str, Any], wanted: dict[str, str]) -> str:
-    """In which words two solves differ."""
+    """Names of what two solves differ in."""
     return ", ".join(sorted(k for k in found | wanted if found.get(k) != wanted.get(k)))
 
 
 def part_name(step: str, shard: Shard) -> str:
-    """What the part of a shard after a step is called."""
+    """Name of the part of a shard after a step."""
     return f"{shard.side}-{shard.number:06d}-{step}"
 
 
@@ -204,7 +204,7 @@ def loaded(part: Part) -> Arrays:
 
 @dataclass(frozen=True)
 class PartFolder:
-    """A directory in which parts are kept, so that what is done is never done again; workers get it."""
+    """A directory of parts, so that no finished work is done again; workers get a copy of this object."""
 
     folder: str
 
@@ -225,7 +225,7 @@ class PartFolder:
             with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
                 if str(file["stamp"]) != stamp:
                     return None
-                # the whole of it, for a part that cannot be read is none
+                # read all of it: a part that cannot be read counts as missing
                 _, numbers = unpacked({name: file[name] for name in file.files})
         except files.UNREADABLE as error:
             log.warning("%r cannot be read (%s): it is made again", path, error)
@@ -240,13 +240,13 @@ class PartFolder:
         return Saved(path, stamp)
 
     def forget(self) -> None:
-        """Delete all parts, and what was left by workers that died while they wrote one."""
+        """Delete all parts, and what workers left that died while they wrote one."""
         for path in Path(self.folder).glob("[rc]-*-*.npz*"):
             path.unlink(missing_ok=True)
 
 
 class PartStore(Protocol):
-    """What keeps the parts of a solve: a `Checkpoint` or a `PartFolder`."""
+    """Keeps the parts of a solve: a `Checkpoint` or a `PartFolder`."""
 
     def is_missing(self, step: str, shard: Shard) -> bool:
         """Whether a step was not done on a shard."""
@@ -258,14 +258,16 @@ class PartStore(Protocol):
         """Keep a part."""
 
 
-# ---------------------------------------------------------------- whose it is
+# ---------------------------------------------------------------- identity of a solve
 
 
 def identity_of(
     view: CoreView, shards: list[Shard], survey: str, rank: int | str, settings: Settings, like: Array
 ) -> dict[str, str]:
-    """What has to be the same for a solve that computes where `like` is to go on where another one ended; the `survey` tells
-    of observations that functions make."""
+    """What has to be the same for a solve, computed where `like` is, to resume an earlier one.
+
+    The `survey` stands for observations that functions make.
+    """
     edges = np.asarray([(shard.start, shard.stop) for shard in shards])
     sums = [checksum([view.rows, view.cols, edges]), *map(_sum_of, shards)]
     known = {field.name: getattr(settings, field.name) for field in fields(settings)}
@@ -281,7 +283,7 @@ def identity_of(
 
 
 def _sum_of(shard: Shard) -> str:
-    """Checksum of the observations of a shard; those that functions make are told by the survey."""
+    """Checksum of the observations of a shard; empty for those that functions make, which the survey covers."""
     if isinstance(shard.source, OnDisk):
         return shard.source.facts.crc32
     block = shard.resident
@@ -289,6 +291,6 @@ def _sum_of(shard: Shard) -> str:
 
 
 def seed_in_checkpoint(path: str | os.PathLike[str]) -> int:
-    """The seed of the solve that left a file."""
+    """The seed of the solve that wrote a checkpoint."""
     with np.load(path, allow_pickle=False) as file:
         return int(str(file["identity|seed"]))

@@ -1,4 +1,4 @@
-"""Samples as the driver takes them: the intersection, and shards of both sides."""
+"""Samples in the form that the driver takes: the intersection, and shards of both sides."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from ..samples.view import CoreView
 from ..shards.samples import SHARD_BYTES, ShardedSamples, cut
 from ..shards.source import Shard
 
-_LEAST_BYTES = 1 << 20  # of a shard that is cut for a cluster: below, sending it costs more than the work on it
-_USUAL_THREADS = 16  # of a cluster, for shards that have to be the same whatever the next cluster is
-_PART = 2_000_000  # observations of a shard that a checkpoint keeps: some tenths of a second of work
+# Bytes of a shard that is cut for a cluster, at least: below, sending it costs more than the work on it. Each shard costs
+# 58 kB of Dask's own messages.
+_LEAST_BYTES = 1 << 20
+_TYPICAL_THREADS = 16  # assumed for a cluster with output=: a run on another cluster has to find the same shards
+_PART = 2_000_000  # observations of a shard in a checkpoint: some hundredths to tenths of a second of work may be lost
 
 
 @dataclass(frozen=True, eq=False)
 class Supply:
-    """Samples as the driver takes them.
+    """Samples in the form that the driver takes.
 
     Attributes
     ----------
@@ -35,9 +37,9 @@ class Supply:
     like : array
         Of the kind of the user's observations.
     survey : str
-        What tells samples apart that functions make.
+        Identifies samples that functions make.
     in_memory : bool
-        Whether all of it is in this process, where the engine works.
+        Whether all samples are in this process, where the engine works.
     """
 
     samples: CrossSamples | ShardedSamples
@@ -60,7 +62,7 @@ def is_in_memory(samples: CrossSamples | ShardedSamples, where: Where) -> bool:
 
 
 def check_where(samples: CrossSamples | ShardedSamples, settings: Settings, where: Where) -> None:
-    """Refuse what does not go together."""
+    """Refuse options that do not go together."""
     if is_in_memory(samples, where):
         if where.gather is not True:
             raise ValueError(f"gather is for a solve with a client, got gather={where.gather!r} and none")
@@ -78,7 +80,7 @@ def check_where(samples: CrossSamples | ShardedSamples, settings: Settings, wher
 def supply_of(
     samples: CrossSamples | ShardedSamples, where: Where, surveyed: Callable[[ShardedSamples], ShardedSamples]
 ) -> Supply:
-    """Lay out samples for a solve; `surveyed` makes known what is to be known of all observations."""
+    """Lay out samples for a solve; `surveyed` adds a survey of all observations."""
     if isinstance(samples, CrossSamples):
         if is_in_memory(samples, where):
             return in_memory(samples, place_for(where.device, samples.r_block.value), where.checkpoint is not None)
@@ -93,10 +95,11 @@ def supply_of(
 def in_memory(samples: CrossSamples, like: Array, in_parts: bool = False) -> Supply:
     """Samples in this process: one shard for each side, or parts that a checkpoint keeps.
 
-    They stream to a CUDA device from where they are; to any other place, where `like` is, they are copied.
+    They stream to a CUDA device from where they are. To any other place of `like` they are copied.
     """
     reachable = is_cupy_array(like) or same_place(like, samples.r_block.value)
     here = samples if reachable else samples.to_namespace(np)
+    # a block of less than two parts is not worth cutting
     shards = {
         side: cut(side, block, _PART if in_parts and block.n_obs >= 2 * _PART else None)
         for side, block in (("r", here.r_block), ("c", here.c_block))
@@ -108,6 +111,7 @@ def _shard_bytes(samples: CrossSamples, where: Where) -> int:
     """How large to cut samples in memory: four shards of a side for each thread of a cluster, but not tiny ones."""
     if where.client is None:
         return SHARD_BYTES
-    # what is in a directory goes on with the same shards, whatever the next cluster is
-    threads = _USUAL_THREADS if where.output is not None else max(sum(where.client.nthreads().values()), 1)
+    # output= resumes with the same shards, whatever the next cluster is
+    # 8: four shards of each of the two sides, so that a slow worker leaves others something to do
+    threads = _TYPICAL_THREADS if where.output is not None else max(sum(where.client.nthreads().values()), 1)
     return min(max(samples.nbytes // (8 * threads), _LEAST_BYTES), SHARD_BYTES)

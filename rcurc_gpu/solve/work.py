@@ -1,6 +1,6 @@
-"""What is done to one shard, wherever it is: in this process or on a worker, with arrays of any kind.
+"""The steps of the work on one shard, in this process or on a worker, with arrays of any kind.
 
-Each function gives a part, which stays where it was made, and a few numbers, which go to whoever leads the solve.
+Each step returns a part, which stays where it was made, and a few numbers, which go to the driver.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from .store import Arrays
 
 @dataclass(frozen=True, eq=False)
 class Side:
-    """What all shards of one side need to know; it goes to every process once.
+    """What all shards of one side need; it is sent to every process once.
 
     Attributes
     ----------
     side : {"r", "c"}
         Columns of R, or rows of C.
     basis : float array (length, r)
-        What units are regressed on.
+        What units are regressed on: W for columns of R, V for rows of C.
     usable : float array (length,)
         0 for rows of the basis that are not to be used, else 1.
     index_ids : int64 array (length,)
         I or J.
     to_factor : float array (r,)
-        Coefficients times this are rows of the factor.
+        Coefficients times this are rows of the factor: 1 for columns, 1/s for rows, since X = B diag(1/s) A^T.
     anchor : float array (length, r)
-        What the rows of the factor are multiplied with to give R, or C transposed.
+        The rows of the factor times this, transposed, are R or the transpose of C.
     chosen : int64 array (k,)
         The units that lie in the intersection.
     core : float array (k, r)
@@ -61,7 +61,7 @@ class Side:
     consensus : float, optional
         Share of the entries that agree on another solution than their unit has; None if outliers are not expected.
     mended : bool
-        Whether units that are not as typical are fitted again; coefficients that were given are taken as they are.
+        Whether units that are not typical are fitted again; given coefficients are taken as they are.
     """
 
     side: str
@@ -93,7 +93,7 @@ class Side:
 
     @cached_property
     def stamp(self) -> str:
-        """What tells one side from another: results for different ones must not be mixed."""
+        """Identifies the side: parts of sides with different stamps must not be mixed."""
         arrays = (self.basis, self.usable, self.to_factor, self.anchor, self.core, *self.core_diagnostics.arrays().values())
         s = self.settings
         rest = (s.holdout, s.seed, self.scale, self.no_threshold, s.undetermined, self.consensus, self.mended)
@@ -124,7 +124,7 @@ class _Here:
         return replace(task, consensus=s.consensus)
 
     def scaled(self, block: Block) -> Block:
-        """In the scale of the solve."""
+        """The block in the scale of the solve."""
         return block if self.side.scale == 1 else block.scaled(1 / self.side.scale)
 
     @property
@@ -141,10 +141,10 @@ class _Here:
 
 
 def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array | None = None) -> tuple[Arrays, Arrays]:
-    """Regress the units of a shard that lie outside of the core, once; or take coefficients that are `given`."""
+    """One pass over the units of a shard outside of the core, or a measurement of the coefficients that are `given`."""
     here = _Here(side, shard, run)
     task = here.task(block)
-    if given is None and side.no_threshold:  # everything is right: nothing is cut off, and thresholds only judge
+    if given is None and side.no_threshold:  # no outliers: plain least squares, and thresholds only judge
         free = replace(task, schedule=replace(side.schedule, zeta0=side.no_threshold, floor=side.no_threshold))
         given = run_pass(free, here.outside, free.first, run.progress.advance).coefficients
     if given is None:
@@ -157,16 +157,16 @@ def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array 
 
 
 def doubts(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
-    """Count the units that are not as typical."""
+    """Count the units that are not typical."""
     return {}, {"doubts": in_doubt(_diagnostics(part), typical, side.rank, side.schedule)}
 
 
 def second(
     shard: Shard, block: Block | None, side: Side, run: RunContext, part: Arrays, typical: Typical, last: bool
 ) -> tuple[Arrays, Arrays]:
-    """Fit units again that are not as typical, and put all units of the shard together.
+    """Fit units again that are not typical, and put all units of the shard together.
 
-    With all observations (`block`), also give normal equations of the positions; `last` if nothing follows.
+    With all observations (`block`), also give the normal equations of the chosen rows (columns); `last` if nothing follows.
     """
     here = _Here(side, shard, run)
     extension = Extension(_at_home(shard, part["coefficients"]), _diagnostics(part), *map(int, part["held"]))
@@ -181,7 +181,7 @@ def second(
 
 
 def again(shard: Shard, block: Block, side: Side, run: RunContext, part: Arrays, last: bool) -> tuple[Arrays, Arrays]:
-    """Regress all units once more, on a basis that changed a little; normal equations too if it is not the `last` time."""
+    """Regress all units once more, on a basis that changed a little; normal equations too unless this is the `last` time."""
     here = _Here(side, shard, run)
     old, diagnostics = _at_home(shard, part["factor"]), _diagnostics(part)
     task = replace(here.task(block), start=without_nan(old), consensus=None)
@@ -193,7 +193,7 @@ def again(shard: Shard, block: Block, side: Side, run: RunContext, part: Arrays,
 
 
 def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
-    """With units that are not as typical fitted again and marked, and those marked that have rivals."""
+    """Fit units again that are not typical; mark those that remain doubtful or have rivals."""
     side, shard = here.side, here.shard
     if shard.resident is not None:
         task = here.task(shard.resident)
@@ -209,7 +209,7 @@ def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
         chosen = np.union1d(chosen, contestable(whole, side.consensus, side.settings.holdout, typical.share))
     if chosen.size == 0:
         return replace(found, diagnostics=whole)
-    # only the observations of these are needed
+    # Read the observations of these units only: the shard is not in memory.
     units = here.outside[chosen]
     task = here.task(shard.some(units), shard.start + units)
     these = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))
@@ -220,12 +220,12 @@ def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
 
 
 def _normal(here: _Here, block: Block, factor: Array, diagnostics: UnitDiagnostics) -> Arrays:
-    """The share that a shard has in the normal equations of the chosen rows (columns)."""
+    """The contribution of a shard to the normal equations of the chosen rows (columns)."""
     side, like = here.side, here.run.like
     basis, anchor = (bring(without_nan(x), like) for x in (factor, side.anchor))
     usable = diagnostics.weights(basis)
     flipped = here.scaled(block).transpose()
-    # a chosen row has columns as its positions, so what is transposed here is not there
+    # The positions of a chosen row are columns, so the roles of units and positions are exchanged here.
     task = Task(flipped, basis, usable, side.index_ids, here.ids, side.side != "r", side.schedule, here.run)
     normal = normal_equations(task, anchor)
     return {"sums": normal.sums, "basis": normal.basis}
@@ -234,8 +234,10 @@ def _normal(here: _Here, block: Block, factor: Array, diagnostics: UnitDiagnosti
 def _finished(
     here: _Here, block: Block | None, factor: Array, diagnostics: UnitDiagnostics, extension: Extension, last: bool
 ) -> tuple[Arrays, Arrays]:
-    """The part, in the scale of the data and with NaN where they are wanted if nothing follows; and summaries of all units
-    and of those outside of the core."""
+    """The part of a step, and summaries of all units and of those outside of the core.
+
+    If nothing follows, the part is in the scale of the data, with NaN for undetermined units where the user wants them.
+    """
     side = here.side
     whole = Summary.of(diagnostics, start=here.shard.start)
     outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
@@ -249,7 +251,7 @@ def _finished(
 
 
 def _at_home(shard: Shard, array: Array) -> Array:
-    """An array of a part where the observations are, if these are in memory; it may come from a file."""
+    """An array of a part (perhaps from a file), moved to where the observations are if these are in memory."""
     return array if shard.resident is None else bring(array, shard.resident.value)
 
 
