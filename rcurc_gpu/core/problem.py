@@ -12,6 +12,7 @@ from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels
 from ..backends.plain.grid import Entries, Grid
+from ..errors import NothingObservedError
 from ..samples.cross import CoreView, CrossSamples
 
 _SAMPLE = 16384  # entries from which medians are taken
@@ -81,7 +82,7 @@ def prepare(
     held_places = xp.nonzero(held)[0]
     count = block.n_obs - int(held_places.shape[0])
     if count == 0:
-        raise ValueError("no observation lies in the intersection of rows and cols: the core cannot be found")
+        raise NothingObservedError("no observation lies in the intersection of rows and cols: the core cannot be found")
     rate = count / (len(samples.rows) * len(samples.cols))
     step_rows = 1 / rate if step_rows is None else step_rows
     step_cols = 1 / rate if step_cols is None else step_cols

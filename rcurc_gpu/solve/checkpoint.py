@@ -20,6 +20,7 @@ from .. import files
 from .._version import __version__
 from ..backends.arrays import Array, device_name, to_numpy
 from ..backends.kernels import choose
+from ..errors import ArgumentError
 from ..options import Settings
 from ..samples.cross import CrossSamples
 
@@ -116,9 +117,10 @@ class Checkpoint:
                 self.steps.setdefault(step, {})[name] = value
         if found != self.identity:
             differ = sorted(k for k in found | self.identity if found.get(k) != self.identity.get(k))
-            raise ValueError(
-                f"checkpoint {str(self.path)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
-                "path, or delete the file if it is not needed"
+            raise ArgumentError(
+                "checkpoint",
+                f"{str(self.path)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
+                "path, or delete the file if it is not needed",
             )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from ..errors import ArgumentError
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, FILE_NAMES, UnitDiagnostics
 from ..files import UNREADABLE, naming, write_whole
 from ..result.matrix import CURMatrix
@@ -76,13 +77,14 @@ class Output:
                 raise ValueError(f"{str(path)!r} is damaged ({error}); choose another output") from error
             differ = sorted(k for k in found | identity if found.get(k) != identity.get(k))
             if differ:
-                raise ValueError(
-                    f"output {str(self.folder)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
-                    "directory, or delete this one if it is not needed"
+                raise ArgumentError(
+                    "output",
+                    f"{str(self.folder)!r} is of another solve: it differs in {', '.join(differ)}; choose another "
+                    "directory, or delete this one if it is not needed",
                 )
         elif any(not left.name.startswith(_SOLVE) for left in self.folder.iterdir()):  # killed while it was written
-            raise ValueError(
-                f"output must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
+            raise ArgumentError(
+                "output", f"must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
             )
         else:
             write_whole(path, lambda file: file.write(json.dumps(identity, indent=1).encode()))

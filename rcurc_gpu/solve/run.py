@@ -12,6 +12,7 @@ import numpy as np
 
 from .._version import __version__
 from ..backends.arrays import place_for
+from ..errors import ArgumentError
 from ..options import Settings, Where
 from ..progress import Progress
 from ..result.result import Result
@@ -101,7 +102,7 @@ def _check(settings: Settings, where: Where) -> None:
     if settings.method != "fast":
         raise ValueError(f"samples in shards are for method='fast', got method={settings.method!r}")
     if where.checkpoint is not None:
-        raise ValueError("checkpoint is for samples in memory; for samples in shards, output keeps what was done")
+        raise ArgumentError("checkpoint", "is for samples in memory; for samples in shards, output keeps what was done")
     if where.gather is not True and (where.client is None or where.output is not None):
         raise ValueError(f"gather is for a solve with a client and without output, got gather={where.gather!r}")
 
