@@ -16,6 +16,7 @@ from ..core.history import IterationState
 from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.tasks import Extension, Task, extend
 from ..judge.rank import RankCurve
+from ..judge.words import Verdict
 from ..samples.building import (
     block_from_dense,
     block_from_entries,
@@ -95,6 +96,8 @@ class Result:
     seconds : float
     samples : CrossSamples or ShardedSamples
         What was solved.
+    verdict : Verdict or None
+        What `converged`, `cause` and `message` say, with the figures behind it.
     """
 
     cur: CURMatrix
@@ -116,6 +119,7 @@ class Result:
     samples: CrossSamples | ShardedSamples = field(repr=False)
     schedule: Schedule = field(repr=False)
     chunk_bytes: int | None = field(repr=False)
+    verdict: Verdict | None = field(default=None, repr=False)
 
     @property
     def n_iter(self) -> int:

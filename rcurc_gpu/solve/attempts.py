@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.recheck import CheckedCore
-from ..judge.verdict import Evidence, Verdict
+from ..judge.verdict import Evidence
+from ..judge.words import Verdict
 from ..samples.cross import CoreView, CrossSamples
 
 NOISELESS = 1e-6  # noise relative to the entries below which there is none to speak of

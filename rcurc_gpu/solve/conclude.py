@@ -44,21 +44,12 @@ def conclude(
     per_unit = (n2 * samples.rate_rows, n1 * samples.rate_cols) if swept else None
     expected = expected_error(found.facts, per_unit, *summaries)
     verdict = judge_result(found.verdict, *summaries, outside, expected, s.accuracy)
-    message, curve = verdict.message, found.curve
-    if curve is not None:
-        curve = replace(curve, chosen=core.rank)
-        message = message.replace(" or rank='auto'", "")  # that is what was done
-    elif core.rank < found.asked and verdict.cause in ("", "undetermined", "noise"):
-        message = (
-            f"Rank {found.asked} was asked for, but the held-out entries confirm only rank {core.rank}, which was used. "
-            f"{message}"
-        )
-    if not (verdict.ok or s.outliers):
-        message += " All observations were taken for right; if some are outliers, use rcurc."
+    curve = None if found.curve is None else replace(found.curve, chosen=core.rank)
+    verdict = replace(verdict, asked=found.asked, rank=core.rank, chosen=curve is not None, outliers=s.outliers)
     return Result(
         cur=CURMatrix(*factors, samples.rows, samples.cols),
         converged=verdict.ok,
-        message=message,
+        message=verdict.message,
         cause=verdict.cause,
         history=core.history,
         columns=columns,
@@ -75,4 +66,5 @@ def conclude(
         samples=samples,
         schedule=found.checked.schedule,
         chunk_bytes=s.chunk_bytes,
+        verdict=verdict,
     )

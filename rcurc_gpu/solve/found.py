@@ -8,7 +8,7 @@ from ..backends.arrays import array_namespace, to_numpy
 from ..core.recheck import CheckedCore
 from ..judge.expected_error import CoreFacts
 from ..judge.rank import RankCurve
-from ..judge.verdict import Verdict
+from ..judge.words import Verdict
 from ..options import Settings
 from .attempts import NOISELESS
 
