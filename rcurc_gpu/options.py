@@ -251,3 +251,20 @@ def documented(solver: _Documented) -> _Documented:
     entries = [described.get(name) or DOCUMENTATION[name] for name in names]
     solver.__doc__ = before + "\n".join(["Parameters", "----------", *entries, "", rest])
     return solver
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option: its `default`, the words it may be (`choices`), and one sentence on it (`text`)."""
+
+    default: Any
+    choices: tuple[str, ...]
+    text: str
+
+
+def option(name: str) -> Option:
+    """The option of the solvers of this name."""
+    owner = next(kind for kind in (Settings, Where, Problem) if hasattr(kind, name))
+    choices = next((f.metadata.get("choices", ()) for f in fields(Settings) if f.name == name), ())
+    text = " ".join(DOCUMENTATION[name].split("\n", 1)[1].split())
+    return Option(getattr(owner, name), choices, text[: text.index(".") + 1])

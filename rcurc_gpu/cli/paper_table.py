@@ -17,16 +17,18 @@ from ..paper import table1 as experiment
 from ..paper.table1 import Outcome, Settings
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
 from .common import (
-    CONFIRMED,
-    NOT_CONFIRMED,
     SHARE,
-    STOPPED,
-    DeviceName,
     Rank,
-    complaints,
+    directory_option,
+    errors_in_options,
+    finish,
+    flag,
     make_directory,
-    print_json,
     say_nothing,
+    shared_options,
+    solver_option,
+    stoppable,
+    writing_to,
 )
 
 _PAPER_SIZE, _QUICK_SIZE = (256, 320), (96, 120)
@@ -42,23 +44,11 @@ _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
 @click.option("--height", type=click.IntRange(min=16), help="Height to scale the frames to.")
 @click.option("--width", type=click.IntRange(min=16), help="Width to scale the frames to.")
 @click.option("--frames", type=click.IntRange(min=16), help="Take the first so many frames.")
-@click.option(
-    "--full",
-    is_flag=True,
-    show_default=False,
-    help="As large as in the paper: 256 x 320 (videos: at most as many pixels), the scene with 1000 frames.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the samples and the scene.")
-@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("rcurc-paper"),
-    metavar="DIR",
-    help="Where to save; files of an earlier table are replaced.",
-)
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@flag("--full", help="As large as in the paper: 256 x 320 (videos: at most as many pixels), the scene with 1000 frames.")
+@solver_option("seed", "Fixes the samples and the scene.")
+@solver_option("device", "Where to solve.")
+@directory_option("rcurc-paper", "Where to save; files of an earlier table are replaced.")
+@shared_options(quiet="No progress bars.")
 def table1(
     videos: tuple[Path, ...],
     rank: int | str,
@@ -95,19 +85,12 @@ def table1(
     settings = Settings(rank, rows, cols, rate, seed=seed, device=device)
     say = say_nothing if as_json else click.echo
     saved: list[Path] = []
-    try:
-        with complaints(str, "the video does not fit into the memory: give a smaller --height or --frames"):
-            sources = _sources(videos, (height, width), frames, full, seed)
-            make_directory(output)
-            report = _run(sources, settings, output, not (quiet or as_json), say, saved)
-    except KeyboardInterrupt:
-        kept = ", ".join(map(str, saved))
-        click.echo(f"\nStopped. {f'Saved before that: {kept}' if saved else 'Nothing was saved.'}", err=True)
-        raise SystemExit(STOPPED) from None
-    if as_json:
-        print_json(report)
-    good = all(row["rcurc"]["cause"] in ("", "undetermined") for row in report["videos"])
-    raise SystemExit(CONFIRMED if good else NOT_CONFIRMED)
+    memory = "the video does not fit into the memory: give a smaller --height or --frames"
+    with stoppable(saved), errors_in_options({}, memory=memory, usage=True):
+        sources = _sources(videos, (height, width), frames, full, seed)
+        make_directory(output)
+        report = _run(sources, settings, output, not (quiet or as_json), say, saved)
+    finish(report, as_json, good=all(row["rcurc"]["cause"] in ("", "undetermined") for row in report["videos"]))
 
 
 def _run(
@@ -164,10 +147,8 @@ def _json_bytes(report: dict[str, Any]) -> bytes:
 
 
 def _write(path: Path, content: bytes, saved: list[Path]) -> None:
-    try:
+    with writing_to(path, "cannot write"):
         path.write_bytes(content)
-    except OSError as error:
-        raise click.BadParameter(f"cannot write {str(path)!r}: {error.strerror}", param_hint="--output") from error
     if path not in saved:
         saved.append(path)
 

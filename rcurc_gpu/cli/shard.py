@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..shards import LabelledShards, shard_file
-from .common import CONFIRMED, print_json, say_nothing
+from .common import IN_FILE, BadInput, Options, errors_in_options, finish, shared_options, stoppable, table_options
 from .describe import describe_samples
-from .outputs import IN_FILE, BadInput, one_line_errors, stoppable, table_options
 
-_OPTION_OF = {
-    "rows": "--rows",
-    "cols": "--cols",
-    "shard_bytes": "--shard-size",
-    "memory_bytes": "--memory",
-}
+_OPTION_OF = {"rows": "--rows", "cols": "--cols", "shard_bytes": "--shard-size", "memory_bytes": "--memory"}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -45,8 +38,7 @@ class Bytes(click.ParamType[int]):
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="What values become.")
 @click.option("--shard-size", type=Bytes(), default="64MB", metavar="SIZE", help="About how large a shard is.")
 @click.option("--memory", type=Bytes(), default="512MB", metavar="SIZE", help="Memory to use, beside that of the labels.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@shared_options(quiet="No progress bars, no report.")
 def shard(
     files: tuple[Path, ...],
     output: Path,
@@ -80,7 +72,8 @@ def shard(
     Exit status: 0 if shards were written, 2 if an option or a file is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    with stoppable([]), one_line_errors(_OPTION_OF):
+    options = Options(quiet=quiet, as_json=as_json)
+    with stoppable([]), errors_in_options(_OPTION_OF):
         _check_output(output)
         labelled = shard_file(
             files,
@@ -89,16 +82,13 @@ def shard(
             cols=None if cols is None else _read_labels(cols),
             shard_bytes=shard_size,
             memory_bytes=memory,
-            progress=sys.stderr.isatty() and not (quiet or as_json),
+            progress=options.visible,
             **how,
         )
         report = {"files": [str(file) for file in files], **_report(labelled, output)}
-    if as_json:
-        print_json(report)
-    say = say_nothing if quiet or as_json else click.echo
-    say("\n".join([report["source"], *report["lines"]]))
-    say(f"Saved:  {output}  ({report['shards']:,} shards, {report['bytes'] / 1e6:,.1f} MB)")
-    raise SystemExit(CONFIRMED)
+    options.say("\n".join([report["source"], *report["lines"]]))
+    options.say(f"Saved:  {output}  ({report['shards']:,} shards, {report['bytes'] / 1e6:,.1f} MB)")
+    finish(report, as_json)
 
 
 def _check_output(output: Path) -> None:

@@ -12,7 +12,7 @@ from .._version import __version__
 from ..video.outputs import Outputs
 from ..video.read import VideoWarning, open_video
 from ..video.separate import MEMORY, Options, Separation, separate_into
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Finite, Rank, complaints, print_json, renamed
+from .common import SHARE, Finite, Rank, errors_in_options, finish, flag, saved_words, shared_options, stoppable
 
 _MEMORY = "the memory is not enough: give a smaller --memory or --height, or --grey"
 
@@ -37,7 +37,7 @@ _OPTION_OF |= {name: f"--{name}" for name in ("rank", "rate", "threshold", "memo
     metavar="DIR",
     help="Where to save; files of an earlier run there are replaced.",
 )
-@click.option("--preview", is_flag=True, show_default=False, help="Quick: a small background and sheet, no videos.")
+@flag("--preview", help="Quick: a small background and sheet, no videos.")
 @click.option("--rank", type=Rank(), default="auto", metavar="auto|N", help="Rank; 1 if the light is constant.")
 @click.option(
     "--colour/--grey", "--color/--gray", "colour", default=None, show_default=False, help="By default as the video is."
@@ -52,11 +52,12 @@ _OPTION_OF |= {name: f"--{name}" for name in ("rank", "rate", "threshold", "memo
 @click.option("--cols", type=SHARE, default=0.4, help="Share of the frames that is chosen, at most.")
 @click.option("--rate", type=SHARE, default=0.3, help="Share of the chosen pixels and frames that is seen.")
 @click.option("--memory", type=click.IntRange(min=64), default=MEMORY >> 20, metavar="MIB", help="For the samples, about.")
-@click.option("--force", is_flag=True, show_default=False, help="Replace files in DIR that are none of an earlier run.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the samples and the solve.")
-@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, and nothing if all is well.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@shared_options(
+    device="Where to solve.",
+    seed="Fixes the samples and the solve.",
+    force="Replace files in DIR that are none of an earlier run.",
+    quiet="No progress bars, and nothing if all is well.",
+)
 def video(
     source: Path,
     output: Path,
@@ -91,22 +92,20 @@ def video(
     outputs = Outputs(output, force, preview)
     options |= {"colour": "auto" if colour is None else colour, "share_rows": rows, "share_cols": cols}
     options |= {"memory": memory << 20, "progress": not (quiet or as_json)}
-    with complaints(renamed(_OPTION_OF), _MEMORY), warnings.catch_warnings(record=True) as caught:
+    with (
+        stoppable(lambda: _stopped(outputs)),
+        errors_in_options(_OPTION_OF, memory=_MEMORY, usage=True),
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always", VideoWarning)
-        try:
-            made = separate_into(outputs, source, Options(size=_size(source, height, width), **options))
-        except KeyboardInterrupt:
-            click.echo(f"\n{_stopped(outputs)}", err=True)
-            raise SystemExit(STOPPED) from None
+        made = separate_into(outputs, source, Options(size=_size(source, height, width), **options))
     notices = [str(warning.message) for warning in caught if issubclass(warning.category, VideoWarning)]
-    if as_json:
-        print_json({"version": __version__, **made.figures, "notices": notices})
-    else:
+    if not as_json:
         for text in notices:
             click.echo(text, err=True)
         if not quiet or not made.confirmed:
             click.echo(_words(made))
-    raise SystemExit(CONFIRMED if made.confirmed else NOT_CONFIRMED)
+    finish({"version": __version__, **made.figures, "notices": notices}, as_json, good=made.confirmed)
 
 
 def _words(made: Separation) -> str:
@@ -130,9 +129,9 @@ def _words(made: Separation) -> str:
 
 
 def _stopped(outputs: Outputs) -> str:
-    saved = f"Saved before that: {', '.join(map(str, outputs.saved))}." if outputs.saved else "Nothing was saved."
+    saved = saved_words(outputs.saved) + "." * bool(outputs.saved)
     removed = f" Not finished, and removed: {', '.join(path.name for path in outputs.removed)}." if outputs.removed else ""
-    return f"Stopped. {saved}{removed}"
+    return f"{saved}{removed}"
 
 
 # ---------------------------------------------------------------- arguments
