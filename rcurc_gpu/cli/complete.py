@@ -17,20 +17,9 @@ from ..io import Completion, read_pairs, save_result, write_outliers, write_pred
 from ..io.pairs import OUTLIER_HEADER, PREDICTION_HEADER, Pairs
 from ..shards import LabelledShards
 from . import complete_report as words
-from .common import (
-    IN_FILE,
-    TABLE_OPTIONS,
-    BadInput,
-    Options,
-    OptionWording,
-    errors_in_options,
-    finish,
-    shared_options,
-    solver_option,
-    stoppable,
-    table_options,
-)
+from .common import BadInput, OptionWording, errors_in_options, finish, stoppable
 from .describe import describe_samples, observations
+from .options import IN_FILE, TABLE_OPTIONS, Options, shared_options, solver_option, table_options
 from .outputs import check_output, check_tables, different, is_result, predictions_place
 
 _PATIENCE = 15  # seconds to wait for a scheduler

@@ -21,17 +21,9 @@ def describe_completion(c: Completion) -> dict[str, Any]:
     worst = zip(c.labels.row_names(o.i[top]), c.labels.col_names(o.j[top]), o.observed[top], o.recovered[top], strict=True)
     return {
         "version": __version__,
-        "converged": c.converged,
-        "message": c.message,
-        "cause": c.cause,
-        "rank": c.rank,
-        "method": c.method,
-        "device": c.device,
+        **{name: getattr(c, name) for name in ("converged", "message", "cause", "rank", "method", "device")},
         "iterations": c.n_iter,
-        "seconds": c.seconds,
-        "expected_error": c.expected_error,
-        "noise": c.noise,
-        "threshold": c.threshold,
+        **{name: getattr(c, name) for name in ("seconds", "expected_error", "noise", "threshold")},
         "singular_values": c.cur.singular_values().tolist(),
         "outliers": {
             "count": len(o),

@@ -21,20 +21,8 @@ from ..result.result import Result
 from ..samples.cross import CrossSamples
 from ..testing.synthetic import SyntheticProblem, synthetic
 from . import demo_report
-from .common import (
-    SHARE,
-    Finite,
-    Options,
-    directory_option,
-    errors_in_options,
-    finish,
-    make_directory,
-    say_nothing,
-    shared_options,
-    solver_option,
-    stoppable,
-    writing_to,
-)
+from .common import errors_in_options, finish, make_directory, say_nothing, stoppable, writing_to
+from .options import SHARE, Finite, Options, directory_option, shared_options, solver_option
 
 # What the library calls an argument, and the option it came from.
 _OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate"}
@@ -73,7 +61,7 @@ def demo(**values: Any) -> None:
     """  # noqa: D301
     options, saved = Options(**values), list[Path]()
     memory = "--size: the problem does not fit into the memory"
-    with stoppable(saved), errors_in_options(_OPTION_OF, memory=memory, usage=True):
+    with stoppable(saved), errors_in_options(_OPTION_OF, memory=memory, usage=True), _enough():
         report = _run(options, saved)
     finish(report, options.as_json, good=report["converged"])
 
@@ -83,14 +71,12 @@ def _run(options: Options, saved: list[Path]) -> dict[str, Any]:
     say = say_nothing if options.as_json else click.echo
     xp, device = namespace_for_device(options.device)
     make_directory(options.output)
-    with _enough():
-        problem, generating = _timed(lambda: _problem(options))
+    problem, generating = _timed(lambda: _problem(options))
     report = demo_report.describe_problem(options, problem)
     say(demo_report.problem_words(report, generating))
     samples, copying = _timed(lambda: problem.samples if xp is np else problem.samples.to_namespace(xp))
     say(f"Device:     {demo_report.device_words(options.device, samples.device, copying)}, method '{options.method}'")
-    with _enough():
-        result, solving = _timed(lambda: _solve(samples, options, xp))
+    result, solving = _timed(lambda: _solve(samples, options, xp))
     report |= {"device": samples.device, "method": options.method}
     report["seconds"] = {"generating": generating, "copying": 0.0 if device == "cpu" else copying, "solving": solving}
     report |= demo_report.describe_result(problem, result)

@@ -12,7 +12,8 @@ from ..io import LabelledSamples, read_observations
 from ..io.read import kind_of
 from ..samples.describe import facts_and_warnings
 from ..shards import LabelledShards
-from .common import IN_FILE, BadInput, Options, errors_in_options, finish, shared_options, stoppable, table_options
+from .common import BadInput, errors_in_options, finish, stoppable
+from .options import IN_FILE, Options, shared_options, table_options
 
 
 @click.command(context_settings={"show_default": True})

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import click
 
-from .common import JSON, NOT_CONFIRMED, finish, flag, print_json, say_nothing, solver_option, stoppable
+from .common import NOT_CONFIRMED, finish, json_text, say_nothing, stoppable
+from .options import JSON, flag, solver_option
 
 
 @click.command(context_settings={"show_default": True})
@@ -37,7 +38,7 @@ def doctor(device: str, quick: bool, as_json: bool) -> None:
         report = diagnose(device, quick, say, visible=not as_json and sys.stderr.isatty())
     if report["device_lost"]:  # a kernel may run forever, and an orderly end would wait for it
         if as_json:
-            print_json(report)
+            click.echo(json_text(report))
         sys.stdout.flush()
         os._exit(NOT_CONFIRMED)
     finish(report, as_json, good=report["passed"])

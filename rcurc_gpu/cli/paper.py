@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from ..paper import convergence, patterns, phase
-from .common import CONFIRMED, JSON, NOT_CONFIRMED, STOPPED, Finite, directory_option, flag, in_order, solver_option
+from .common import CONFIRMED, NOT_CONFIRMED, STOPPED
+from .options import JSON, Finite, directory_option, flag, in_order, solver_option
 from .paper_report import convergence_words, pattern_words, phase_words
 from .paper_run import Experiment, run
 from .paper_table import table1

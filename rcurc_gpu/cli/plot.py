@@ -11,7 +11,8 @@ import click
 from ..files import write_whole
 from ..io import Completion, load_result
 from ..plot import result as plot_result
-from .common import IN_FILE, BadInput, Options, errors_in_options, finish, shared_options, stoppable
+from .common import BadInput, errors_in_options, finish, stoppable
+from .options import IN_FILE, Options, shared_options
 from .outputs import PICTURE_MARK, check_output, is_picture
 
 if TYPE_CHECKING:

@@ -13,25 +13,19 @@ from ..io.pairs import OUTLIER_HEADER, Pairs, numbers_as_text, write_table
 from ..io.read import kind_of, read_table
 from ..io.text import Columns, Table
 from ..models.ratings import Ratings, complete_ratings
-from .common import IN_FILE, BadInput, Finite, Options, column_options, errors_in_options, finish, shared_options, stoppable
+from .common import BadInput, errors_in_options, finish, stoppable
+from .options import IN_FILE, Finite, Options, Parsed, column_options, shared_options
 from .outputs import check_tables, different, predictions_place
 
 _HEADER = ("row", "column", "value")
 
 
-class Scale(click.ParamType[tuple[float, float]]):
-    """Two numbers with a comma between them, the smaller one first."""
+def _scale(text: str) -> tuple[float, float] | None:
+    low, high = map(float, text.split(","))
+    return (low, high) if np.isfinite([low, high]).all() and low < high else None
 
-    name = "scale"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
-        """The two numbers, or click's error."""
-        if isinstance(value, tuple):
-            return value
-        parts = [Finite().convert(part.strip(), param, ctx) for part in str(value).split(",")]
-        if len(parts) != 2 or parts[0] >= parts[1]:
-            self.fail(f"{value!r} is not the least and the greatest rating, as in 1,5.", param, ctx)
-        return parts[0], parts[1]
+_SCALE = Parsed("scale", _scale, "is not the least and the greatest rating, as in 1,5")
 
 
 @click.command(context_settings={"show_default": True})
@@ -45,7 +39,7 @@ class Scale(click.ParamType[tuple[float, float]]):
 )
 @click.option("--suspicious", type=IN_FILE, metavar="CSV", help="Where to write suspicious ratings, the worst first.")
 @click.option("--level", type=Finite(min=0), default=3.0, help="Surprise, in units of what is usual, to be listed.")
-@click.option("--scale", type=Scale(), metavar="LEAST,MOST", help="The scale, as in 1,5: predictions do not leave it.")
+@click.option("--scale", type=_SCALE, metavar="LEAST,MOST", help="The scale, as in 1,5: predictions do not leave it.")
 @click.option("--rank", type=click.IntRange(min=1), default=10, help="Largest rank; what is not needed is shrunk away.")
 @column_options
 @shared_options(
@@ -144,11 +138,7 @@ def _report(options: Options, found: Ratings, values: np.ndarray, shape: tuple[i
         "outside_scale": int(np.sum((values < low) | (values > high))),
         "users": shape[0],
         "items": shape[1],
-        "held_out_error": found.held_out_error,
-        "offsets_error": found.offsets_error,
-        "gain_error": found.gain_error,
-        "helps": found.helps,
-        "noise": found.noise,
+        **{name: getattr(found, name) for name in ("held_out_error", "offsets_error", "gain_error", "helps", "noise")},
         "suspicious": len(found.suspicious(options.level)),
         "level": options.level,
     }

@@ -12,40 +12,31 @@ from ..io.matrices import MaskedMatrix, read_matrix
 from ..io.read import bar, kind_of
 from ..samples.cross import CrossSamples
 from ..samples.drawing import ccs_sample
-from .common import IN_FILE, SHARE, Options, errors_in_options, finish, shared_options, stoppable
+from .common import errors_in_options, finish, stoppable
+from .options import IN_FILE, SHARE, Options, Parsed, shared_options
 from .outputs import check_output, is_samples
 
 VIDEO = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".gif")
 _OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate", "seed": "--seed"}
 
 
-class ShareOrCount(click.ParamType[float | int]):
-    """A share such as 0.3 or 30%, or a count such as 200."""
+def _share_or_count(text: str) -> float | int | None:
+    """A float for a share, an int for a count."""
+    text = text.strip()
+    if text.isdecimal():
+        return int(text) or None
+    share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    return share if 0 < share <= 1 else None
 
-    name = "share or count"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int:
-        """A float for a share, an int for a count."""
-        if isinstance(value, (int, float)):
-            return value
-        text = str(value).strip()
-        try:
-            if text.isdecimal():
-                number: float | int = int(text)
-            else:
-                number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            number = -1
-        if not (0 < number <= 1 or (isinstance(number, int) and number > 0)):
-            self.fail(f"{value!r} is neither a share such as 0.3 or 30% nor a count such as 200.", param, ctx)
-        return number
+_SHARE_OR_COUNT = Parsed("share or count", _share_or_count, "is neither a share such as 0.3 or 30% nor a count such as 200")
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="OUT.npz", help="Where to save the samples.")
-@click.option("--rows", type=ShareOrCount(), default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
-@click.option("--cols", type=ShareOrCount(), default="30%", metavar="SHARE|N", help="Columns to choose.")
+@click.option("--rows", type=_SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
+@click.option("--cols", type=_SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Columns to choose.")
 @click.option("--rate", type=SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
 @shared_options(seed="Fixes what is drawn.", force="Replace OUT.npz whatever it is.", quiet="No progress bars, no report.")
 def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_json: bool, **how: Any) -> None:
