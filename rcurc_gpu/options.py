@@ -189,8 +189,8 @@ class Where:
         return cls(**_checked(cls, given))
 
 
-class Problem:
-    """What to solve.
+class Asked:
+    """What is asked for.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ def _attributes(kind: type) -> dict[str, str]:
     return _entries(inspect.cleandoc(kind.__doc__ or "").split("Attributes\n----------\n")[1])
 
 
-DOCUMENTATION = _attributes(Settings) | _attributes(Where) | _attributes(Problem)
+DOCUMENTATION = _attributes(Settings) | _attributes(Where) | _attributes(Asked)
 
 
 def documented(solver: _Documented) -> _Documented:
@@ -264,7 +264,7 @@ class Option:
 
 def option(name: str) -> Option:
     """The option of the solvers of this name."""
-    owner = next(kind for kind in (Settings, Where, Problem) if hasattr(kind, name))
+    owner = next(kind for kind in (Settings, Where, Asked) if hasattr(kind, name))
     choices = next((f.metadata.get("choices", ()) for f in fields(Settings) if f.name == name), ())
     text = " ".join(DOCUMENTATION[name].split("\n", 1)[1].split())
     return Option(getattr(owner, name), choices, text[: text.index(".") + 1])

@@ -19,7 +19,7 @@ from ..shards import LabelledShards
 from . import complete_report as words
 from .common import BadInput, OptionWording, errors_in_options, finish, stoppable
 from .describe import describe_samples, observations
-from .options import IN_FILE, TABLE_OPTIONS, Options, shared_options, solver_option, table_options
+from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, shared_options, solver_option, table_options
 from .outputs import check_output, check_tables, different, is_result, predictions_place
 
 _PATIENCE = 15  # seconds to wait for a scheduler
@@ -79,14 +79,14 @@ def complete(**values: Any) -> None:
     PAIRS.csv is predicted (the report says why; files are written), 2 if an
     option or a file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    options, saved = Options(**values), list[Path]()
+    options, saved = CommandOptions(**values), list[Path]()
     with stoppable(saved, options.checkpoint), errors_in_options(OPTION_OF):
         report = _run(options, {name: values[name] for name in TABLE_OPTIONS}, saved)
     in_vain = "predictions" in report and not report["predictions"]["predicted"]
     finish(report, options.as_json, good=report["converged"] and not in_vain)
 
 
-def _run(options: Options, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
+def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
     """Read, solve and save; `saved` is filled as files appear. Returns the report."""
     predictions = _check_outputs(options)
     device = namespace_for_device(options.device)[1]
@@ -151,7 +151,7 @@ def _client(address: str | None) -> Iterator[Any]:
         yield client
 
 
-def _check_outputs(options: Options) -> Path | None:
+def _check_outputs(options: CommandOptions) -> Path | None:
     """Before the work, so that none is lost. Returns where predictions go."""
     predictions = predictions_place(options.predict, options.predictions, options.output)
     different(output=options.output, predictions=predictions, outliers=options.outliers, checkpoint=options.checkpoint)
@@ -162,7 +162,7 @@ def _check_outputs(options: Options) -> Path | None:
     return predictions
 
 
-def _pairs(options: Options, names: tuple[str | None, ...]) -> Pairs | None:
+def _pairs(options: CommandOptions, names: tuple[str | None, ...]) -> Pairs | None:
     """The entries asked for, whose columns may be called as those of FILE are."""
     if options.predict is None:
         return None

@@ -22,7 +22,7 @@ from ..samples.cross import CrossSamples
 from ..testing.synthetic import SyntheticProblem, synthetic
 from . import demo_report
 from .common import errors_in_options, finish, make_directory, say_nothing, stoppable, writing_to
-from .options import SHARE, Finite, Options, directory_option, shared_options, solver_option
+from .options import SHARE, CommandOptions, Finite, directory_option, shared_options, solver_option
 
 # What the library calls an argument, and the option it came from.
 _OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate"}
@@ -59,14 +59,14 @@ def demo(**values: Any) -> None:
     Exit status: 0 if the result is confirmed, 1 if it is not (the report
     says why), 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    options, saved = Options(**values), list[Path]()
+    options, saved = CommandOptions(**values), list[Path]()
     memory = "--size: the problem does not fit into the memory"
     with stoppable(saved), errors_in_options(_OPTION_OF, memory=memory, usage=True), _enough():
         report = _run(options, saved)
     finish(report, options.as_json, good=report["converged"])
 
 
-def _run(options: Options, saved: list[Path]) -> dict[str, Any]:
+def _run(options: CommandOptions, saved: list[Path]) -> dict[str, Any]:
     """Make, solve, compare and save; `saved` is filled as files appear. Returns the report."""
     say = say_nothing if options.as_json else click.echo
     xp, device = namespace_for_device(options.device)
@@ -101,7 +101,7 @@ def _enough() -> Iterator[None]:
         raise click.UsageError(f"{error} (raise --size, --rows, --cols or --rate)") from error
 
 
-def _problem(options: Options) -> SyntheticProblem:
+def _problem(options: CommandOptions) -> SyntheticProblem:
     return synthetic(
         (options.size, options.size),
         options.rank,
@@ -115,7 +115,7 @@ def _problem(options: Options) -> SyntheticProblem:
     )
 
 
-def _solve(samples: CrossSamples, options: Options, xp: Any) -> Result:
+def _solve(samples: CrossSamples, options: CommandOptions, xp: Any) -> Result:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
         visible = not (options.quiet or options.as_json)

@@ -13,7 +13,7 @@ from ..io.read import kind_of
 from ..samples.describe import facts_and_warnings
 from ..shards import LabelledShards
 from .common import BadInput, errors_in_options, finish, stoppable
-from .options import IN_FILE, Options, shared_options, table_options
+from .options import IN_FILE, CommandOptions, shared_options, table_options
 
 
 @click.command(context_settings={"show_default": True})
@@ -43,7 +43,7 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
     the file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     with stoppable([]), errors_in_options({}):
-        labelled = observations(file, Options(quiet=quiet, as_json=as_json).visible, how)
+        labelled = observations(file, CommandOptions(quiet=quiet, as_json=as_json).visible, how)
         report = describe_samples(labelled, rank)
     if not as_json:
         click.echo("\n".join([f"{file}: {report['source']}", *report["lines"], verdict(report)]))

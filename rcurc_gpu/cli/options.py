@@ -138,7 +138,7 @@ table_options = in_order(
 TABLE_OPTIONS = ("row_column", "column_column", "value_column", "header", "duplicates")
 
 
-class Options(SimpleNamespace):
+class CommandOptions(SimpleNamespace):
     """The options of a command, by name."""
 
     quiet: bool

@@ -16,7 +16,7 @@ from ..paper import table1 as experiment
 from ..paper.table1 import Outcome, Settings
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
 from .common import errors_in_options, finish, json_text, make_directory, say_nothing, stoppable, writing_to
-from .options import RANK, SHARE, Options, directory_option, flag, shared_options, solver_option
+from .options import RANK, SHARE, CommandOptions, directory_option, flag, shared_options, solver_option
 from .video import in_proportion
 
 _PAPER_SIZE, _QUICK_SIZE = (256, 320), (96, 120)
@@ -55,7 +55,7 @@ def table1(**values: Any) -> None:
     one is not (the report says why), 2 if an option or a video is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    o, saved = Options(**values), list[Path]()
+    o, saved = CommandOptions(**values), list[Path]()
     settings = Settings(o.rank, o.rows, o.cols, o.rate, seed=o.seed, device=o.device)
     memory = "the video does not fit into the memory: give a smaller --height or --frames"
     with stoppable(saved), errors_in_options({}, memory=memory, usage=True):

@@ -12,7 +12,7 @@ from ..files import write_whole
 from ..io import Completion, load_result
 from ..plot import result as plot_result
 from .common import BadInput, errors_in_options, finish, stoppable
-from .options import IN_FILE, Options, shared_options
+from .options import IN_FILE, CommandOptions, shared_options
 from .outputs import PICTURE_MARK, check_output, is_picture
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
             raise BadInput(f"--output: {str(output)!r} must end in .png, or be a directory")
         else:
             _draw_all(completion, result, output, force, saved)
-    Options(quiet=quiet, as_json=as_json).say("\n".join(f"Saved:  {path}" for path in saved))
+    CommandOptions(quiet=quiet, as_json=as_json).say("\n".join(f"Saved:  {path}" for path in saved))
     finish({"result": str(result), "files": [str(path) for path in saved]}, as_json)
 
 

@@ -14,7 +14,7 @@ from ..io.read import kind_of, read_table
 from ..io.text import Columns, Table
 from ..models.ratings import Ratings, complete_ratings
 from .common import BadInput, errors_in_options, finish, stoppable
-from .options import IN_FILE, Finite, Options, Parsed, column_options, shared_options
+from .options import IN_FILE, CommandOptions, Finite, Parsed, column_options, shared_options
 from .outputs import check_tables, different, predictions_place
 
 _HEADER = ("row", "column", "value")
@@ -68,14 +68,14 @@ def ratings(**values: Any) -> None:
     and no item of PAIRS.csv is known (files are written), 2 if an option or a
     file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    options, saved = Options(**values), list[Path]()
+    options, saved = CommandOptions(**values), list[Path]()
     columns = Columns(options.row_column, options.column_column, options.value_column, True, options.header)
     with stoppable(saved), errors_in_options({"rank": "--rank", "scale": "--scale"}):
         report = _run(options, columns, saved)
     finish(report, options.as_json, good=report["helps"] and report.get("known_in_part") != 0)
 
 
-def _run(options: Options, columns: Columns, saved: list[Path]) -> dict[str, Any]:
+def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
     """Read, fit and save; `saved` is filled as files appear. Returns the report."""
     say, visible = options.say, options.visible
     predictions = _check_outputs(options)
@@ -110,7 +110,7 @@ def _run(options: Options, columns: Columns, saved: list[Path]) -> dict[str, Any
     return report
 
 
-def _check_outputs(options: Options) -> Path | None:
+def _check_outputs(options: CommandOptions) -> Path | None:
     """Before the work, so that none is lost. Returns where predictions go."""
     predictions = predictions_place(options.predict, options.predictions, options.predict or options.file)
     different(predictions=predictions, suspicious=options.suspicious)
@@ -129,7 +129,7 @@ def _table(path: Path, columns: Columns, visible: bool) -> Table:
     return table
 
 
-def _report(options: Options, found: Ratings, values: np.ndarray, shape: tuple[int, int]) -> dict[str, Any]:
+def _report(options: CommandOptions, found: Ratings, values: np.ndarray, shape: tuple[int, int]) -> dict[str, Any]:
     low, high = options.scale or (-np.inf, np.inf)
     return {
         "file": str(options.file),

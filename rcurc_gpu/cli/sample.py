@@ -13,7 +13,7 @@ from ..io.read import bar, kind_of
 from ..samples.cross import CrossSamples
 from ..samples.drawing import ccs_sample
 from .common import errors_in_options, finish, stoppable
-from .options import IN_FILE, SHARE, Options, Parsed, shared_options
+from .options import IN_FILE, SHARE, CommandOptions, Parsed, shared_options
 from .outputs import check_output, is_samples
 
 VIDEO = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".gif")
@@ -56,7 +56,7 @@ def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_jso
     130 if stopped by Ctrl-C.
     """  # noqa: D301
     saved: list[Path] = []
-    options = Options(quiet=quiet, as_json=as_json)
+    options = CommandOptions(quiet=quiet, as_json=as_json)
     with stoppable(saved), errors_in_options(_OPTION_OF):
         check_output("--output", output, is_samples, force, [file], (".npz",))
         samples = _drawn(file, seed=seed, progress=options.visible, **how)

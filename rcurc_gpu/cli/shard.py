@@ -11,7 +11,7 @@ import click
 from ..shards import LabelledShards, shard_file
 from .common import BadInput, errors_in_options, finish, stoppable
 from .describe import describe_samples
-from .options import IN_FILE, TABLE_OPTIONS, Options, Parsed, shared_options, table_options
+from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, Parsed, shared_options, table_options
 
 _OPTION_OF = {"rows": "--rows", "cols": "--cols", "shard_bytes": "--shard-size", "memory_bytes": "--memory"}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -58,7 +58,7 @@ def shard(**values: Any) -> None:
     Exit status: 0 if shards were written, 2 if an option or a file is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    options = Options(**values)
+    options = CommandOptions(**values)
     with stoppable([]), errors_in_options(_OPTION_OF):
         _check_output(options.output)
         labelled = shard_file(

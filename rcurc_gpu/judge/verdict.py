@@ -21,7 +21,7 @@ from ..core.problem import CoreData
 from ..core.recheck import CheckedCore
 from ..extend.diagnostics import Summary
 from ..samples.describe import CORE_PER_RANK
-from .words import Cause, CoreProblem, FittedToChance, Problem, TooNoisy, Undetermined, Verdict
+from .words import Cause, CoreFault, Fault, FittedToChance, TooNoisy, Undetermined, Verdict
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
@@ -98,7 +98,7 @@ def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma
     cause = Cause.NOT_SETTLED if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
     if cause is Cause.NONE:
         return Verdict()
-    problem = CoreProblem(
+    fault = CoreFault(
         cause,
         core.rank,
         float(np.median(checked.rows.n_obs)),
@@ -109,7 +109,7 @@ def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma
         evidence.held_share,
         evidence.fit_share,
     )
-    return Verdict((problem,))
+    return Verdict((fault,))
 
 
 def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> Cause:
@@ -155,15 +155,15 @@ def judge_result(
     """The verdict on everything; `outside` are the columns and the rows outside of the core."""
     if core_verdict.cause not in (Cause.NONE, Cause.UNDETERMINED):
         return core_verdict
-    problems: list[Problem] = [*_held_out_problems(outside)]
+    faults: list[Fault] = [*_held_out_faults(outside)]
     if expected_error > accuracy:
-        problems.append(TooNoisy(expected_error, accuracy))
+        faults.append(TooNoisy(expected_error, accuracy))
     if columns.n_undetermined or rows.n_undetermined:
-        problems.append(Undetermined(columns, rows, alone=not problems))
-    return Verdict(tuple(problems), expected_error)
+        faults.append(Undetermined(columns, rows, alone=not faults))
+    return Verdict(tuple(faults), expected_error)
 
 
-def _held_out_problems(outside: tuple[Summary, Summary]) -> Iterator[FittedToChance]:
+def _held_out_faults(outside: tuple[Summary, Summary]) -> Iterator[FittedToChance]:
     """Whether the held-out entries outside of the core agree as well as the fitted ones."""
     for name, units in zip(("columns", "rows"), outside, strict=True):
         if units.n_held < _LEAST_HELD:

@@ -32,7 +32,7 @@ class Cause(str, Enum):
         return str(self.value)
 
 
-class Problem:
+class Fault:
     """Something that is wrong: a `cause`, and the figures that the sentence about it needs."""
 
     cause: Cause
@@ -81,7 +81,7 @@ _CORE_TEXTS = {
 
 
 @dataclass(frozen=True)
-class CoreProblem(Problem):
+class CoreFault(Fault):
     """Something is wrong with the core.
 
     Attributes
@@ -120,7 +120,7 @@ class CoreProblem(Problem):
 
 
 @dataclass(frozen=True)
-class FittedToChance(Problem):
+class FittedToChance(Fault):
     """Held-out entries of the columns or rows outside of the core do not agree as the fitted ones do."""
 
     units: str  # "columns" or "rows"
@@ -139,7 +139,7 @@ class FittedToChance(Problem):
 
 
 @dataclass(frozen=True)
-class TooNoisy(Problem):
+class TooNoisy(Fault):
     """Noise leaves a larger error than was asked for."""
 
     expected_error: float
@@ -156,7 +156,7 @@ class TooNoisy(Problem):
 
 
 @dataclass(frozen=True)
-class Undetermined(Problem):
+class Undetermined(Fault):
     """Some columns or rows could not be determined; `alone` if nothing else is wrong."""
 
     columns: Summary
@@ -185,7 +185,7 @@ class Verdict:
 
     Attributes
     ----------
-    problems : tuple of Problem
+    faults : tuple of Fault
         The worst first; none if all is well.
     expected_error : float
         Relative error to expect from the noise.
@@ -197,7 +197,7 @@ class Verdict:
         False if every observation was taken for right.
     """
 
-    problems: tuple[Problem, ...] = ()
+    faults: tuple[Fault, ...] = ()
     expected_error: float = 0.0
     asked: int = 0
     rank: int = 0
@@ -207,12 +207,12 @@ class Verdict:
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
-        return not self.problems
+        return not self.faults
 
     @property
     def cause(self) -> Cause:
-        """The cause of the worst problem."""
-        return self.problems[0].cause if self.problems else Cause.NONE
+        """The cause of the worst fault."""
+        return self.faults[0].cause if self.faults else Cause.NONE
 
     @property
     def message(self) -> str:
@@ -221,7 +221,7 @@ class Verdict:
 
     def sentence(self, words: Wording) -> str:
         """The verdict in words: how good the result is, or what is wrong and what to try."""
-        said = [problem.sentence(words, self.chosen) for problem in self.problems]
+        said = [fault.sentence(words, self.chosen) for fault in self.faults]
         if self.ok:
             said = [f"Converged; the error expected from what is left in the residuals is {self.expected_error:.1e}."]
         if self.rank < self.asked and not self.chosen and self.cause in (Cause.NONE, Cause.UNDETERMINED, Cause.NOISE):

@@ -13,7 +13,7 @@ from ..api import rcurc
 from ..backends.arrays import asarray_on, to_numpy
 from ..backends.operators import product_svd
 from ..errors import ConvergenceWarning, check_choice, check_count
-from ..options import Problem, Settings, Where, check_rank, documented
+from ..options import Asked, Settings, Where, check_rank, documented
 from ..result.result import Result
 from ..samples.building import refuse_masked
 from ..samples.choosing import choose_cross
@@ -103,7 +103,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def __init__(
         self,
-        rank: int | str = Problem.rank,
+        rank: int | str = Asked.rank,
         *,
         n_rows: int | None = None,
         n_cols: int | None = None,
