@@ -23,8 +23,8 @@ _Documented = TypeVar("_Documented", bound=Callable[..., Any])
 _INFINITE = float("inf")
 
 
-def _option(default: Any, check: Callable[[str, Any], Any] | None = None) -> Any:
-    """A field with a default and a check, which takes the name and the value; without one, any value will do."""
+def _option(default: Any, check: Callable[[str, Any], Any]) -> Any:
+    """A field with a default and a check, which takes the name and the value."""
     return field(default=default, metadata={"check": check})
 
 

@@ -8,7 +8,6 @@ from noise.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,42 +20,13 @@ from ..core.problem import CoreData
 from ..core.recheck import CheckedCore
 from ..extend.diagnostics import Summary
 from ..samples.describe import CORE_PER_RANK
-from .words import Cause, CoreFault, Fault, FittedToChance, TooNoisy, Undetermined, Verdict
+from .words import Cause, CoreFault, Evidence, Fault, FittedToChance, TooNoisy, Undetermined, Verdict
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
 ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
 _MANY_HELD = 300  # from which a component in a single row can be told from outliers there
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What was measured about a core.
-
-    Attributes
-    ----------
-    unexplained : float
-        Lower quartile of the held-out residuals over that of the observations: 0 is perfect, 1 explains nothing.
-    held_share, fit_share : float
-        Share of held-out and of fitted entries that agree with the solution.
-    supported : int
-        Number of singular components that the held-out entries confirm.
-    missing : float
-        Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
-    informative_share : float
-        Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
-    n_held : int
-        Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
-    """
-
-    unexplained: float
-    held_share: float
-    fit_share: float
-    supported: int
-    missing: float
-    informative_share: float
-    n_held: int
 
 
 def examine(data: CoreData, core: Core, schedule: Schedule, seed: int) -> Evidence:
@@ -98,18 +68,8 @@ def judge_core(checked: CheckedCore, evidence: Evidence, structure: float, gamma
     cause = Cause.NOT_SETTLED if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
     if cause is Cause.NONE:
         return Verdict()
-    fault = CoreFault(
-        cause,
-        core.rank,
-        float(np.median(checked.rows.n_obs)),
-        len(core.history),
-        gamma,
-        evidence.supported,
-        evidence.unexplained,
-        evidence.held_share,
-        evidence.fit_share,
-    )
-    return Verdict((fault,))
+    per_row = float(np.median(checked.rows.n_obs))
+    return Verdict((CoreFault(cause, core.rank, per_row, len(core.history), gamma, evidence),))
 
 
 def _core_cause(checked: CheckedCore, e: Evidence, structure: float) -> Cause:

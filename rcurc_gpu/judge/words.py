@@ -32,14 +32,33 @@ class Cause(str, Enum):
         return str(self.value)
 
 
-class Fault:
-    """Something that is wrong: a `cause`, and the figures that the sentence about it needs."""
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured about a core.
 
-    cause: Cause
+    Attributes
+    ----------
+    unexplained : float
+        Lower quartile of the held-out residuals over that of the observations: 0 is perfect, 1 explains nothing.
+    held_share, fit_share : float
+        Share of held-out and of fitted entries that agree with the solution.
+    supported : int
+        Number of singular components that the held-out entries confirm.
+    missing : float
+        Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
+    informative_share : float
+        Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
+    n_held : int
+        Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
+    """
 
-    def sentence(self, words: Wording, chosen: bool) -> str:
-        """What is wrong and what to try; `chosen` if the rank was chosen by the solver."""
-        raise NotImplementedError
+    unexplained: float
+    held_share: float
+    fit_share: float
+    supported: int
+    missing: float
+    informative_share: float
+    n_held: int
 
 
 # What is wrong with a core, and what to try.
@@ -54,11 +73,11 @@ _CORE_TEXTS = {
         "for a smaller rank."
     ),
     Cause.RANK_TOO_LARGE: (
-        "Rank {p.rank} is too large: the held-out entries confirm only {p.supported} components; ask for rank "
-        "{p.supported}{or_auto}."
+        "Rank {p.rank} is too large: the held-out entries confirm only {e.supported} components; ask for rank "
+        "{e.supported}{or_auto}."
     ),
     Cause.UNEXPLAINED: (
-        "No rank-{p.rank} matrix explains the held-out entries (residuals are {p.unexplained:.0%} of the entries): either "
+        "No rank-{p.rank} matrix explains the held-out entries (residuals are {e.unexplained:.0%} of the entries): either "
         "too many of the observations are outliers (about half is the most that can be told apart), or the data are noise, "
         "or the rank is far too small; try another rank{or_auto}, and look at the data."
     ),
@@ -66,12 +85,12 @@ _CORE_TEXTS = {
         "Rank {p.rank} is too small: structure beyond it is left in the residuals; ask for a larger rank{or_auto}."
     ),
     Cause.OVERFIT: (
-        "The solution is fitted to chance ({p.held_share:.0%} of the held-out entries agree with it, but {p.fit_share:.0%} "
+        "The solution is fitted to chance ({e.held_share:.0%} of the held-out entries agree with it, but {e.fit_share:.0%} "
         "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold decayed too fast"
         "{decay}."
     ),
     Cause.TOO_MANY_OUTLIERS: (
-        "Only {p.held_share:.0%} of the held-out entries that are not about 0 agree with the solution: with so many taken "
+        "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution: with so many taken "
         "for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of zeros "
         "out."
     ),
@@ -81,15 +100,13 @@ _CORE_TEXTS = {
 
 
 @dataclass(frozen=True)
-class CoreFault(Fault):
+class CoreFault:
     """Something is wrong with the core.
 
     Attributes
     ----------
     per_row : float
         Median of the observations of a row of the intersection.
-    supported, unexplained, held_share, fit_share :
-        As in `Evidence`.
     """
 
     cause: Cause
@@ -97,30 +114,23 @@ class CoreFault(Fault):
     per_row: float
     n_iter: int
     gamma: float
-    supported: int
-    unexplained: float
-    held_share: float
-    fit_share: float
+    evidence: Evidence
 
     def sentence(self, words: Wording, chosen: bool) -> str:
-        """What is wrong and what to try."""
+        """What is wrong and what to try; `chosen` if the rank was chosen by the solver."""
+        or_auto = "" if chosen else f" or {words('rank', 'auto')}"
         decay, patience = "", "; more observations help"
         if words.has("gamma"):
-            decay = f" ({words('gamma', self.gamma)}; nearer to 1 is slower and safer)"
-            patience = (
-                f": raise {words('max_iter')}, or let the threshold decay more slowly ({words('gamma', self.gamma)} now)"
-            )
-        return _CORE_TEXTS[self.cause].format(
-            p=self,
-            needed=CORE_PER_RANK * self.rank,
-            or_auto="" if chosen else f" or {words('rank', 'auto')}",
-            decay=decay,
-            patience=patience,
-        )
+            gamma = words("gamma", self.gamma)
+            decay = f" ({gamma}; nearer to 1 is slower and safer)"
+            patience = f": raise {words('max_iter')}, or let the threshold decay more slowly ({gamma} now)"
+        needed = CORE_PER_RANK * self.rank
+        text = _CORE_TEXTS[self.cause]
+        return text.format(p=self, e=self.evidence, needed=needed, or_auto=or_auto, decay=decay, patience=patience)
 
 
 @dataclass(frozen=True)
-class FittedToChance(Fault):
+class FittedToChance:
     """Held-out entries of the columns or rows outside of the core do not agree as the fitted ones do."""
 
     units: str  # "columns" or "rows"
@@ -139,7 +149,7 @@ class FittedToChance(Fault):
 
 
 @dataclass(frozen=True)
-class TooNoisy(Fault):
+class TooNoisy:
     """Noise leaves a larger error than was asked for."""
 
     expected_error: float
@@ -156,7 +166,7 @@ class TooNoisy(Fault):
 
 
 @dataclass(frozen=True)
-class Undetermined(Fault):
+class Undetermined:
     """Some columns or rows could not be determined; `alone` if nothing else is wrong."""
 
     columns: Summary
@@ -177,6 +187,10 @@ class Undetermined(Fault):
             f"{'kept as guesses' if words.has_guesses else fate}{', the rest is confirmed' if self.alone else ''}; observe "
             "more of them, or leave them out."
         )
+
+
+# Something that is wrong: a cause, and the figures that the sentence about it needs.
+Fault = CoreFault | FittedToChance | TooNoisy | Undetermined
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..core.recheck import CheckedCore
-from ..judge.verdict import Evidence
-from ..judge.words import Verdict
+from ..judge.words import Evidence, Verdict
 from ..samples.cross import CoreView, CrossSamples
 
 NOISELESS = 1e-6  # noise relative to the entries below which there is none to speak of

@@ -21,7 +21,8 @@ from ..core.stages import GAMMA, WIDER, solve_in_stages
 from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
 from ..judge.rank import WORTH, RankCurve, choose_rank
-from ..judge.verdict import ENOUGH_HELD, Evidence, examine, judge_core
+from ..judge.verdict import ENOUGH_HELD, examine, judge_core
+from ..judge.words import Evidence
 from ..options import Settings
 from ..progress import Progress
 from ..samples.cross import CoreView, CrossSamples
