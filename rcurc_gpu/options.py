@@ -226,7 +226,7 @@ def _entries(section: str) -> dict[str, str]:
 
 
 def _attributes(kind: type) -> dict[str, str]:
-    return _entries(inspect.cleandoc(kind.__doc__ or "").split("Attributes\n----------\n")[1])
+    return _entries(inspect.cleandoc(kind.__doc__ or "").partition("Attributes\n----------\n")[2])
 
 
 DOCUMENTATION = _attributes(Settings) | _attributes(Where) | _attributes(Asked)
@@ -238,7 +238,9 @@ def documented(solver: _Documented) -> _Documented:
     It comes to have the parameters in the order of the signature; those that are not described there are described as in
     this module. Of a `solver` that passes any others on (``**options``), those of `Settings` and `Where` follow.
     """
-    text, title = inspect.cleandoc(solver.__doc__ or ""), "Parameters\n----------\n"
+    if solver.__doc__ is None:  # python -OO
+        return solver
+    text, title = inspect.cleandoc(solver.__doc__), "Parameters\n----------\n"
     before, _, after = (text if title in text else text.replace("Returns\n", f"{title}\n\nReturns\n")).partition(title)
     own, _, rest = after.partition("\n\n")
     described = _entries(own)
@@ -266,5 +268,5 @@ def option(name: str) -> Option:
     """The option of the solvers of this name."""
     owner = next(kind for kind in (Settings, Where, Asked) if hasattr(kind, name))
     choices = next((f.metadata.get("choices", ()) for f in fields(Settings) if f.name == name), ())
-    text = " ".join(DOCUMENTATION[name].split("\n", 1)[1].split())
-    return Option(getattr(owner, name), choices, text[: text.index(".") + 1])
+    text = " ".join(DOCUMENTATION.get(name, "").partition("\n")[2].split())
+    return Option(getattr(owner, name), choices, text[: text.find(".") + 1])

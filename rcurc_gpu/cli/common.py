@@ -97,9 +97,9 @@ def stoppable(saved: list[Path] | Callable[[], str], checkpoint: Path | None = N
         raise SystemExit(STOPPED) from None
 
 
-def saved_words(saved: list[Path]) -> str:
-    """What was saved before the command was stopped."""
-    return f"Saved before that: {', '.join(map(str, saved))}" if saved else "Nothing was saved."
+def saved_words(saved: list[Path], end: str = "") -> str:
+    """What was saved before the command was stopped; `end` follows the names."""
+    return f"Saved before that: {', '.join(map(str, saved))}{end}" if saved else "Nothing was saved."
 
 
 def finish(report: dict[str, Any], as_json: bool, good: bool = True) -> NoReturn:

@@ -124,9 +124,7 @@ def _drawn(experiment: Experiment, record: Record, output: Path, saved: list[Pat
 
 
 def _kept(experiment: Experiment, path: Path, saved: list[Path]) -> str:
-    if not saved:
-        return saved_words(saved)
-    kept = f"{saved_words(saved)}."
+    kept = saved_words(saved, end=".")
     if saved == [path] and hasattr(experiment.module, "tasks"):
         done, total = len(read_record(path)["runs"]), len(experiment.module.tasks(experiment.settings))
         kept += f" It has {done} of {total} problems; the same command goes on from there."

@@ -114,9 +114,8 @@ def _words(made: Separation) -> str:
 
 
 def _stopped(outputs: Outputs) -> str:
-    saved = saved_words(outputs.saved) + "." * bool(outputs.saved)
     removed = f" Not finished, and removed: {', '.join(path.name for path in outputs.removed)}." if outputs.removed else ""
-    return f"{saved}{removed}"
+    return saved_words(outputs.saved, end=".") + removed
 
 
 def in_proportion(own: tuple[int, ...], height: int | None, width: int | None) -> tuple[int, int]:

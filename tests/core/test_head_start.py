@@ -41,14 +41,10 @@ def test_it_needs_plenty(problem):
 
 
 def _arguments(samples):
-    from rcurc_gpu.options import check_settings
+    from rcurc_gpu.options import Settings
     from rcurc_gpu.progress import Progress
 
-    options = dict.fromkeys(
-        ["zeta0", "gamma", "step_rows", "step_cols", "tol", "max_iter", "sweeps", "chunk_bytes", "callback"]
-    )
-    options |= {"method": "fast", "holdout": 0.03, "accuracy": 0.01, "undetermined": "nan", "seed": 0, "kernels": "xp"}
-    return samples, check_settings(samples, **options), Progress(False, None), samples.r_block.value[:0]
+    return samples, Settings.checked(samples.dtype, {"kernels": "xp"}), Progress(False, None), samples.r_block.value[:0]
 
 
 @pytest.mark.parametrize("broken", ["regressions", "core"])
