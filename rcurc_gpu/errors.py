@@ -1,4 +1,7 @@
-"""Warnings and the checks of arguments that several modules share."""
+"""Warnings, errors with fields, and the checks of arguments that several modules share.
+
+An error that speaks of arguments keeps them apart from its words, so that the command line can name its options instead.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,123 @@ class ConvergenceWarning(UserWarning):
     """The solve ended without a result that the held-out entries confirm."""
 
 
+class Argument:
+    """An argument that a sentence speaks of; with values, the ones that it may be given."""
+
+    def __init__(self, name: str, *values: Any) -> None:
+        self.name, self.values = name, values
+
+
+class Wording:
+    """How sentences name arguments: as Python does.
+
+    Attributes
+    ----------
+    has_guesses : bool
+        Whether to say of what could not be determined that it is a guess, and not that it is NaN.
+    """
+
+    has_guesses = False
+
+    def __call__(self, name: str, *values: Any) -> str:
+        """The argument `name`, or what to pass to give it one of the `values`."""
+        said = " or ".join(f"{value:g}" if isinstance(value, float) else repr(value) for value in values)
+        return f"{name}={said}" if values else name
+
+    def has(self, name: str) -> bool:
+        """Whether there is such an argument."""
+        return True
+
+
+PYTHON = Wording()
+
+
+class WordedError(Exception):
+    """An error that is made of parts: text, and the arguments (`Argument`) that it speaks of."""
+
+    def worded(self, words: Wording) -> str:
+        """The sentence, with the arguments named by `words`."""
+        return "".join(words(part.name, *part.values) if isinstance(part, Argument) else str(part) for part in self.args)
+
+    def __str__(self) -> str:
+        return self.worded(PYTHON)
+
+
+class InputError(WordedError, ValueError):
+    """A file or an argument is wrong."""
+
+
+class DeviceError(WordedError, RuntimeError):
+    """A device that was asked for is not there."""
+
+
+class NothingObservedError(ValueError):
+    """There is no observation where some are needed."""
+
+
+class DisagreementError(WordedError, ValueError):
+    """An entry was observed with different values.
+
+    Attributes
+    ----------
+    entry : (int, int)
+    seen : str
+        The values, in words.
+    """
+
+    def __init__(self, entry: tuple[int, int], seen: str) -> None:
+        super().__init__(entry, seen)  # what unpickling passes
+        self.entry, self.seen = entry, seen
+
+    def worded(self, words: Wording) -> str:
+        """The sentence, with the arguments named by `words`."""
+        return (
+            f"entry {self.entry} was observed with different values, {self.seen}; combine them first (from_triplets, "
+            f"from_sparse and from_blocks take {words('duplicates', 'mean', 'median')})"
+        )
+
+
+class ArgumentProblem(WordedError):
+    """An argument is wrong.
+
+    Attributes
+    ----------
+    argument : str
+        Its name.
+    problem : str
+        What is wrong; the name before it makes a sentence.
+    got : object
+        What came, if it is at hand.
+    """
+
+    def __init__(self, argument: str, problem: str, got: Any = None) -> None:
+        super().__init__(argument, problem, got)
+        self.argument, self.problem, self.got = argument, problem, got
+
+    def worded(self, words: Wording) -> str:
+        """The sentence, with the argument named by `words`."""
+        return f"{words(self.argument)} {self.problem}"
+
+
+class ArgumentError(ArgumentProblem, ValueError):
+    """An argument has a value that it cannot have."""
+
+
+class ArgumentTypeError(ArgumentProblem, TypeError):
+    """An argument is of a type that it cannot be of."""
+
+
 def check_count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """`value` as an int between `least` and `most`."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+        raise ArgumentTypeError(name, f"must be an integer, got {value!r}", value) from None
     if isinstance(value, (bool, np.bool_)):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
+        raise ArgumentTypeError(name, f"must be an integer, got {value!r}", value)
     if number < least or (most is not None and number > most):
         upper = "" if most is None else f" and at most {most}"
-        raise ValueError(f"{name} must be at least {least}{upper}, got {number}")
+        raise ArgumentError(name, f"must be at least {least}{upper}, got {number}", value)
     return number
 
 
@@ -37,22 +146,22 @@ def check_number(
 ) -> float:
     """`value` as a finite float in the interval from `low` to `high`."""
     if isinstance(value, (bool, np.bool_, str)):
-        raise TypeError(f"{name} must be a number, got {value!r}")
+        raise ArgumentTypeError(name, f"must be a number, got {value!r}", value)
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a number, got {value!r}") from None
+        raise ArgumentTypeError(name, f"must be a number, got {value!r}", value) from None
     inside = (low < number if open_low else low <= number) and (number < high if open_high else number <= high)
     if not inside or not np.isfinite(number):
         interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high or high == float('inf') else ']'}"
-        raise ValueError(f"{name} must be in {interval}, got {value!r}")
+        raise ArgumentError(name, f"must be in {interval}, got {value!r}", value)
     return number
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
+        raise ArgumentError(name, f"must be one of {', '.join(map(repr, choices))}, got {value!r}", value)
     return str(value)
 
 
@@ -61,5 +170,5 @@ def check_shape(name: str, value: Any) -> tuple[int, int]:
     try:
         first, second = value
     except (TypeError, ValueError):
-        raise TypeError(f"{name} must be a pair (n1, n2), got {value!r}") from None
+        raise ArgumentTypeError(name, f"must be a pair (n1, n2), got {value!r}", value) from None
     return check_count(f"{name}[0]", first), check_count(f"{name}[1]", second)

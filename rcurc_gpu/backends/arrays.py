@@ -13,6 +13,8 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_cupy_array, is_numpy_array
 from array_api_compat import device as device_of
 
+from ..errors import Argument, ArgumentError, DeviceError, InputError
+
 __all__ = [
     "Array",
     "array_namespace",
@@ -102,7 +104,7 @@ def namespace_for_device(device: str) -> tuple[Any, str]:
     """
     kind, _, number = device.partition(":") if isinstance(device, str) else ("", "", "")
     if kind not in ("auto", "cpu", "cuda") or (number and (kind != "cuda" or not number.isdecimal())) or device[-1:] == ":":
-        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:1' (and so on), got {device!r}")
+        raise ArgumentError("device", f"must be 'auto', 'cpu', 'cuda' or 'cuda:1' (and so on), got {device!r}")
     if device == "cpu":
         return np, "cpu"
     try:
@@ -111,15 +113,19 @@ def namespace_for_device(device: str) -> tuple[Any, str]:
         if cupy.is_available():
             count = cupy.cuda.runtime.getDeviceCount()
             if number and int(number) >= count:
-                raise ValueError(f"device={device!r} was asked for, but there are only {count} CUDA devices, from cuda:0 on")
+                only = f" was asked for, but there are only {count} CUDA devices, from cuda:0 on"
+                raise InputError(Argument("device", device), only)
             return cupy, "cuda" if device == "auto" else device
         problem = "CuPy is installed but finds no CUDA device"
     except ImportError:
         problem = "CuPy is not installed"
     if kind == "cuda":
-        raise RuntimeError(
-            f"device={device!r} was asked for, but {problem}; install the extra 'cuda12x' or 'cuda13x' on a machine with an "
-            "NVIDIA driver, or use device='cpu'. 'rcurc-gpu doctor' says what is missing"
+        raise DeviceError(
+            Argument("device", device),
+            f" was asked for, but {problem}; install the extra 'cuda12x' or 'cuda13x' on a machine with an NVIDIA "
+            "driver, or use ",
+            Argument("device", "cpu"),
+            ". 'rcurc-gpu doctor' says what is missing",
         )
     return np, "cpu"
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError, ArgumentTypeError
 from .arrays import Array, array_namespace, device_of
 
 MIX_1, MIX_2, _WEYL = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15  # the constants of splitmix64
@@ -129,6 +130,6 @@ def seed_to_int(seed: Any) -> int:
         return int(np.random.default_rng().integers(1 << 63))
     if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
         if seed < 0:
-            raise ValueError(f"seed must not be negative, got {seed}")
+            raise ArgumentError("seed", f"must not be negative, got {seed}")
         return int(seed)
-    raise TypeError(f"seed must be None, an int or a numpy.random.Generator, got {type(seed).__name__}")
+    raise ArgumentTypeError("seed", f"must be None, an int or a numpy.random.Generator, got {type(seed).__name__}")

@@ -1,113 +1,133 @@
-"""What the commands share: exit codes, kinds of options, JSON."""
+"""What the commands share: exit codes, errors in terms of options, and how a command ends."""
 
 from __future__ import annotations
 
 import json
-import math
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import numpy as np
 
+from ..errors import WordedError, Wording
 from ..files import jsonable
+from .options import TABLE_OPTIONS
 
-CONFIRMED, NOT_CONFIRMED, STOPPED = 0, 1, 130  # exit codes; click's own for bad arguments is 2
-
-
-class Finite(click.FloatRange):
-    """A number in a range; unlike click's own, NaN and infinity lie in none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number, or click's error."""
-        number = super().convert(value, param, ctx)
-        if not math.isfinite(number):
-            self.fail(f"{value} is not a finite number.", param, ctx)
-        return number
+CONFIRMED, NOT_CONFIRMED, WRONG, STOPPED = 0, 1, 2, 130  # exit codes; click's own for bad arguments is 2, too
 
 
-SHARE = Finite(0, 1, min_open=True)
+class BadInput(click.ClickException):
+    """A file or an option is wrong; unlike click's own error, one line without the usage."""
+
+    exit_code = WRONG
 
 
-class DeviceName(click.ParamType[str]):
-    """``auto``, ``cpu``, ``cuda`` or a numbered device such as ``cuda:1``."""
-
-    name = "device"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The name, or click's error."""
-        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", str(value)):
-            self.fail(f"{value!r} is not auto, cpu, cuda or a numbered device such as cuda:1.", param, ctx)
-        return str(value)
-
-
-class Rank(click.ParamType[Any]):
-    """A positive number, or ``auto``."""
-
-    name = "rank"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        """The rank, or click's error."""
-        text = str(value)
-        if text == "auto":
-            return text
-        if not (text.isascii() and text.isdecimal() and int(text) > 0):
-            self.fail(f"{value!r} is neither a positive whole number nor auto.", param, ctx)
-        return int(text)
-
-
-def make_directory(path: Path) -> None:
-    """Before the work, so that none is lost to a directory that cannot be made."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise click.BadParameter(f"cannot make {str(path)!r}: {error.strerror}", param_hint="--output") from error
-
-
-@contextmanager
-def complaints(in_options: Callable[[str], str], memory: str) -> Iterator[None]:
-    """Turn what the library says of a file or an argument into one line.
+class OptionWording(Wording):
+    """How sentences name arguments: as options.
 
     Parameters
     ----------
-    in_options : callable
-        Says a message in terms of the command's options.
-    memory : str
-        What to say if the memory is not enough.
+    option_of : mapping
+        The option that an argument of the library came from; those of a table and the device are known.
+    has_guesses : bool
     """
+
+    def __init__(self, option_of: Mapping[str, str], has_guesses: bool = False) -> None:
+        self.option_of = {name: f"--{name.replace('_', '-')}" for name in ("device", *TABLE_OPTIONS)} | dict(option_of)
+        self.has_guesses = has_guesses
+
+    def __call__(self, name: str, *values: Any) -> str:
+        """The option, or what to pass to give it one of the `values`."""
+        said = [f"{value:g}" if isinstance(value, float) else str(value) for value in values]
+        more = f" (or {', '.join(said[1:])})" if len(said) > 1 else ""
+        return " ".join([self.option_of.get(name, name), *said[:1]]) + more
+
+    def has(self, name: str) -> bool:
+        """Whether there is such an option."""
+        return name in self.option_of
+
+
+@contextmanager
+def errors_in_options(option_of: Mapping[str, str], *, memory: str | None = None, usage: bool = False) -> Iterator[None]:
+    """Turn what the library says of a file or an argument into one line and the exit code 2.
+
+    Parameters
+    ----------
+    option_of : mapping
+        The option that an argument of the library came from.
+    memory : str, optional
+        What to say if the memory is not enough.
+    usage : bool
+        Say how the command is used, too; then all that fails is said in one line.
+    """
+    fail = click.UsageError if usage else BadInput
     try:
         yield
     except np.linalg.LinAlgError:
         raise  # a ValueError by inheritance, but not about an argument
     except MemoryError as error:
-        raise click.UsageError(memory) from error
+        raise fail(memory or f"it does not fit into the memory ({_line(error) or 'no more is free'})") from error
     except OSError as error:
-        name = "" if error.filename is None else f"cannot read or write {str(error.filename)!r}: "
-        raise click.UsageError(f"{name}{error.strerror or error}") from error
+        name = "" if error.filename is None else f" {str(error.filename)!r}"
+        raise fail(f"cannot read or write{name}: {error.strerror or _line(error)}") from error
+    except WordedError as error:
+        raise fail(_line(error.worded(OptionWording(option_of)))) from error
     except (ImportError, RuntimeError, ValueError, TypeError) as error:
-        message = re.sub(r"\bdevice='([\w:]+)'", r"--device \1", " ".join(str(error).split()))
-        raise click.UsageError(in_options(message)) from error
+        if isinstance(error, RuntimeError) and not usage:
+            raise
+        raise fail(_line(error)) from error
 
 
-def renamed(option_of: dict[str, str]) -> Callable[[str], str]:
-    """What puts the option in the place of the argument that a message begins with."""
+def _line(text: object) -> str:
+    return " ".join(str(text).split())
 
-    def in_options(message: str) -> str:
-        name = re.match(r"\w+", message)
-        if name is None or name[0] not in option_of:
-            return message
-        return option_of[name[0]] + message[name.end() :]
 
-    return in_options
+@contextmanager
+def stoppable(saved: list[Path] | Callable[[], str], checkpoint: Path | None = None) -> Iterator[None]:
+    """Ctrl-C ends the command with 130, and says what was saved by then, and whether the same command goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        words = saved() if callable(saved) else saved_words(saved)
+        if checkpoint is not None and checkpoint.exists():
+            words = f"What was done is kept in {checkpoint}: the same command goes on from there."
+        click.echo(f"\nStopped. {words}".rstrip(), err=True)
+        raise SystemExit(STOPPED) from None
+
+
+def saved_words(saved: list[Path], end: str = "") -> str:
+    """What was saved before the command was stopped; `end` follows the names."""
+    return f"Saved before that: {', '.join(map(str, saved))}{end}" if saved else "Nothing was saved."
+
+
+def finish(report: dict[str, Any], as_json: bool, good: bool = True) -> NoReturn:
+    """Print the report if JSON is wanted, and end."""
+    if as_json:
+        click.echo(json_text(report))
+    raise SystemExit(CONFIRMED if good else NOT_CONFIRMED)
+
+
+@contextmanager
+def writing_to(directory: Path, what: str = "cannot write to") -> Iterator[None]:
+    """Name ``--output`` where a file or directory there cannot be made."""
+    try:
+        yield
+    except OSError as error:
+        raise click.BadParameter(f"{what} {str(directory)!r}: {error.strerror}", param_hint="--output") from error
+
+
+def make_directory(path: Path) -> None:
+    """Before the work, so that none is lost to a directory that cannot be made."""
+    with writing_to(path, "cannot make"):
+        path.mkdir(parents=True, exist_ok=True)
 
 
 def say_nothing(text: str) -> None:
     """What speaks where nothing but JSON may be printed."""
 
 
-def print_json(report: dict[str, Any]) -> None:
-    """Write one JSON object to standard output."""
-    click.echo(json.dumps(jsonable(report), indent=2, allow_nan=False))
+def json_text(report: dict[str, Any]) -> str:
+    """One JSON object."""
+    return json.dumps(jsonable(report), indent=2, allow_nan=False)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..api import rcurc
+from ..backends.arrays import namespace_for_device
 from ..errors import ConvergenceWarning
 from ..io import (
     OUTLIER_HEADER,
@@ -26,77 +25,29 @@ from ..io import (
 )
 from ..shards import LabelledShards
 from . import complete_report as words
-from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_json, say_nothing
+from .common import BadInput, OptionWording, errors_in_options, finish, stoppable
 from .describe import describe_samples, observations
-from .outputs import (
-    IN_FILE,
-    BadInput,
-    check_output,
-    check_tables,
-    device_name,
-    different,
-    is_result,
-    one_line_errors,
-    predictions_place,
-    stoppable,
-    table_options,
-)
+from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, shared_options, solver_option, table_options
+from .outputs import check_output, check_tables, different, is_result, predictions_place
 
 _PATIENCE = 15  # seconds to wait for a scheduler
-_OPTION_OF = {
-    "output": "--checkpoint",
-    "checkpoint": "--checkpoint",
-    "rank": "--rank",
-    "accuracy": "--accuracy",
-    "device": "--device",
-    "seed": "--seed",
+OPTION_OF = {"output": "--checkpoint"} | {
+    name: f"--{name}" for name in ("checkpoint", "rank", "accuracy", "undetermined", "device", "seed")
 }
-
-
-@dataclass(frozen=True)
-class CompleteOptions:
-    """The options of ``rcurc-gpu complete``; those of the table are apart."""
-
-    file: Path
-    output: Path
-    rank: int | str
-    predict: Path | None
-    predictions: Path | None
-    outliers: Path | None
-    accuracy: float
-    method: str
-    undetermined: str
-    checkpoint: Path | None
-    scheduler: str | None
-    device: str
-    seed: int
-    force: bool
-    quiet: bool
-    as_json: bool
-
-    @property
-    def visible(self) -> bool:
-        """Whether to show progress bars."""
-        return sys.stderr.isatty() and not (self.quiet or self.as_json)
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="OUT.npz", help="Where to save the result.")
-@click.option("--rank", type=Rank(), default="auto", metavar="N|auto", help="Rank of the matrix.")
+@solver_option("rank")
 @click.option("--predict", type=IN_FILE, metavar="PAIRS.csv", help="Entries wanted: a table of (row, column), by label.")
 @click.option(
     "--predictions", type=IN_FILE, metavar="CSV", help="Where to write them.  [default: OUT-predictions.csv beside OUT.npz]"
 )
 @click.option("--outliers", type=IN_FILE, metavar="CSV", help="Where to write the wrong observations, the worst first.")
-@click.option("--accuracy", type=Finite(min=0, min_open=True), default=0.01, help="Relative error that is good enough.")
-@click.option("--method", type=click.Choice(["fast", "paper"]), default="fast", help="How to solve.")
-@click.option(
-    "--undetermined",
-    type=click.Choice(["nan", "keep"]),
-    default="nan",
-    help="Rows and columns with too little data: leave them out, or keep a guess.",
-)
+@solver_option("accuracy")
+@solver_option("method")
+@solver_option("undetermined", "Rows and columns with too little data: leave them out, or keep a guess.")
 @click.option(
     "--checkpoint",
     type=IN_FILE,
@@ -105,19 +56,13 @@ class CompleteOptions:
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Solve on a Dask cluster: where its scheduler is, tcp://host:8786.")
 @table_options
-@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the solve.")
-@click.option("--force", is_flag=True, show_default=False, help="Replace outputs whatever they are.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
-def complete(
-    row_column: str | None,
-    column_column: str | None,
-    value_column: str | None,
-    header: bool | None,
-    duplicates: str,
-    **values: Any,
-) -> None:
+@shared_options(
+    device="Where to solve.",
+    seed="Fixes the solve.",
+    force="Replace outputs whatever they are.",
+    quiet="No progress bars, no report.",
+)
+def complete(**values: Any) -> None:
     """Recover the whole matrix from the observations in FILE, some of which may be wrong.
 
     FILE is what 'rcurc-gpu describe' reads: a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or
@@ -142,29 +87,24 @@ def complete(
     PAIRS.csv is predicted (the report says why; files are written), 2 if an
     option or a file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    table = {"row_column": row_column, "column_column": column_column, "header": header}
-    saved: list[Path] = []
-    options = CompleteOptions(**values)
-    with stoppable(saved, options.checkpoint), one_line_errors(_OPTION_OF):
-        report = _run(options, table | {"value_column": value_column, "duplicates": duplicates}, saved)
-    if options.as_json:
-        print_json(report)
+    options, saved = CommandOptions(**values), list[Path]()
+    with stoppable(saved, options.checkpoint), errors_in_options(OPTION_OF):
+        report = _run(options, {name: values[name] for name in TABLE_OPTIONS}, saved)
     in_vain = "predictions" in report and not report["predictions"]["predicted"]
-    raise SystemExit(CONFIRMED if report["converged"] and not in_vain else NOT_CONFIRMED)
+    finish(report, options.as_json, good=report["converged"] and not in_vain)
 
 
-def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
+def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
     """Read, solve and save; `saved` is filled as files appear. Returns the report."""
-    say = say_nothing if options.quiet or options.as_json else click.echo
     predictions = _check_outputs(options)
-    device = device_name(options.device)
+    device = namespace_for_device(options.device)[1]
     labelled = observations(options.file, options.visible, table)
     pairs = _pairs(options, labelled.columns or (table["row_column"], table["column_column"]))
     rank = options.rank if isinstance(options.rank, int) else None
     report: dict[str, Any] = {"file": str(options.file), "observed": describe_samples(labelled, rank)}
-    say(words.observed_words(report))
+    options.say(words.observed_words(report))
     # shards are kept one by one, in a directory
-    sharded = isinstance(labelled, LabelledShards)
+    kept_in = "output" if isinstance(labelled, LabelledShards) else "checkpoint"
     with warnings.catch_warnings(), _client(options.scheduler) as client:
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
         result = rcurc(
@@ -177,12 +117,13 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
             device=device,
             progress=options.visible,
             client=client,
-            checkpoint=None if sharded else options.checkpoint,
-            output=options.checkpoint if sharded else None,
+            **{kept_in: options.checkpoint},
         )
     completion = Completion.of(result, labelled.labels)
     report |= words.describe_completion(completion) | {"undetermined": options.undetermined}
-    say(words.result_words(report))
+    assert result.verdict is not None
+    wording = OptionWording(OPTION_OF, has_guesses=options.undetermined == "keep")
+    options.say(words.result_words(report, result.verdict.sentence(wording)))
     save_result(options.output, completion)
     saved.append(options.output)
     if predictions is not None and pairs is not None:
@@ -190,13 +131,13 @@ def _run(options: CompleteOptions, table: dict[str, Any], saved: list[Path]) -> 
         write_predictions(predictions, pairs, found)
         saved.append(predictions)
         report["predictions"] = words.describe_predictions(pairs, found)
-        say(words.prediction_words(report))
+        options.say(words.prediction_words(report))
     if options.outliers is not None:
         write_outliers(options.outliers, completion.outliers, completion.labels)
         saved.append(options.outliers)
     named = {"result": options.output, "predictions": predictions, "outliers": options.outliers}
     report["files"] = {name: None if path is None else str(path) for name, path in named.items()}
-    say(words.files_words(report))
+    options.say(words.files_words(report))
     return report
 
 
@@ -218,7 +159,7 @@ def _client(address: str | None) -> Iterator[Any]:
         yield client
 
 
-def _check_outputs(options: CompleteOptions) -> Path | None:
+def _check_outputs(options: CommandOptions) -> Path | None:
     """Before the work, so that none is lost. Returns where predictions go."""
     predictions = predictions_place(options.predict, options.predictions, options.output)
     different(output=options.output, predictions=predictions, outliers=options.outliers, checkpoint=options.checkpoint)
@@ -229,7 +170,7 @@ def _check_outputs(options: CompleteOptions) -> Path | None:
     return predictions
 
 
-def _pairs(options: CompleteOptions, names: tuple[str | None, ...]) -> Pairs | None:
+def _pairs(options: CommandOptions, names: tuple[str | None, ...]) -> Pairs | None:
     """The entries asked for, whose columns may be called as those of FILE are."""
     if options.predict is None:
         return None

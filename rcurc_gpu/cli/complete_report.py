@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -21,17 +20,9 @@ def describe_completion(c: Completion) -> dict[str, Any]:
     worst = zip(c.labels.row_names(o.i[top]), c.labels.col_names(o.j[top]), o.observed[top], o.recovered[top], strict=True)
     return {
         "version": __version__,
-        "converged": c.converged,
-        "message": c.message,
-        "cause": c.cause,
-        "rank": c.rank,
-        "method": c.method,
-        "device": c.device,
+        **{name: getattr(c, name) for name in ("converged", "message", "cause", "rank", "method", "device")},
         "iterations": c.n_iter,
-        "seconds": c.seconds,
-        "expected_error": c.expected_error,
-        "noise": c.noise,
-        "threshold": c.threshold,
+        **{name: getattr(c, name) for name in ("seconds", "expected_error", "noise", "threshold")},
         "singular_values": c.cur.singular_values().tolist(),
         "outliers": {
             "count": len(o),
@@ -78,13 +69,13 @@ def observed_words(report: dict[str, Any]) -> str:
     )
 
 
-def result_words(report: dict[str, Any]) -> str:
-    """The outcome in words."""
+def result_words(report: dict[str, Any], verdict: str) -> str:
+    """The outcome in words; so is the `verdict`."""
     o, kept = report["outliers"], report["undetermined"] == "keep"
     lines = [
         f"Solved:     rank {report['rank']} in {report['seconds']:.2f} s on {report['device']}, "
         f"{report['iterations']} iterations of the core",
-        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {in_options(report['message'], kept)}",
+        f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {verdict}",
         f"Outliers:   {o['count']:,} observations ({o['share']:.1%}) do not fit the recovered matrix",
     ]
     for k, worst in enumerate(o["worst"][:3]):
@@ -100,26 +91,6 @@ def result_words(report: dict[str, Any]) -> str:
                 f"{'Guesses: ' if kept else 'No value:'}   {found['count']:,} {what} ({_list(found['labels'])}). {reasons}"
             )
     return "\n".join(lines)
-
-
-# What the library says of its arguments, and what to say of the options; some arguments have none.
-_IN_OPTIONS = (
-    (r"rank='auto'", "--rank auto"),
-    (r"accuracy=", "--accuracy "),
-    (r"a larger accuracy", "a larger --accuracy"),
-    (r": raise max_iter, or let the threshold decay more slowly \(gamma=\S+ now\)", "; more observations help"),
-    (r" \(gamma=[^;)]*; nearer to 1 is slower and safer\)", ""),
-    (r"undetermined='keep'", "--undetermined keep"),
-)
-
-
-def in_options(message: str, kept: bool = False) -> str:
-    """What the library advises, with options in the place of its arguments; `kept` if there are guesses instead of NaN."""
-    if kept:
-        message = re.sub(r"They are NaN in the result \([^)]*\)", "They are kept as guesses", message)
-    for argument, option in _IN_OPTIONS:
-        message = re.sub(argument, option, message)
-    return message
 
 
 def prediction_words(report: dict[str, Any]) -> str:

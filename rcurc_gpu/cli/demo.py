@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import re
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,46 +15,18 @@ import numpy as np
 
 from ..api import rcurc
 from ..backends import namespace_for_device
-from ..errors import ConvergenceWarning
+from ..errors import ConvergenceWarning, NothingObservedError
 from ..plot import demo_figure
 from ..result import Result
 from ..samples import CrossSamples
 from ..testing import SyntheticProblem, synthetic
 from . import demo_report
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, Finite, complaints, make_directory, print_json, say_nothing
+from .common import errors_in_options, finish, make_directory, say_nothing, stoppable, writing_to
+from .options import SHARE, CommandOptions, Finite, directory_option, shared_options, solver_option
 
 # What the library calls an argument, and the option it came from.
-_OPTION_OF = {
-    "rank": "--rank",
-    "alpha": "--alpha",
-    "c": "--c",
-    "noise": "--noise",
-    "n_rows": "--rows",
-    "n_cols": "--cols",
-    "rate_rows": "--rate",
-    "rate_cols": "--rate",
-    "seed": "--seed",
-}
-
-
-@dataclass(frozen=True)
-class DemoOptions:
-    """The options of ``rcurc-gpu demo``; `rows` and `cols` are shares of `size`."""
-
-    size: int
-    rank: int
-    alpha: float
-    c: float
-    noise: float
-    rows: float
-    cols: float
-    rate: float
-    seed: int
-    method: str
-    device: str
-    output: Path
-    quiet: bool
-    as_json: bool
+_OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate"}
+_OPTION_OF |= {name: f"--{name}" for name in ("rank", "alpha", "c", "noise", "seed")}
 
 
 @click.command(context_settings={"show_default": True})
@@ -67,18 +38,11 @@ class DemoOptions:
 @click.option("--rows", type=SHARE, default=0.3, help="Share of the rows that is chosen.")
 @click.option("--cols", type=SHARE, default=0.3, help="Share of the columns that is chosen.")
 @click.option("--rate", type=SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the problem and the solve.")
-@click.option("--method", type=click.Choice(["fast", "paper"]), default="fast", help="How to solve.")
+@solver_option("seed", "Fixes the problem and the solve.")
+@solver_option("method")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to solve.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("rcurc-demo"),
-    metavar="DIR",
-    help="Where to save; files of an earlier demo are replaced.",
-)
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@directory_option("rcurc-demo", "Where to save; files of an earlier demo are replaced.")
+@shared_options(quiet="No progress bars.")
 def demo(**values: Any) -> None:
     """Solve a synthetic problem whose truth is known, and compare.
 
@@ -95,23 +59,17 @@ def demo(**values: Any) -> None:
     Exit status: 0 if the result is confirmed, 1 if it is not (the report
     says why), 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    options = DemoOptions(**values)
-    saved: list[Path] = []
-    try:
+    options, saved = CommandOptions(**values), list[Path]()
+    memory = "--size: the problem does not fit into the memory"
+    with stoppable(saved), errors_in_options(_OPTION_OF, memory=memory, usage=True), _enough():
         report = _run(options, saved)
-    except KeyboardInterrupt:
-        kept = ", ".join(map(str, saved))
-        click.echo(f"\nStopped. {f'Saved before that: {kept}' if saved else 'Nothing was saved.'}", err=True)
-        raise SystemExit(STOPPED) from None
-    if options.as_json:
-        print_json(report)
-    raise SystemExit(CONFIRMED if report["converged"] else NOT_CONFIRMED)
+    finish(report, options.as_json, good=report["converged"])
 
 
-def _run(options: DemoOptions, saved: list[Path]) -> dict[str, Any]:
+def _run(options: CommandOptions, saved: list[Path]) -> dict[str, Any]:
     """Make, solve, compare and save; `saved` is filled as files appear. Returns the report."""
     say = say_nothing if options.as_json else click.echo
-    xp, device = _device(options.device)
+    xp, device = namespace_for_device(options.device)
     make_directory(options.output)
     problem, generating = _timed(lambda: _problem(options))
     report = demo_report.describe_problem(options, problem)
@@ -134,46 +92,31 @@ def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
     return made, time.perf_counter() - start
 
 
-# ---------------------------------------------------------------- arguments
-
-
-def _in_terms_of_options(message: str) -> str:
-    """`message` in one line, with the option in the place of the argument it begins with."""
-    message = " ".join(message.split())
-    name = re.match(r"\w+", message)
-    if name is None or name[0] not in _OPTION_OF:
-        # what was seen is too little to begin with: the options decide how much that is
-        return f"{message} (raise --size, --rows, --cols or --rate)" if message.startswith("no ") else message
-    return _OPTION_OF[name[0]] + message[name.end() :]
-
-
-def _device(wanted: str) -> tuple[Any, str]:
+@contextmanager
+def _enough() -> Iterator[None]:
+    """What was seen may be too little to begin with: the options decide how much that is."""
     try:
-        return namespace_for_device(wanted)
-    except RuntimeError as error:
-        raise click.UsageError(re.sub(r"\bdevice='(\w+)'", r"--device \1", " ".join(str(error).split()))) from error
+        yield
+    except NothingObservedError as error:
+        raise click.UsageError(f"{error} (raise --size, --rows, --cols or --rate)") from error
 
 
-# ---------------------------------------------------------------- work
+def _problem(options: CommandOptions) -> SyntheticProblem:
+    return synthetic(
+        (options.size, options.size),
+        options.rank,
+        alpha=options.alpha,
+        c=options.c,
+        noise=options.noise,
+        n_rows=max(round(options.rows * options.size), 1),
+        n_cols=max(round(options.cols * options.size), 1),
+        rate=options.rate,
+        seed=options.seed,
+    )
 
 
-def _problem(options: DemoOptions) -> SyntheticProblem:
-    with complaints(_in_terms_of_options, "--size: the problem does not fit into the memory"):
-        return synthetic(
-            (options.size, options.size),
-            options.rank,
-            alpha=options.alpha,
-            c=options.c,
-            noise=options.noise,
-            n_rows=max(round(options.rows * options.size), 1),
-            n_cols=max(round(options.cols * options.size), 1),
-            rate=options.rate,
-            seed=options.seed,
-        )
-
-
-def _solve(samples: CrossSamples, options: DemoOptions, xp: Any) -> Result:
-    with complaints(_in_terms_of_options, "--size: the problem does not fit into the memory"), warnings.catch_warnings():
+def _solve(samples: CrossSamples, options: CommandOptions, xp: Any) -> Result:
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
         visible = not (options.quiet or options.as_json)
         result = rcurc(samples, options.rank, method=options.method, seed=options.seed, progress=visible)
@@ -185,16 +128,14 @@ def _solve(samples: CrossSamples, options: DemoOptions, xp: Any) -> Result:
 def _save(directory: Path, problem: SyntheticProblem, result: Result, saved: list[Path]) -> dict[str, Any]:
     """Write ``result.npz`` and, if matplotlib is there, ``demo.png``; say what was written and what was not."""
     data, picture = directory / "result.npz", directory / "demo.png"
-    try:
+    with writing_to(directory):
         result.cur.save(data)
         saved.append(data)
         try:
             drawn = io.BytesIO()  # so that Ctrl-C leaves no half of a picture
             demo_figure(problem, result).savefig(drawn, format="png")
-            picture.write_bytes(drawn.getvalue())
-            saved.append(picture)
         except ImportError as error:
             return {"result": str(data), "plot": None, "plot_skipped": str(error)}
-    except OSError as error:
-        raise click.BadParameter(f"cannot write to {str(directory)!r}: {error.strerror}", param_hint="--output") from error
+        picture.write_bytes(drawn.getvalue())
+        saved.append(picture)
     return {"result": str(data), "plot": str(picture), "plot_skipped": None}

@@ -22,10 +22,7 @@ def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:
         "version": __version__,
         "problem": {
             "shape": [n1, n2],
-            "rank": options.rank,
-            "alpha": options.alpha,
-            "c": options.c,
-            "noise": options.noise,
+            **{name: getattr(options, name) for name in ("rank", "alpha", "c", "noise")},
             "chosen_rows": len(samples.rows),
             "chosen_cols": len(samples.cols),
             "rate": options.rate,
@@ -38,7 +35,6 @@ def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:
 
 def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]:
     """How the solve went and how far it is from the truth, as a dictionary for JSON."""
-    rows, cols = len(result.rows.undetermined), len(result.columns.undetermined)
     return {
         "converged": bool(result.converged),
         "message": result.message,
@@ -48,8 +44,8 @@ def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]
         "true_error": problem.relative_error(result.cur),
         "true_error_of_determined": problem.relative_error(result.cur, undetermined="skip"),
         "expected_error": result.expected_error,
-        "undetermined_rows": rows,
-        "undetermined_cols": cols,
+        "undetermined_rows": len(result.rows.undetermined),
+        "undetermined_cols": len(result.columns.undetermined),
         "outliers": compare_outliers(problem, result),
     }
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +9,18 @@ import click
 import numpy as np
 
 from ..io import LabelledSamples, read_observations
+from ..io.read import kind_of
+from ..samples.describe import facts_and_warnings
 from ..shards import LabelledShards
-from .common import CONFIRMED, NOT_CONFIRMED, print_json
-from .outputs import IN_FILE, BadInput, one_line_errors, stoppable, table_options
+from .common import BadInput, errors_in_options, finish, stoppable
+from .options import IN_FILE, CommandOptions, shared_options, table_options
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("--rank", type=click.IntRange(min=1), help="Say whether there is enough for this rank.")
 @table_options
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@shared_options(quiet="No progress bars.")
 def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: Any) -> None:
     """Say what is in FILE, and whether it is enough to recover a matrix.
 
@@ -43,20 +42,19 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
     Exit status: 0 if all is well, 1 if there is a warning, 2 if an option or
     the file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    with stoppable([]), one_line_errors():
-        labelled = observations(file, sys.stderr.isatty() and not (quiet or as_json), how)
+    with stoppable([]), errors_in_options({}):
+        labelled = observations(file, CommandOptions(quiet=quiet, as_json=as_json).visible, how)
         report = describe_samples(labelled, rank)
-    if as_json:
-        print_json({"file": str(file), **report})
-    else:
-        click.echo("\n".join([f"{file}: {report['source']}", *report["lines"]]))
-        click.echo(verdict(report))
-    raise SystemExit(NOT_CONFIRMED if report["warnings"] else CONFIRMED)
+    if not as_json:
+        click.echo("\n".join([f"{file}: {report['source']}", *report["lines"], verdict(report)]))
+    finish({"file": str(file), **report}, as_json, good=not report["warnings"])
 
 
 def observations(file: Path, progress: bool, how: dict[str, Any]) -> LabelledSamples | LabelledShards:
     """What is in a file, read by the options of a table (`how`), or in a directory of shards."""
     if not file.is_dir():
+        if how["header"] is not None and kind_of(str(file)) == "matrix":
+            raise BadInput(f"--header and --no-header are for text files, not for {str(file)!r}")
         return read_observations(file, progress=progress, **how)
     given = sorted(name for name, value in how.items() if value not in (None, "error"))
     if given:
@@ -71,7 +69,13 @@ def describe_samples(labelled: LabelledSamples | LabelledShards, rank: int | Non
     Without a rank, what is not enough for rank 1 is warned of: it is not enough for any.
     """
     s, labels = labelled.samples, labelled.labels
-    lines = [in_labels(line, labelled) for line in s.describe(rank or 1).splitlines()]
+
+    def named(kind: str, k: int) -> str:
+        names = labels.row_names if kind == "row" else labels.col_names
+        return f"{kind} {k if labels.rows is None else repr(str(names(np.asarray([k]))[0]))}"
+
+    lines, warnings = facts_and_warnings(s, rank or 1, named)
+    lines += [f"warning: {text}" for text in warnings]
     if labelled.n_missing:
         lines.append(f"missing: {labelled.n_missing:,} lines have no value and count as not observed")
     if labels.rows is not None and labels.cols is not None:
@@ -90,19 +94,8 @@ def describe_samples(labelled: LabelledSamples | LabelledShards, rank: int | Non
         "labelled": labels.rows is not None,
         "rank": rank,
         "lines": lines,
-        "warnings": [line.removeprefix("warning: ") for line in lines if line.startswith("warning: ")],
+        "warnings": warnings,
     }
-
-
-def in_labels(line: str, labelled: LabelledSamples | LabelledShards) -> str:
-    """A line of `CrossSamples.describe` with labels for the numbers of rows and columns."""
-
-    def label(found: re.Match[str]) -> str:
-        names = labelled.labels.row_names if found[1] == "row" else labelled.labels.col_names
-        return f"the first is {found[1]} {str(names(np.asarray([int(found[2])]))[0])!r}"
-
-    labels = labelled.labels
-    return line if labels.rows is None else re.sub(r"the first is (row|column) (\d+)", label, line)
 
 
 def _some(labels: np.ndarray) -> str:

@@ -8,13 +8,14 @@ from collections.abc import Callable
 
 import click
 
-from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, DeviceName, print_json, say_nothing
+from .common import NOT_CONFIRMED, finish, json_text, say_nothing, stoppable
+from .options import JSON, flag, solver_option
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="What to test.")
-@click.option("--quick", is_flag=True, show_default=False, help="One rank and small problems: right, not how fast.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@solver_option("device", "What to test.")
+@flag("--quick", help="One rank and small problems: right, not how fast.")
+@JSON
 def doctor(device: str, quick: bool, as_json: bool) -> None:
     """Look at the installation, test every kernel, and say what to do.
 
@@ -32,15 +33,12 @@ def doctor(device: str, quick: bool, as_json: bool) -> None:
     """  # noqa: D301
     from ..doctor import diagnose
 
-    try:
+    with stoppable(lambda: ""):
         say: Callable[[str], None] = say_nothing if as_json else click.echo
         report = diagnose(device, quick, say, visible=not as_json and sys.stderr.isatty())
-    except KeyboardInterrupt:
-        click.echo("\nStopped.", err=True)
-        raise SystemExit(STOPPED) from None
-    if as_json:
-        print_json(report)
     if report["device_lost"]:  # a kernel may run forever, and an orderly end would wait for it
+        if as_json:
+            click.echo(json_text(report))
         sys.stdout.flush()
         os._exit(NOT_CONFIRMED)
-    raise SystemExit(CONFIRMED if report["passed"] else NOT_CONFIRMED)
+    finish(report, as_json, good=report["passed"])

@@ -1,91 +1,14 @@
-"""What the commands that read and write files share: errors in one line, and outputs that replace only their own kind."""
+"""What the commands that write files share: outputs that replace only their own kind."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import click
-import numpy as np
-
-from ..backends import namespace_for_device
 from ..files import npz_header
 from ..io import delimiter_of
-from .common import STOPPED
-
-IN_FILE = click.Path(path_type=Path)  # whether it is there and can be read is said by who reads it, in one way for all
-
-
-class BadInput(click.ClickException):
-    """A file or an option is wrong; unlike click's own error, one line without the usage."""
-
-    exit_code = 2
-
-
-@contextmanager
-def one_line_errors(options: dict[str, str] | None = None) -> Iterator[None]:
-    """Turn what the library says of a file or an argument into one line and the exit code 2.
-
-    Parameters
-    ----------
-    options : dict, optional
-        The option that an argument of the library came from.
-    """
-    try:
-        yield
-    except np.linalg.LinAlgError:
-        raise  # a ValueError by inheritance, but not about an input
-    except MemoryError as error:
-        raise BadInput(f"it does not fit into the memory ({_line(error) or 'no more is free'})") from error
-    except OSError as error:
-        name = f" {error.filename!r}" if error.filename is not None else ""
-        raise BadInput(f"cannot read or write{name}: {error.strerror or _line(error)}") from error
-    except ImportError as error:
-        raise BadInput(_line(error)) from error
-    except RuntimeError as error:
-        if "device=" not in str(error):
-            raise
-        raise BadInput(re.sub(r"\bdevice='([\w:]+)'", r"--device \1", _line(error))) from error
-    except (ValueError, TypeError) as error:
-        message = _line(error).replace("duplicates='mean' or 'median'", "--duplicates mean (or median)")
-        message = re.sub(r"(?<![\w'])(row|column|value)_column\b(?!')", r"--\1-column", message)
-        message = re.sub(r"^header is (for text files), got \w+", r"--header and --no-header are \1, not", message)
-        word = re.match(r"\w+", message)
-        if word is not None and options and word[0] in options:
-            message = options[word[0]] + message[word.end() :]
-        raise BadInput(message) from error
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())
-
-
-@contextmanager
-def stoppable(saved: list[Path], checkpoint: Path | None = None) -> Iterator[None]:
-    """Ctrl-C ends the command with 130, and says what was saved by then, and whether the same command goes on."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept = ", ".join(map(str, saved))
-        words = f"Saved before that: {kept}" if saved else "Nothing was saved."
-        if checkpoint is not None and checkpoint.exists():
-            words = f"What was done is kept in {checkpoint}: the same command goes on from there."
-        click.echo(f"\nStopped. {words}", err=True)
-        raise SystemExit(STOPPED) from None
-
-
-def device_name(wanted: str) -> str:
-    """What to pass to the solver: "cpu" or a CUDA device."""
-    with one_line_errors({"device": "--device"}):
-        return namespace_for_device(wanted)[1]
-
-
-# ---------------------------------------------------------------- outputs
-
+from .common import BadInput
 
 TABLE_ENDINGS = (".csv", ".tsv", ".txt")
 
@@ -185,37 +108,3 @@ def is_picture(path: Path) -> bool:
     with path.open("rb") as file:
         start = file.read(1000)
     return start.startswith(b"\x89PNG") and PICTURE_MARK.encode() in start
-
-
-# ---------------------------------------------------------------- options
-
-
-def column_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which columns of a table to read."""
-    for option in (
-        click.option(
-            "--header/--no-header",
-            default=None,
-            help="Whether the first line of a text file names its columns.  [default: find out]",
-            show_default=False,
-        ),
-        click.option("--value-column", metavar="NAME", help="Column of a table with the values.  [default: the third]"),
-        click.option("--column-column", metavar="NAME", help="Column with the labels of columns.  [default: the second]"),
-        click.option(
-            "--row-column", metavar="NAME", help="Column of a table with the labels of rows.  [default: the first]"
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say how to read a table."""
-    return column_options(
-        click.option(
-            "--duplicates",
-            type=click.Choice(["error", "mean", "median"]),
-            default="error",
-            help="What to do where an entry is observed twice with different values.",
-        )(command)
-    )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from ..paper import convergence, patterns, phase
-from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, DeviceName, Finite
+from .common import CONFIRMED, NOT_CONFIRMED, STOPPED
+from .options import JSON, Finite, directory_option, flag, in_order, solver_option
 from .paper_report import convergence_words, pattern_words, phase_words
 from .paper_run import Experiment, run
 from .paper_table import table1
@@ -33,34 +32,15 @@ class Numbers(click.ParamType[tuple[Any, ...]]):
         return numbers
 
 
-_Command = TypeVar("_Command", bound=Callable[..., None])
 _COUNT = click.IntRange(min=1)
-_json = click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
-
-
-def common_options(command: _Command) -> _Command:
-    """What every command of the group takes; those that measure something take --json too."""
-    for option in (
-        click.option("--quiet", is_flag=True, show_default=False, help="No progress bars."),
-        click.option("--force", is_flag=True, show_default=False, help="Replace what is there, also of other settings."),
-        click.option(
-            "--output",
-            type=click.Path(file_okay=False, path_type=Path),
-            default=Path("rcurc-paper"),
-            metavar="DIR",
-            help="Where to save.",
-        ),
-        click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the problems."),
-    ):
-        command = option(command)
-    return command
-
-
-def _full(text: str) -> Callable[[_Command], _Command]:
-    return click.option("--full", is_flag=True, show_default=False, help=text)
-
-
-_device = click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
+_device = solver_option("device", "Where to solve.")
+# What every command of the group takes; those that measure something take --json too.
+common_options = in_order(
+    solver_option("seed", "Fixes the problems."),
+    directory_option("rcurc-paper", "Where to save."),
+    flag("--force", help="Replace what is there, also of other settings."),
+    flag("--quiet", help="No progress bars."),
+)
 
 
 @click.group()
@@ -95,7 +75,7 @@ def _split(values: dict[str, Any]) -> dict[str, Any]:
 @paper.command(context_settings={"show_default": True})
 @click.option("--size", type=click.IntRange(min=20, max=2000), default=200, help="Rows, and columns, of the matrix.")
 @common_options
-@_json
+@JSON
 def fig1(**values: Any) -> None:
     """Figure 1: sampling patterns from uniform to CUR.
 
@@ -127,10 +107,10 @@ def fig1(**values: Any) -> None:
     metavar="C,...",
     help="Sizes of outliers, at rank 5.  [default: 1,5,10,20,50]",
 )
-@_full("The paper's size and number of runs; about an hour or two.")
+@flag("--full", help="The paper's size and number of runs; about an hour or two.")
 @_device
 @common_options
-@_json
+@JSON
 def fig2(**values: Any) -> None:
     """Figure 2: convergence of Algorithm 1 against time.
 
@@ -159,10 +139,10 @@ def fig2(**values: Any) -> None:
 @click.option("--rank", type=_COUNT, default=4, help="Rank of the matrix.")
 @click.option("--trials", type=_COUNT, help="Problems for each cell of the grid.  [default: 2, 20 with --full]")
 @click.option("--success", type=Finite(0, 1, min_open=True), default=1e-3, help="Largest error that counts as recovery.")
-@_full("A finer grid and more problems; some hours.")
+@flag("--full", help="A finer grid and more problems; some hours.")
 @_device
 @common_options
-@_json
+@JSON
 def phase_command(**values: Any) -> None:
     """Where recovery ends: observations per column against outliers.
 
@@ -198,7 +178,7 @@ paper.add_command(table1)
 
 
 @paper.command("all", context_settings={"show_default": True})
-@_full("With --full for every command that has it.")
+@flag("--full", help="With --full for every command that has it.")
 @common_options
 @click.pass_context
 def everything(context: click.Context, /, **values: Any) -> None:

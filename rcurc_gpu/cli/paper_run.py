@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,7 +13,7 @@ import click
 from ..files import write_whole
 from ..paper import Record, differences, new_record, read_record, rounded, write_record
 from ..progress import Progress
-from .common import CONFIRMED, NOT_CONFIRMED, STOPPED, complaints, make_directory, print_json, renamed, say_nothing
+from .common import errors_in_options, finish, make_directory, saved_words, say_nothing, stoppable, writing_to
 
 _MEMORY = "--size: the problem does not fit into the memory"
 
@@ -53,23 +52,18 @@ def run(experiment: Experiment, output: Path, force: bool, quiet: bool, as_json:
     path = output / f"{experiment.name}.json"
     say = say_nothing if as_json else click.echo
     saved: list[Path] = []
-    try:
+    with stoppable(lambda: _kept(experiment, path, saved)):
         make_directory(output)
         record = _computed(experiment, path, force, not (quiet or as_json), saved, say)
         summary = record["summary"] = rounded(experiment.module.summarize(record))
-        with _complaints_about_output(output):
+        with writing_to(output):
             write_record(path, record)
             saved.append(path)
             say(experiment.words(record, summary))
             files = {"data": str(path), **_drawn(experiment, record, output, saved)}
-    except KeyboardInterrupt:
-        click.echo(f"\nStopped. {_kept(experiment, path, saved)}", err=True)
-        raise SystemExit(STOPPED) from None
     say(_file_words(files))
-    if as_json:
-        keep = ("experiment", "version", "settings")
-        print_json({**{name: record[name] for name in keep}, "summary": _short(summary), "files": files})
-    raise SystemExit(CONFIRMED if experiment.good(summary) else NOT_CONFIRMED)
+    report = {name: record[name] for name in ("experiment", "version", "settings")}
+    finish({**report, "summary": _short(summary), "files": files}, as_json, good=experiment.good(summary))
 
 
 def _computed(
@@ -79,7 +73,7 @@ def _computed(
     module, settings = experiment.module, experiment.settings
     fresh = new_record(experiment.name, settings)
     record = None if force else _earlier(path, fresh)
-    with complaints(renamed(experiment.options), _MEMORY), Progress(visible) as show:
+    with errors_in_options(experiment.options, memory=_MEMORY, usage=True), Progress(visible) as show:
         if not hasattr(module, "tasks"):
             return module.compute(settings, show=show)
         total = len(module.tasks(settings))
@@ -90,7 +84,7 @@ def _computed(
             say(f"{path}: {again if done == total else f'{done} of {total} problems are there already'}")
 
         def save(record: Record) -> None:
-            with _complaints_about_output(path.parent):
+            with writing_to(path.parent):
                 write_record(path, record)
             saved[:] = [path]
 
@@ -114,14 +108,6 @@ def _earlier(path: Path, fresh: Record) -> Record | None:
     return record
 
 
-@contextmanager
-def _complaints_about_output(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise click.BadParameter(f"cannot write to {str(directory)!r}: {error.strerror}", param_hint="--output") from error
-
-
 def _drawn(experiment: Experiment, record: Record, output: Path, saved: list[Path]) -> dict[str, Any]:
     """Write the pictures, if matplotlib is there; say what was written and what was not."""
     try:
@@ -138,9 +124,7 @@ def _drawn(experiment: Experiment, record: Record, output: Path, saved: list[Pat
 
 
 def _kept(experiment: Experiment, path: Path, saved: list[Path]) -> str:
-    if not saved:
-        return "Nothing was saved."
-    kept = f"Saved before that: {', '.join(map(str, saved))}."
+    kept = saved_words(saved, end=".")
     if saved == [path] and hasattr(experiment.module, "tasks"):
         done, total = len(read_record(path)["runs"]), len(experiment.module.tasks(experiment.settings))
         kept += f" It has {done} of {total} problems; the same command goes on from there."

@@ -12,21 +12,11 @@ from typing import Any
 import click
 
 from .._version import __version__
-from ..files import jsonable
 from ..paper import table1 as experiment
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
-from .common import (
-    CONFIRMED,
-    NOT_CONFIRMED,
-    SHARE,
-    STOPPED,
-    DeviceName,
-    Rank,
-    complaints,
-    make_directory,
-    print_json,
-    say_nothing,
-)
+from .common import errors_in_options, finish, json_text, make_directory, say_nothing, stoppable, writing_to
+from .options import RANK, SHARE, CommandOptions, directory_option, flag, shared_options, solver_option
+from .video import in_proportion
 
 _PAPER_SIZE, _QUICK_SIZE = (256, 320), (96, 120)
 _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
@@ -34,46 +24,19 @@ _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
 
 @click.command(context_settings={"show_default": True})
 @click.argument("videos", nargs=-1, type=click.Path(path_type=Path))
-@click.option("--rank", type=Rank(), default="auto", metavar="auto|N", help="Rank of the backgrounds.")
+@click.option("--rank", type=RANK, default="auto", metavar="auto|N", help="Rank of the backgrounds.")
 @click.option("--rows", type=SHARE, default=0.4, help="Share of the pixels that is chosen.")
 @click.option("--cols", type=SHARE, default=0.4, help="Share of the frames that is chosen.")
 @click.option("--rate", type=SHARE, default=0.3, help="Share of the chosen pixels and frames that is seen.")
 @click.option("--height", type=click.IntRange(min=16), help="Height to scale the frames to.")
 @click.option("--width", type=click.IntRange(min=16), help="Width to scale the frames to.")
 @click.option("--frames", type=click.IntRange(min=16), help="Take the first so many frames.")
-@click.option(
-    "--full",
-    is_flag=True,
-    show_default=False,
-    help="As large as in the paper: 256 x 320 (videos: at most as many pixels), the scene with 1000 frames.",
-)
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the samples and the scene.")
-@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
-@click.option(
-    "--output",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("rcurc-paper"),
-    metavar="DIR",
-    help="Where to save; files of an earlier table are replaced.",
-)
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
-def table1(
-    videos: tuple[Path, ...],
-    rank: int | str,
-    rows: float,
-    cols: float,
-    rate: float,
-    height: int | None,
-    width: int | None,
-    frames: int | None,
-    full: bool,
-    seed: int,
-    device: str,
-    output: Path,
-    quiet: bool,
-    as_json: bool,
-) -> None:
+@flag("--full", help="As large as in the paper: 256 x 320 (videos: at most as many pixels), the scene with 1000 frames.")
+@solver_option("seed", "Fixes the samples and the scene.")
+@solver_option("device", "Where to solve.")
+@directory_option("rcurc-paper", "Where to save; files of an earlier table are replaced.")
+@shared_options(quiet="No progress bars.")
+def table1(**values: Any) -> None:
     """Table 1: backgrounds of VIDEOS from few of their pixels.
 
     Finds the background of each video by RCURC, from samples, and by IRCUR, from the whole video, and says how close they
@@ -91,22 +54,15 @@ def table1(
     one is not (the report says why), 2 if an option or a video is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    settings = experiment.TableSettings(rank, rows, cols, rate, seed=seed, device=device)
-    say = say_nothing if as_json else click.echo
-    saved: list[Path] = []
-    try:
-        with complaints(str, "the video does not fit into the memory: give a smaller --height or --frames"):
-            sources = _sources(videos, (height, width), frames, full, seed)
-            make_directory(output)
-            report = _run(sources, settings, output, not (quiet or as_json), say, saved)
-    except KeyboardInterrupt:
-        kept = ", ".join(map(str, saved))
-        click.echo(f"\nStopped. {f'Saved before that: {kept}' if saved else 'Nothing was saved.'}", err=True)
-        raise SystemExit(STOPPED) from None
-    if as_json:
-        print_json(report)
-    good = all(row["rcurc"]["cause"] in ("", "undetermined") for row in report["videos"])
-    raise SystemExit(CONFIRMED if good else NOT_CONFIRMED)
+    o, saved = CommandOptions(**values), list[Path]()
+    settings = experiment.TableSettings(o.rank, o.rows, o.cols, o.rate, seed=o.seed, device=o.device)
+    memory = "the video does not fit into the memory: give a smaller --height or --frames"
+    with stoppable(saved), errors_in_options({}, memory=memory, usage=True):
+        sources = _sources(o.videos, (o.height, o.width), o.frames, o.full, o.seed)
+        make_directory(o.output)
+        visible, say = not (o.quiet or o.as_json), say_nothing if o.as_json else click.echo
+        report = _run(sources, settings, o.output, visible, say, saved)
+    finish(report, o.as_json, good=all(row["rcurc"]["cause"] in ("", "undetermined") for row in report["videos"]))
 
 
 def _run(
@@ -153,20 +109,12 @@ def _save(report: dict[str, Any], outcome: experiment.Outcome, name: str, output
     table, data = output / "table1.md", output / "table1.json"
     files |= {"table": str(table), "data": str(data)}
     _write(table, (experiment.markdown(report["videos"]) + "\n").encode(), saved)
-    _write(data, _json_bytes(report), saved)
-
-
-def _json_bytes(report: dict[str, Any]) -> bytes:
-    import json
-
-    return (json.dumps(jsonable(report), indent=2, allow_nan=False) + "\n").encode()
+    _write(data, f"{json_text(report)}\n".encode(), saved)
 
 
 def _write(path: Path, content: bytes, saved: list[Path]) -> None:
-    try:
+    with writing_to(path, "cannot write"):
         path.write_bytes(content)
-    except OSError as error:
-        raise click.BadParameter(f"cannot write {str(path)!r}: {error.strerror}", param_hint="--output") from error
     if path not in saved:
         saved.append(path)
 
@@ -193,11 +141,7 @@ def _sources(
 
 def _scaled(own: tuple[int, int], asked: tuple[int | None, int | None], most: tuple[int, int]) -> tuple[int, int]:
     """Height and width to scale to: as asked for, what is not so in proportion; else no more pixels than in `most`."""
-    height, width = asked
-    if height is not None or width is not None:
-        return (
-            height or max(round(own[0] * width / own[1]), 1),  # type: ignore[operator]  # one of them is there
-            width or max(round(own[1] * height / own[0]), 1),  # type: ignore[operator]
-        )
+    if asked != (None, None):
+        return in_proportion(own, *asked)
     factor = min((most[0] * most[1] / (own[0] * own[1])) ** 0.5, 1.0)
     return max(round(factor * own[0]), 1), max(round(factor * own[1]), 1)

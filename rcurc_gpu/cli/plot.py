@@ -11,8 +11,9 @@ import click
 from ..files import write_whole
 from ..io import Completion, load_result
 from ..plot import pictures, result_figure
-from .common import CONFIRMED, print_json
-from .outputs import IN_FILE, PICTURE_MARK, BadInput, check_output, is_picture, one_line_errors, stoppable
+from .common import BadInput, errors_in_options, finish, stoppable
+from .options import IN_FILE, CommandOptions, shared_options
+from .outputs import PICTURE_MARK, check_output, is_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,9 +22,7 @@ if TYPE_CHECKING:
 @click.command(context_settings={"show_default": True})
 @click.argument("result", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="DIR|FILE.png", help="One picture, or a directory.")
-@click.option("--force", is_flag=True, show_default=False, help="Replace pictures whatever they are.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No report.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@shared_options(force="Replace pictures whatever they are.", quiet="No report.")
 def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Draw the RESULT that 'rcurc-gpu complete' wrote.
 
@@ -41,7 +40,7 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
     wrong or matplotlib is missing, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     saved: list[Path] = []
-    with stoppable(saved), one_line_errors():
+    with stoppable(saved), errors_in_options({}):
         completion = load_result(result)
         if output.suffix.lower() == ".png" and not output.is_dir():
             check_output("--output", output, is_picture, force, [result])
@@ -50,11 +49,8 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
             raise BadInput(f"--output: {str(output)!r} must end in .png, or be a directory")
         else:
             _draw_all(completion, result, output, force, saved)
-    if as_json:
-        print_json({"result": str(result), "files": [str(path) for path in saved]})
-    elif not quiet:
-        click.echo("\n".join(f"Saved:  {path}" for path in saved))
-    raise SystemExit(CONFIRMED)
+    CommandOptions(quiet=quiet, as_json=as_json).say("\n".join(f"Saved:  {path}" for path in saved))
+    finish({"result": str(result), "files": [str(path) for path in saved]}, as_json)
 
 
 def _draw_all(completion: Completion, result: Path, folder: Path, force: bool, saved: list[Path]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,51 +23,19 @@ from ..io import (
     write_table,
 )
 from ..models import Ratings, complete_ratings
-from .common import CONFIRMED, NOT_CONFIRMED, Finite, print_json, say_nothing
-from .outputs import (
-    IN_FILE,
-    BadInput,
-    check_tables,
-    column_options,
-    different,
-    one_line_errors,
-    predictions_place,
-    stoppable,
-)
+from .common import BadInput, errors_in_options, finish, stoppable
+from .options import IN_FILE, CommandOptions, Finite, Parsed, column_options, shared_options
+from .outputs import check_tables, different, predictions_place
 
 _HEADER = ("row", "column", "value")
 
 
-class Scale(click.ParamType[tuple[float, float]]):
-    """Two numbers with a comma between them, the smaller one first."""
-
-    name = "scale"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[float, float]:
-        """The two numbers, or click's error."""
-        if isinstance(value, tuple):
-            return value
-        parts = [Finite().convert(part.strip(), param, ctx) for part in str(value).split(",")]
-        if len(parts) != 2 or parts[0] >= parts[1]:
-            self.fail(f"{value!r} is not the least and the greatest rating, as in 1,5.", param, ctx)
-        return parts[0], parts[1]
+def _scale(text: str) -> tuple[float, float] | None:
+    low, high = map(float, text.split(","))
+    return (low, high) if np.isfinite([low, high]).all() and low < high else None
 
 
-@dataclass(frozen=True)
-class RatingsOptions:
-    """The options of ``rcurc-gpu ratings``; those of the table are apart."""
-
-    file: Path
-    predict: Path | None
-    predictions: Path | None
-    suspicious: Path | None
-    level: float
-    scale: tuple[float, float] | None
-    rank: int
-    seed: int
-    force: bool
-    quiet: bool
-    as_json: bool
+_SCALE = Parsed("scale", _scale, "is not the least and the greatest rating, as in 1,5")
 
 
 @click.command(context_settings={"show_default": True})
@@ -83,16 +49,15 @@ class RatingsOptions:
 )
 @click.option("--suspicious", type=IN_FILE, metavar="CSV", help="Where to write suspicious ratings, the worst first.")
 @click.option("--level", type=Finite(min=0), default=3.0, help="Surprise, in units of what is usual, to be listed.")
-@click.option("--scale", type=Scale(), metavar="LEAST,MOST", help="The scale, as in 1,5: predictions do not leave it.")
+@click.option("--scale", type=_SCALE, metavar="LEAST,MOST", help="The scale, as in 1,5: predictions do not leave it.")
 @click.option("--rank", type=click.IntRange(min=1), default=10, help="Largest rank; what is not needed is shrunk away.")
 @column_options
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes which ratings are held out.")
-@click.option("--force", is_flag=True, show_default=False, help="Replace outputs whatever they are.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
-def ratings(
-    row_column: str | None, column_column: str | None, value_column: str | None, header: bool | None, **values: Any
-) -> None:
+@shared_options(
+    seed="Fixes which ratings are held out.",
+    force="Replace outputs whatever they are.",
+    quiet="No progress bars, no report.",
+)
+def ratings(**values: Any) -> None:
     """Predict ratings from those in FILE, and list the suspicious ones.
 
     FILE is a table of ratings (user, item, rating) in .csv, .tsv, .txt (also .gz) or .parquet, with labels of any kind. For
@@ -113,21 +78,16 @@ def ratings(
     and no item of PAIRS.csv is known (files are written), 2 if an option or a
     file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    options = RatingsOptions(**values)
-    columns = Columns(row_column, column_column, value_column, True, header)
-    saved: list[Path] = []
-    with stoppable(saved), one_line_errors({"rank": "--rank", "scale": "--scale"}):
+    options, saved = CommandOptions(**values), list[Path]()
+    columns = Columns(options.row_column, options.column_column, options.value_column, True, options.header)
+    with stoppable(saved), errors_in_options({"rank": "--rank", "scale": "--scale"}):
         report = _run(options, columns, saved)
-    if options.as_json:
-        print_json(report)
-    in_vain = report.get("known_in_part") == 0
-    raise SystemExit(CONFIRMED if report["helps"] and not in_vain else NOT_CONFIRMED)
+    finish(report, options.as_json, good=report["helps"] and report.get("known_in_part") != 0)
 
 
-def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
+def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
     """Read, fit and save; `saved` is filled as files appear. Returns the report."""
-    say = say_nothing if options.quiet or options.as_json else click.echo
-    visible = sys.stderr.isatty() and not (options.quiet or options.as_json)
+    say, visible = options.say, options.visible
     predictions = _check_outputs(options)
     table = _table(options.file, columns, visible)
     usual = None if table.names is None else (table.names[0], table.names[1])
@@ -160,7 +120,7 @@ def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[s
     return report
 
 
-def _check_outputs(options: RatingsOptions) -> Path | None:
+def _check_outputs(options: CommandOptions) -> Path | None:
     """Before the work, so that none is lost. Returns where predictions go."""
     predictions = predictions_place(options.predict, options.predictions, options.predict or options.file)
     different(predictions=predictions, suspicious=options.suspicious)
@@ -179,7 +139,7 @@ def _table(path: Path, columns: Columns, visible: bool) -> Table:
     return table
 
 
-def _report(options: RatingsOptions, found: Ratings, values: np.ndarray, shape: tuple[int, int]) -> dict[str, Any]:
+def _report(options: CommandOptions, found: Ratings, values: np.ndarray, shape: tuple[int, int]) -> dict[str, Any]:
     low, high = options.scale or (-np.inf, np.inf)
     return {
         "file": str(options.file),
@@ -188,11 +148,7 @@ def _report(options: RatingsOptions, found: Ratings, values: np.ndarray, shape: 
         "outside_scale": int(np.sum((values < low) | (values > high))),
         "users": shape[0],
         "items": shape[1],
-        "held_out_error": found.held_out_error,
-        "offsets_error": found.offsets_error,
-        "gain_error": found.gain_error,
-        "helps": found.helps,
-        "noise": found.noise,
+        **{name: getattr(found, name) for name in ("held_out_error", "offsets_error", "gain_error", "helps", "noise")},
         "suspicious": len(found.suspicious(options.level)),
         "level": options.level,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,45 +10,33 @@ import numpy as np
 
 from ..io import MaskedMatrix, bar, kind_of, read_matrix
 from ..samples import CrossSamples, ccs_sample
-from .common import CONFIRMED, SHARE, print_json, say_nothing
-from .outputs import IN_FILE, check_output, is_samples, one_line_errors, stoppable
+from .common import errors_in_options, finish, stoppable
+from .options import IN_FILE, SHARE, CommandOptions, Parsed, shared_options
+from .outputs import check_output, is_samples
 
 VIDEO = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".gif")
 _OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate", "seed": "--seed"}
 
 
-class ShareOrCount(click.ParamType[float | int]):
-    """A share such as 0.3 or 30%, or a count such as 200."""
+def _share_or_count(text: str) -> float | int | None:
+    """A float for a share, an int for a count."""
+    text = text.strip()
+    if text.isdecimal():
+        return int(text) or None
+    share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    return share if 0 < share <= 1 else None
 
-    name = "share or count"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int:
-        """A float for a share, an int for a count."""
-        if isinstance(value, (int, float)):
-            return value
-        text = str(value).strip()
-        try:
-            if text.isdecimal():
-                number: float | int = int(text)
-            else:
-                number = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-        except ValueError:
-            number = -1
-        if not (0 < number <= 1 or (isinstance(number, int) and number > 0)):
-            self.fail(f"{value!r} is neither a share such as 0.3 or 30% nor a count such as 200.", param, ctx)
-        return number
+_SHARE_OR_COUNT = Parsed("share or count", _share_or_count, "is neither a share such as 0.3 or 30% nor a count such as 200")
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="OUT.npz", help="Where to save the samples.")
-@click.option("--rows", type=ShareOrCount(), default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
-@click.option("--cols", type=ShareOrCount(), default="30%", metavar="SHARE|N", help="Columns to choose.")
+@click.option("--rows", type=_SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
+@click.option("--cols", type=_SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Columns to choose.")
 @click.option("--rate", type=SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes what is drawn.")
-@click.option("--force", is_flag=True, show_default=False, help="Replace OUT.npz whatever it is.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
+@shared_options(seed="Fixes what is drawn.", force="Replace OUT.npz whatever it is.", quiet="No progress bars, no report.")
 def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_json: bool, **how: Any) -> None:
     """Draw samples of the matrix in FILE: some rows, some columns, and a share of the entries in them.
 
@@ -67,9 +54,10 @@ def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_jso
     130 if stopped by Ctrl-C.
     """  # noqa: D301
     saved: list[Path] = []
-    with stoppable(saved), one_line_errors(_OPTION_OF):
+    options = CommandOptions(quiet=quiet, as_json=as_json)
+    with stoppable(saved), errors_in_options(_OPTION_OF):
         check_output("--output", output, is_samples, force, [file], (".npz",))
-        samples = _drawn(file, seed=seed, progress=sys.stderr.isatty() and not (quiet or as_json), **how)
+        samples = _drawn(file, seed=seed, progress=options.visible, **how)
         samples.save(output)
         saved.append(output)
     report = {
@@ -82,11 +70,8 @@ def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_jso
         "share_observed": samples.n_obs / (samples.shape[0] * samples.shape[1]),
         "seed": seed,
     }
-    if as_json:
-        print_json(report)
-    say = say_nothing if quiet or as_json else click.echo
-    say(f"{samples.describe()}\nSaved:  {output}  (next: rcurc-gpu complete {output} -o RESULT.npz)")
-    raise SystemExit(CONFIRMED)
+    options.say(f"{samples.describe()}\nSaved:  {output}  (next: rcurc-gpu complete {output} -o RESULT.npz)")
+    finish(report, as_json)
 
 
 def _drawn(file: Path, *, rows: float | int, cols: float | int, rate: float, seed: int, progress: bool) -> CrossSamples:

@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from ..shards import LabelledShards, shard_file
-from .common import CONFIRMED, print_json, say_nothing
+from .common import BadInput, errors_in_options, finish, stoppable
 from .describe import describe_samples
-from .outputs import IN_FILE, BadInput, one_line_errors, stoppable, table_options
+from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, Parsed, shared_options, table_options
 
-_OPTION_OF = {
-    "rows": "--rows",
-    "cols": "--cols",
-    "shard_bytes": "--shard-size",
-    "memory_bytes": "--memory",
-}
+_OPTION_OF = {"rows": "--rows", "cols": "--cols", "shard_bytes": "--shard-size", "memory_bytes": "--memory"}
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
-class Bytes(click.ParamType[int]):
-    """A number of bytes such as 500000, 64MB or 2GB."""
+def _bytes(text: str) -> int | None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
+    return int(float(found[1]) * _UNITS[found[2].upper()]) if found and float(found[1]) else None
 
-    name = "bytes"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number, or click's error."""
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", str(value).strip(), re.ASCII | re.IGNORECASE)
-        if found is None or float(found[1]) == 0:
-            self.fail(f"{value!r} is not a size such as 64MB or 2GB.", param, ctx)
-        return int(float(found[1]) * _UNITS[found[2].upper()])
+BYTES = Parsed("bytes", _bytes, "is not a size such as 64MB or 2GB")
 
 
 @click.command(context_settings={"show_default": True})
@@ -43,21 +32,10 @@ class Bytes(click.ParamType[int]):
 @click.option("--cols", type=IN_FILE, metavar="LABELS.txt", help="The columns to choose.  [default: found]")
 @table_options
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="What values become.")
-@click.option("--shard-size", type=Bytes(), default="64MB", metavar="SIZE", help="About how large a shard is.")
-@click.option("--memory", type=Bytes(), default="512MB", metavar="SIZE", help="Memory to use, beside that of the labels.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, no report.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
-def shard(
-    files: tuple[Path, ...],
-    output: Path,
-    rows: Path | None,
-    cols: Path | None,
-    shard_size: int,
-    memory: int,
-    quiet: bool,
-    as_json: bool,
-    **how: Any,
-) -> None:
+@click.option("--shard-size", type=BYTES, default="64MB", metavar="SIZE", help="About how large a shard is.")
+@click.option("--memory", type=BYTES, default="512MB", metavar="SIZE", help="Memory to use, beside that of the labels.")
+@shared_options(quiet="No progress bars, no report.")
+def shard(**values: Any) -> None:
     """Write the observations of tables that need not fit into memory into a directory of shards.
 
     FILE is a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or .parquet, as for 'rcurc-gpu
@@ -80,25 +58,24 @@ def shard(
     Exit status: 0 if shards were written, 2 if an option or a file is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    with stoppable([]), one_line_errors(_OPTION_OF):
-        _check_output(output)
+    options = CommandOptions(**values)
+    with stoppable([]), errors_in_options(_OPTION_OF):
+        _check_output(options.output)
         labelled = shard_file(
-            files,
-            output,
-            rows=None if rows is None else _read_labels(rows),
-            cols=None if cols is None else _read_labels(cols),
-            shard_bytes=shard_size,
-            memory_bytes=memory,
-            progress=sys.stderr.isatty() and not (quiet or as_json),
-            **how,
+            options.files,
+            options.output,
+            rows=_read_labels(options.rows),
+            cols=_read_labels(options.cols),
+            dtype=options.dtype,
+            shard_bytes=options.shard_size,
+            memory_bytes=options.memory,
+            progress=options.visible,
+            **{name: values[name] for name in TABLE_OPTIONS},
         )
-        report = {"files": [str(file) for file in files], **_report(labelled, output)}
-    if as_json:
-        print_json(report)
-    say = say_nothing if quiet or as_json else click.echo
-    say("\n".join([report["source"], *report["lines"]]))
-    say(f"Saved:  {output}  ({report['shards']:,} shards, {report['bytes'] / 1e6:,.1f} MB)")
-    raise SystemExit(CONFIRMED)
+        report = {"files": [str(file) for file in options.files], **_report(labelled, options.output)}
+    options.say("\n".join([report["source"], *report["lines"]]))
+    options.say(f"Saved:  {options.output}  ({report['shards']:,} shards, {report['bytes'] / 1e6:,.1f} MB)")
+    finish(report, options.as_json)
 
 
 def _check_output(output: Path) -> None:
@@ -111,7 +88,9 @@ def _check_output(output: Path) -> None:
         raise BadInput(f"--output: the directory {str(output)!r} is not empty; choose another")
 
 
-def _read_labels(path: Path) -> list[str]:
+def _read_labels(path: Path | None) -> list[str] | None:
+    if path is None:
+        return None
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError as error:

@@ -10,19 +10,16 @@ import click
 
 from .._version import __version__
 from ..video import MEMORY, Options, Outputs, Separation, VideoWarning, open_video, separate_into
-from .common import CONFIRMED, NOT_CONFIRMED, SHARE, STOPPED, DeviceName, Finite, Rank, complaints, print_json, renamed
+from .common import errors_in_options, finish, saved_words, stoppable
+from .options import RANK, SHARE, Finite, flag, shared_options
 
 _MEMORY = "the memory is not enough: give a smaller --memory or --height, or --grey"
 
 # What the library calls an argument, and the option it came from.
-_OPTION_OF = {
-    "share_rows": "--rows",
-    "share_cols": "--cols",
-    "frames": "--frames",
-    "source": "IN",
-    "size": "--height and --width",
+_OPTION_OF = {"share_rows": "--rows", "share_cols": "--cols", "source": "IN", "size": "--height and --width"}
+_OPTION_OF |= {
+    name: f"--{name}" for name in ("frames", "rank", "rate", "threshold", "memory", "model", "truth", "preview", "output")
 }
-_OPTION_OF |= {name: f"--{name}" for name in ("rank", "rate", "threshold", "memory", "model", "truth", "preview", "output")}
 
 
 @click.command(context_settings={"show_default": True})
@@ -35,8 +32,8 @@ _OPTION_OF |= {name: f"--{name}" for name in ("rank", "rate", "threshold", "memo
     metavar="DIR",
     help="Where to save; files of an earlier run there are replaced.",
 )
-@click.option("--preview", is_flag=True, show_default=False, help="Quick: a small background and sheet, no videos.")
-@click.option("--rank", type=Rank(), default="auto", metavar="auto|N", help="Rank; 1 if the light is constant.")
+@flag("--preview", help="Quick: a small background and sheet, no videos.")
+@click.option("--rank", type=RANK, default="auto", metavar="auto|N", help="Rank; 1 if the light is constant.")
 @click.option(
     "--colour/--grey", "--color/--gray", "colour", default=None, show_default=False, help="By default as the video is."
 )
@@ -50,26 +47,13 @@ _OPTION_OF |= {name: f"--{name}" for name in ("rank", "rate", "threshold", "memo
 @click.option("--cols", type=SHARE, default=0.4, help="Share of the frames that is chosen, at most.")
 @click.option("--rate", type=SHARE, default=0.3, help="Share of the chosen pixels and frames that is seen.")
 @click.option("--memory", type=click.IntRange(min=64), default=MEMORY >> 20, metavar="MIB", help="For the samples, about.")
-@click.option("--force", is_flag=True, show_default=False, help="Replace files in DIR that are none of an earlier run.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, help="Fixes the samples and the solve.")
-@click.option("--device", type=DeviceName(), default="auto", metavar="auto|cpu|cuda|cuda:N", help="Where to solve.")
-@click.option("--quiet", is_flag=True, show_default=False, help="No progress bars, and nothing if all is well.")
-@click.option("--json", "as_json", is_flag=True, show_default=False, help="Print one JSON object and nothing else.")
-def video(
-    source: Path,
-    output: Path,
-    preview: bool,
-    colour: bool | None,
-    height: int | None,
-    width: int | None,
-    rows: float,
-    cols: float,
-    memory: int,
-    force: bool,
-    quiet: bool,
-    as_json: bool,
-    **options: Any,
-) -> None:
+@shared_options(
+    device="Where to solve.",
+    seed="Fixes the samples and the solve.",
+    force="Replace files in DIR that are none of an earlier run.",
+    quiet="No progress bars, and nothing if all is well.",
+)
+def video(source: Path, quiet: bool, as_json: bool, **options: Any) -> None:
     """Separate what moves in the video IN from what stands still.
 
     The camera has to stand still; the light may change. Writes background.mp4, foreground.mp4, mask.mp4, background.png,
@@ -86,25 +70,25 @@ def video(
     1 if it is not (the report says why), 2 if an option or a file is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301
-    outputs = Outputs(output, force, preview)
-    options |= {"colour": "auto" if colour is None else colour, "share_rows": rows, "share_cols": cols}
-    options |= {"memory": memory << 20, "progress": not (quiet or as_json)}
-    with complaints(renamed(_OPTION_OF), _MEMORY), warnings.catch_warnings(record=True) as caught:
+    outputs = Outputs(options.pop("output"), options.pop("force"), options.pop("preview"))
+    options["colour"] = "auto" if options["colour"] is None else options["colour"]
+    options |= {"share_rows": options.pop("rows"), "share_cols": options.pop("cols"), "memory": options["memory"] << 20}
+    asked = options.pop("height"), options.pop("width")
+    with (
+        stoppable(lambda: _stopped(outputs)),
+        errors_in_options(_OPTION_OF, memory=_MEMORY, usage=True),
+        warnings.catch_warnings(record=True) as caught,
+    ):
         warnings.simplefilter("always", VideoWarning)
-        try:
-            made = separate_into(outputs, source, Options(size=_size(source, height, width), **options))
-        except KeyboardInterrupt:
-            click.echo(f"\n{_stopped(outputs)}", err=True)
-            raise SystemExit(STOPPED) from None
+        size = None if asked == (None, None) else in_proportion(open_video(source).shape, *asked)
+        made = separate_into(outputs, source, Options(size=size, progress=not (quiet or as_json), **options))
     notices = [str(warning.message) for warning in caught if issubclass(warning.category, VideoWarning)]
-    if as_json:
-        print_json({"version": __version__, **made.figures, "notices": notices})
-    else:
+    if not as_json:
         for text in notices:
             click.echo(text, err=True)
         if not quiet or not made.confirmed:
             click.echo(_words(made))
-    raise SystemExit(CONFIRMED if made.confirmed else NOT_CONFIRMED)
+    finish({"version": __version__, **made.figures, "notices": notices}, as_json, good=made.confirmed)
 
 
 def _words(made: Separation) -> str:
@@ -128,22 +112,13 @@ def _words(made: Separation) -> str:
 
 
 def _stopped(outputs: Outputs) -> str:
-    saved = f"Saved before that: {', '.join(map(str, outputs.saved))}." if outputs.saved else "Nothing was saved."
     removed = f" Not finished, and removed: {', '.join(path.name for path in outputs.removed)}." if outputs.removed else ""
-    return f"Stopped. {saved}{removed}"
+    return saved_words(outputs.saved, end=".") + removed
 
 
-# ---------------------------------------------------------------- arguments
-
-
-def _size(path: Path, height: int | None, width: int | None) -> tuple[int, int] | None:
-    """Height and width to scale to, if one was asked for; the other in proportion."""
-    if height is None and width is None:
-        return None
-    if height is not None and width is not None:
-        return height, width
-    own = open_video(path).shape
-    if width is None:
-        assert height is not None
-        return height, max(round(own[1] * height / own[0]), 1)
-    return max(round(own[0] * width / own[1]), 1), width
+def in_proportion(own: tuple[int, ...], height: int | None, width: int | None) -> tuple[int, int]:
+    """Height and width to scale frames to; the one that was not asked for is in proportion to their `own`."""
+    return (
+        height or max(round(own[0] * width / own[1]), 1),  # type: ignore[operator]  # one of them is there
+        width or max(round(own[1] * height / own[0]), 1),  # type: ignore[operator]
+    )

@@ -17,6 +17,7 @@ from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.plain.grid import Entries, Grid
 from ..backends.random import Stream, generator
+from ..errors import NothingObservedError
 from ..samples.view import CoreView
 
 _SAMPLE = 16384  # entries from which medians are taken: they are known to about 1 %, and more would cost at each iteration
@@ -96,7 +97,7 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     held_places = xp.nonzero(held)[0]
     count = block.n_obs - int(held_places.shape[0])
     if count == 0:
-        raise ValueError("no observation lies in the intersection of rows and cols: the core cannot be found")
+        raise NothingObservedError("no observation lies in the intersection of rows and cols: the core cannot be found")
     rate = count / (len(view.rows) * len(view.cols))
     steps = replace(
         steps,

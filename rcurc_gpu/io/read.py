@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from .. import files
+from ..errors import Argument, ArgumentError, DisagreementError, InputError
 from ..samples.cross import CrossSamples
 from .arrow import parquet_names, read_parquet, read_text_fast
 from .labels import LabelledSamples, Labels
@@ -73,9 +73,9 @@ def read_observations(
         return _from_table(name, table, kind, duplicates)
     for option, given in (("row_column", row_column), ("column_column", column_column), ("value_column", value_column)):
         if given is not None:
-            raise ValueError(f"{option} is for tables, got {given!r} for {name!r}, which has no columns with names")
+            raise ArgumentError(option, f"is for tables, got {given!r} for {name!r}, which has no columns with names", given)
     if header is not None:
-        raise ValueError(f"header is for text files, got {header!r} for {name!r}")
+        raise ArgumentError("header", f"is for text files, got {header!r} for {name!r}", header)
     if name.lower().endswith(".npz") and (said := files.npz_header(name)):
         if "CrossSamples" not in said:
             raise ValueError(f"{name!r} is a result, not observations (it says {said!r})")
@@ -209,10 +209,8 @@ def errors_in_labels(where: str, labels: Labels) -> Iterator[None]:
     """Let what is said of an entry that disagrees name its labels, and every error what was read."""
     try:
         yield
+    except DisagreementError as error:
+        what = f"{where}: the entry of {place(labels, *error.entry)} was observed with different values, {error.seen}; "
+        raise InputError(what, Argument("duplicates", "mean", "median"), " combines them") from error
     except ValueError as error:
-        message = str(error)
-        entry = re.match(r"entry \((\d+), (\d+)\) was (observed with different values, [^;]*)", message)
-        if entry:
-            what = f"the entry of {place(labels, int(entry[1]), int(entry[2]))} was {entry[3]}"
-            message = f"{what}; duplicates='mean' or 'median' combines them"
-        raise ValueError(f"{where}: {message}") from error
+        raise ValueError(f"{where}: {error}") from error

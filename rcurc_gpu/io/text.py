@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Argument, InputError
 from .labels import Encoded, encode, wrong_with_label
 
 MISSING = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None")  # values that say there is none
@@ -160,9 +161,10 @@ def look_at(path: str, columns: Columns) -> Layout:
         )
     named = any(name is not None for name in columns.names)
     if columns.with_value and len(first) > _WIDEST and not named:
-        raise ValueError(
+        raise InputError(
             f"{path!r} has {len(first)} columns; if it is a matrix, save it as .npy (or .mtx); if it is a table, name its "
-            "columns with row_column, column_column, value_column"
+            "columns with ",
+            *(Argument("row_column"), ", ", Argument("column_column"), ", ", Argument("value_column")),
         )
     header = columns.header
     if header is None:
@@ -250,7 +252,7 @@ def records(path: str, layout: Layout, reader: Any, skip: bool, before: int = 0)
                 value = _value(record[c[0]])
             except ValueError as error:
                 column_name = f"column {layout.header[c[0]]!r}" if layout.header else f"column {c[0] + 1}"
-                raise ValueError(f"{path!r}, line {line}: {error} ({column_name}; {_ADVICE})") from None
+                raise InputError(f"{path!r}, line {line}: {error} ({column_name}; choose another with ", *_ADVICE) from None
         yield line, record[a], record[b], value
 
 
@@ -260,7 +262,7 @@ def check_label(path: str, line: int, what: str, text: str) -> None:
         raise ValueError(f"{path!r}, line {line}: the label of the {what} {problem}")
 
 
-_ADVICE = "choose another with value_column, leave the field empty if the value is missing"
+_ADVICE = (Argument("value_column"), ", leave the field empty if the value is missing)")
 
 
 def _value(field: str) -> float:

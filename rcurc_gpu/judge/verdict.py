@@ -7,7 +7,7 @@ from noise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -19,50 +19,13 @@ from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import Summary
 from ..samples.choosing import CORE_PER_RANK
+from .words import Cause, CoreFault, Evidence, Fault, FittedToChance, TooNoisy, Undetermined, Verdict
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
 ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
 _MANY_HELD = 300  # from which a component in a single row can be told from outliers there
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What was measured about a core.
-
-    Attributes
-    ----------
-    unexplained : float
-        Lower quartile of the held-out residuals over that of the observations: 0 is perfect, 1 explains nothing.
-    held_share, fit_share : float
-        Share of held-out and of fitted entries that agree with the solution.
-    supported : int
-        Number of singular components that the held-out entries confirm.
-    missing : float
-        Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
-    informative_share : float
-        Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
-    n_held : int
-        Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
-    """
-
-    unexplained: float
-    held_share: float
-    fit_share: float
-    supported: int
-    missing: float
-    informative_share: float
-    n_held: int
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """`ok`, or a `cause` (one word) and a `message` (one sentence)."""
-
-    ok: bool
-    cause: str
-    message: str
 
 
 def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int) -> Evidence:
@@ -97,65 +60,18 @@ def _informative(core: Core, entries: tuple[Array, Array, Array], size: float) -
     return xp.where(xp.abs(y) > size, y, xp.full_like(y, size))[informative], residual[informative]
 
 
-# What is wrong with a core, and what to try.
-_CORE_TEXTS = {
-    "": "",
-    "diverged": (
-        "The iteration diverged after {n_iter} iterations: its steps are too long for these data; choose smaller step_rows "
-        "and step_cols."
-    ),
-    "too few observations": (
-        "No rank-{rank} matrix is confirmed by the held-out entries: the intersection has {per_row:.0f} observations per "
-        "row (median), and about {needed} are needed for this rank; observe more, choose more rows and columns, or ask for "
-        "a smaller rank."
-    ),
-    "rank too large": (
-        "Rank {rank} is too large: the held-out entries confirm only {e.supported} components; ask for rank {e.supported} "
-        "or rank='auto'."
-    ),
-    "unexplained": (
-        "No rank-{rank} matrix explains the held-out entries (residuals are {e.unexplained:.0%} of the entries): either too "
-        "many of the observations are outliers (about half is the most that can be told apart), or the data are noise, or "
-        "the rank is far too small; try another rank or rank='auto', and look at the data."
-    ),
-    "rank too small": (
-        "Rank {rank} is too small: structure beyond it is left in the residuals; ask for a larger rank or rank='auto'."
-    ),
-    "overfit": (
-        "The solution is fitted to chance ({e.held_share:.0%} of the held-out entries agree with it, but {e.fit_share:.0%} "
-        "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold decayed too fast "
-        "(gamma={gamma:g}; nearer to 1 is slower and safer)."
-    ),
-    "too many outliers": (
-        "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution: with so many taken "
-        "for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of zeros "
-        "out."
-    ),
-    "not settled": (
-        "The iteration had not settled after {n_iter} iterations: raise max_iter, or let the threshold decay more slowly "
-        "(gamma={gamma:g} now)."
-    ),
-    "undetermined": "Some rows or columns of the intersection could not be determined.",
-}
-
-
 def judge_core(checked: Checked, evidence: Evidence, structure: float, gamma: float, cut_short: bool) -> Verdict:
     """The verdict on the core alone; `structure`, relative to X, may be left in the residuals; `cut_short` if the user
     limited the iterations."""
     core, rows, _ = checked
-    cause = "not settled" if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
-    text = _CORE_TEXTS[cause].format(
-        rank=core.rank,
-        per_row=float(np.median(rows.n_obs)),
-        needed=CORE_PER_RANK * core.rank,
-        n_iter=len(core.history),
-        gamma=gamma,
-        e=evidence,
-    )
-    return Verdict(not cause, cause, text)
+    cause = Cause.NOT_SETTLED if cut_short and not core.stopped else _core_cause(checked, evidence, structure)
+    if cause is Cause.NONE:
+        return Verdict()
+    per_row = float(np.median(rows.n_obs))
+    return Verdict((CoreFault(cause, core.rank, per_row, len(core.history), gamma, evidence),))
 
 
-def _core_cause(checked: Checked, e: Evidence, structure: float) -> str:
+def _core_cause(checked: Checked, e: Evidence, structure: float) -> Cause:
     """What is wrong with a core, worst first."""
     core, rows, cols = checked
     rank, n_undetermined = core.rank, len(rows.undetermined) + len(cols.undetermined)
@@ -163,24 +79,24 @@ def _core_cause(checked: Checked, e: Evidence, structure: float) -> str:
     overfit = e.held_share < e.fit_share - _slack(e.n_held)
     unexplained = e.unexplained > 0.8 or e.supported == 0
     if diverged(core.history):
-        return "diverged"
+        return Cause.DIVERGED
     scarce = float(np.median(rows.n_obs)) < 0.9 * CORE_PER_RANK * rank
     if scarce and (overfit or lost or unexplained):
-        return "too few observations"
+        return Cause.TOO_FEW_OBSERVATIONS
     if e.supported < rank and not unexplained:
-        return "rank too large"
+        return Cause.RANK_TOO_LARGE
     if unexplained or lost:
-        return "unexplained"
+        return Cause.UNEXPLAINED
     if e.missing > structure:
-        return "rank too small"
+        return Cause.RANK_TOO_SMALL
     if overfit:
-        return "overfit"
+        return Cause.OVERFIT
     # Where most entries are zeros, which fit anything, more of the others have to agree.
     if e.held_share < (0.45 if e.informative_share > 0.5 else 0.6):
-        return "too many outliers"
+        return Cause.TOO_MANY_OUTLIERS
     if not core.stopped:
-        return "not settled"
-    return "undetermined" if n_undetermined else ""
+        return Cause.NOT_SETTLED
+    return Cause.UNDETERMINED if n_undetermined else Cause.NONE
 
 
 def _slack(n_held: int) -> float:
@@ -197,52 +113,25 @@ def judge_result(
     accuracy: float,
 ) -> Verdict:
     """The verdict on everything; `outside` are the columns and the rows outside of the core."""
-    if not core_verdict.ok and core_verdict.cause != "undetermined":
+    if core_verdict.cause not in (Cause.NONE, Cause.UNDETERMINED):
         return core_verdict
-    problems = _held_out_problems(outside)
+    faults: list[Fault] = [*_held_out_faults(outside)]
     if expected_error > accuracy:
-        text = (
-            "The iteration settled, but noise, or outliers too many or too small to tell from it, limits the accuracy to "
-            f"about {expected_error:.1%} (accuracy={accuracy:g} was asked for): observe more, or pass a larger accuracy if "
-            "that is good enough."
-        )
-        problems.append(("noise", text))
+        faults.append(TooNoisy(expected_error, accuracy))
     if columns.n_undetermined or rows.n_undetermined:
-        rest = "" if problems else ", the rest is confirmed"
-        problems.append(("undetermined", _undetermined_text(rows, columns, rest)))
-    if problems:
-        return Verdict(False, problems[0][0], " ".join(text for _, text in problems))
-    return Verdict(True, "", f"Converged; the error expected from what is left in the residuals is {expected_error:.1e}.")
+        faults.append(Undetermined(columns, rows, alone=not faults))
+    return Verdict(tuple(faults), expected_error)
 
 
-def _held_out_problems(outside: tuple[Summary, Summary]) -> list[tuple[str, str]]:
+def _held_out_faults(outside: tuple[Summary, Summary]) -> Iterator[FittedToChance]:
     """Whether the held-out entries outside of the core agree as well as the fitted ones."""
-    problems = []
     for name, units in zip(("columns", "rows"), outside, strict=True):
         if units.n_held < _LEAST_HELD:
             continue
         held_share = units.n_consensus / units.n_held
         fit_share = units.n_inliers / max(units.n_obs, 1)
         if held_share < fit_share - _slack(units.n_held):
-            text = (
-                f"The {name} outside of the core are fitted to chance ({held_share:.0%} of their held-out entries agree, "
-                f"{fit_share:.0%} of the fitted ones): too few observations per {name[:-1]} "
-                f"({units.n_obs / units.n_units:.0f} on average)."
-            )
-            problems.append(("too few observations", text))
-    return problems
-
-
-def _undetermined_text(rows: Summary, columns: Summary, rest: str) -> str:
-    parts = []
-    for name, units in (("columns", columns), ("rows", rows)):
-        if units.n_undetermined:
-            reasons = "; ".join(f"{count:,}: {reason}" for reason, count in units.reasons().items())
-            parts.append(f"{units.n_undetermined:,} of {units.n_units:,} {name} (the first is {units.first}; {reasons})")
-    return (
-        f"Not everything could be determined: {' and '.join(parts)}. They are NaN in the result (doubtful numbers with "
-        f"undetermined='keep'){rest}; observe more of them, or leave them out."
-    )
+            yield FittedToChance(name, held_share, fit_share, units.n_obs / units.n_units)
 
 
 def _share_below(residual: Array, floor: float) -> float:

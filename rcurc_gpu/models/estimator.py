@@ -12,7 +12,7 @@ import scipy.sparse
 from ..api import rcurc
 from ..backends import Block, Stream, asarray_on, generator, product_svd, to_numpy
 from ..errors import ConvergenceWarning, check_choice, check_count
-from ..options import check_rank
+from ..options import Asked, Settings, Where, check_rank, documented
 from ..result import Result, outlying_in, outlying_once
 from ..samples import CrossSamples, choose_cross, refuse_masked
 from ..solve import cross_size
@@ -31,6 +31,7 @@ _PLENTY = 1000  # rows (columns) from which on more of them cost more than they 
 _CONCENTRATED = 2.0  # how much denser than the whole a cross has to be to be worth choosing
 
 
+@documented
 class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Completes a matrix that is of low rank, but for missing entries, outliers and noise.
 
@@ -43,8 +44,6 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     Parameters
     ----------
-    rank : int or "auto"
-        Rank of the matrix; "auto" chooses it by the error on held-out entries.
     n_rows, n_cols : int, optional
         How many rows and columns the core is made of, drawn at random. By default all of them up to about a thousand, more
         if little was observed; and where observations concentrate on some rows and columns, these. Of the others, only
@@ -55,14 +54,12 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     undetermined : {"nan", "median"}
         What to put into missing entries of rows and columns that could not be determined: NaN, or the median of what `fit`
         saw in the column (NaN if it saw nothing). A ConvergenceWarning says how many there are.
-    method : {"fast", "paper"}
-        As in `rcurc`.
     accuracy : float
-        `converged_` is only true if the relative error expected from the noise is below this.
+        Relative error that is good enough. `converged_` is only true if the one expected from the noise is below this.
     random_state : int, RandomState instance or None
         Fixes the result.
-    device, kernels, progress :
-        As in `rcurc`. What is given and returned is on the host.
+    device : {"auto", "cpu", "cuda", "cuda:1", ...}
+        Where to compute; "auto" is a CPU. What is given and returned is on the host.
 
     Attributes
     ----------
@@ -103,18 +100,18 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
     def __init__(
         self,
-        rank: int | str = "auto",
+        rank: int | str = Asked.rank,
         *,
         n_rows: int | None = None,
         n_cols: int | None = None,
         replace: str = "missing",
         undetermined: str = "nan",
-        method: str = "fast",
-        accuracy: float = 1e-2,
+        method: str = Settings.method,
+        accuracy: float = Settings.accuracy,
         random_state: Any = 0,
-        device: str = "auto",
-        kernels: str = "auto",
-        progress: bool = False,
+        device: str = Where.device,
+        kernels: str = Settings.kernels,
+        progress: bool = Where.progress,
     ) -> None:
         self.rank = rank
         self.n_rows = n_rows

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Stream, generator, seed_to_int
-from ..errors import check_count, check_number, check_shape
+from ..errors import ArgumentError, ArgumentTypeError, check_count, check_number, check_shape
 from ..result import Result
 from ..samples import check_finite, float_values, host_array, triplet_index
 from .shrink import MAD_TO_SIGMA, ShrunkModel
@@ -196,9 +196,9 @@ def _check_scale(scale: Any) -> tuple[float, float]:
     try:
         low, high = (float(x) for x in scale)
     except (TypeError, ValueError):
-        raise TypeError(f"scale must be a pair of numbers (least, greatest), got {scale!r}") from None
+        raise ArgumentTypeError("scale", f"must be a pair of numbers (least, greatest), got {scale!r}") from None
     if not (np.isfinite([low, high]).all() and low < high):
-        raise ValueError(f"scale must be a pair of numbers (least, greatest), got {scale!r}")
+        raise ArgumentError("scale", f"must be a pair of numbers (least, greatest), got {scale!r}")
     return low, high
 
 

@@ -16,6 +16,7 @@ from ..core.history import IterationState, RankCurve
 from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
+from ..judge.words import Verdict
 from ..samples.building import as_sparse, block_from_entries, index_vector, new_block
 from ..samples.view import Samples
 from .matrix import CURMatrix, LowRankMatrix
@@ -79,6 +80,8 @@ class Result:
     seconds : float
     samples : CrossSamples or ShardedSamples
         What was solved.
+    verdict : Verdict or None
+        What `converged`, `cause` and `message` say, with the figures behind it.
     """
 
     cur: CURMatrix
@@ -100,6 +103,7 @@ class Result:
     samples: Samples = field(repr=False)
     schedule: Schedule = field(repr=False)
     chunk_bytes: int | None = field(repr=False)
+    verdict: Verdict | None = field(default=None, repr=False)
 
     @property
     def n_iter(self) -> int:

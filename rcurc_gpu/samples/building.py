@@ -19,7 +19,7 @@ from ..backends.arrays import (
     to_numpy,
 )
 from ..backends.blocks import Block
-from ..errors import check_choice
+from ..errors import DisagreementError, NothingObservedError, check_choice
 
 _READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
 
@@ -130,11 +130,7 @@ def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -
     if duplicates == "error":
         k = int(xp.argmax(xp.astype(differ, xp.int8)))
         i, j = divmod(int(key[k]), n_cols)
-        raise ValueError(
-            f"entry ({i}, {j}) was observed with different values, {float(sorted_value[k]):g} and "
-            f"{float(sorted_value[k + 1]):g}; combine them first (from_triplets, from_sparse and from_blocks take "
-            "duplicates='mean' or 'median')"
-        )
+        raise DisagreementError((i, j), f"{float(sorted_value[k]):g} and {float(sorted_value[k + 1]):g}")
     return _combine(order, same, sorted_value, duplicates)
 
 
@@ -248,7 +244,7 @@ def check_observed(shape: tuple[int, int], r_block: Block, c_block: Block) -> tu
     """`shape`, if both blocks have observations."""
     for name, block in (("chosen rows (R)", r_block), ("chosen columns (C)", c_block)):
         if block.n_obs == 0:
-            raise ValueError(f"no entry of the {name} was observed: both blocks need observations")
+            raise NothingObservedError(f"no entry of the {name} was observed: both blocks need observations")
     return shape
 
 

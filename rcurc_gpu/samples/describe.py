@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ..backends.arrays import to_numpy
@@ -9,9 +11,17 @@ from ..errors import check_count
 from .choosing import CORE_PER_RANK
 from .view import Samples
 
+Named = Callable[[str, int], str]  # what to call the row or column of a number
+
 
 def describe(samples: Samples, rank: int | None) -> str:
     """Sizes, rates, observations per row and column, and warnings."""
+    lines, warnings = facts_and_warnings(samples, rank)
+    return "\n".join([*lines, *(f"warning: {text}" for text in warnings)])
+
+
+def facts_and_warnings(samples: Samples, rank: int | None, named: Named = "{} {}".format) -> tuple[list[str], list[str]]:
+    """The lines of `describe`, those with facts and those that warn; `named` says what to call a row or column."""
     if rank is not None:
         rank = check_count("rank", rank)
     n1, n2 = samples.shape
@@ -30,25 +40,24 @@ def describe(samples: Samples, rank: int | None) -> str:
     ]
     if samples.n_unused:
         lines.append(f"unused: {samples.n_unused:,} observations lie outside the cross of I and J")
-    lines += [f"warning: {w}" for w in _warnings(samples, rank, core_rows, core_cols)]
-    return "\n".join(lines)
+    return lines, _warnings(samples, rank, core_rows, core_cols, named)
 
 
 def _spread(counts: np.ndarray) -> str:
     return f"{counts.min():,} (least) to {int(np.median(counts)):,} (median) observations"
 
 
-def _warnings(samples: Samples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray) -> list[str]:
+def _warnings(samples: Samples, rank: int | None, core_rows: np.ndarray, core_cols: np.ndarray, named: Named) -> list[str]:
     least = 1 if rank is None else rank + 2
     out = []
     # chosen columns and rows are determined by the intersection, so what both blocks observe of them there counts
     per_column, per_row = samples.counts("r").copy(), samples.counts("c").copy()
     per_column[samples.cols], per_row[samples.rows] = core_cols, core_rows
     for name, counts in (("column", per_column), ("row", per_row)):
-        few = np.flatnonzero(counts < least)
-        if few.size:
+        few = np.flatnonzero(counts < least).tolist()
+        if few:
             need = "no observation" if rank is None else f"fewer than rank + 2 = {least} observations"
-            out.append(f"{few.size:,} {name}s have {need} (the first is {name} {few[0]}) and cannot be determined")
+            out.append(f"{len(few):,} {name}s have {need} (the first is {named(name, few[0])}) and cannot be determined")
     if rank is not None:
         most = min(len(samples.rows), len(samples.cols))
         if rank > most:

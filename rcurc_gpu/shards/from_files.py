@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ArgumentError
 from ..io.labels import Labels
 from ..io.pieces import Books, TableFile
 from ..io.read import PARQUET, TEXT, bar, errors_in_labels
@@ -111,7 +112,7 @@ def table_paths(path: Paths) -> list[str]:
         return _expanded(os.fspath(path))
     found = [name for one in path for name in _expanded(os.fspath(one))]
     if not found:
-        raise ValueError("path is empty: at least one file is needed")
+        raise ArgumentError("path", "is empty: at least one file is needed")
     return found
 
 
@@ -168,14 +169,14 @@ def _numbers(name: str, wanted: Sequence[Any] | None, find: Any, size: int) -> n
         return None
     texts = [str(label).strip() for label in wanted]
     if not texts:
-        raise ValueError(f"{name} is empty: at least one label is needed")
+        raise ArgumentError(name, "is empty: at least one label is needed")
     numbers: np.ndarray = find(texts, size)
     if (numbers < 0).any():
         k = int(np.argmax(numbers < 0))
-        raise ValueError(f"{name} has the label {texts[k]!r}, which is not in the table")
+        raise ArgumentError(name, f"has the label {texts[k]!r}, which is not in the table")
     if len(set(texts)) < len(texts):
         again = next(text for text in texts if texts.count(text) > 1)
-        raise ValueError(f"{name} must not repeat a label, got {again!r} ({texts.count(again)} times)")
+        raise ArgumentError(name, f"must not repeat a label, got {again!r} ({texts.count(again)} times)")
     return numbers
 
 

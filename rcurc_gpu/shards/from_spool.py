@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import check_choice, check_count
+from ..errors import NothingObservedError, check_choice, check_count
 from ..io.read import bar
 from ..samples.building import resolve_duplicates
 from ..samples.choosing import choose_cross_of
@@ -201,7 +201,7 @@ def _counted(spool: Spool, cross: Cross, options: BuildOptions) -> tuple[dict[st
                 shown.update(len(i) * place_bytes)
     for side, what in zip(SIDES, ("rows (R)", "columns (C)"), strict=True):
         if not counts[side].any():
-            raise ValueError(f"no entry of the chosen {what} was observed: both blocks need observations")
+            raise NothingObservedError(f"no entry of the chosen {what} was observed: both blocks need observations")
     return counts, outside
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blocks import Block, join_blocks, pieces
-from ..errors import check_count, check_shape
+from ..errors import NothingObservedError, check_count, check_shape
 from ..samples.building import index_vector
 from ..samples.cross import CrossSamples
 from ..samples.describe import describe
@@ -294,7 +294,7 @@ def gathered(samples: ShardedSamples, answers: Iterable[Surveyed]) -> tuple[Surv
 def _survey(n_obs: list[int], largest: list[float], by_r: Block, by_c: Block) -> tuple[Survey, Block, Block]:
     for name, n in zip(("rows (R)", "columns (C)"), n_obs, strict=True):
         if n == 0:
-            raise ValueError(f"no entry of the chosen {name} was observed: both blocks need observations")
+            raise NothingObservedError(f"no entry of the chosen {name} was observed: both blocks need observations")
     return Survey((n_obs[0], n_obs[1]), (largest[0], largest[1])), by_r, by_c
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..backends.arrays import place_for
-from ..errors import ConvergenceWarning, check_number
+from ..errors import ConvergenceWarning
 from ..extend.diagnostics import Summary
 from ..judge.expected_error import expected_error
 from ..judge.verdict import judge_result
@@ -41,13 +41,10 @@ log = logging.getLogger("rcurc_gpu")
 _PACKAGE = str(Path(__file__).parents[1])
 
 
-def solve(
-    samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where, progress: bool
-) -> Result:
+def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where) -> Result:
     """samples -> core -> extend -> judge -> result."""
     begun = time.perf_counter()
     rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
-    where = replace(where, checkpoint_every=check_number("checkpoint_every", where.checkpoint_every))
     check_where(samples, settings, where)
     with ExitStack() as at_the_end:
         engine = _engine(where)
@@ -63,7 +60,7 @@ def solve(
         scale = power_of_two(supply.view.largest[0], supply.like)
         view = supply.view if scale == 1 else supply.view.scaled(1 / scale)
         scaled = settings if scale == 1 else settings.scaled(1 / scale)
-        show = at_the_end.enter_context(Progress(progress, _watcher(settings, supply, scale)))
+        show = at_the_end.enter_context(Progress(where.progress, _watcher(settings, supply, scale)))
         given = None
         if settings.method == "paper":
             search = search_of(view, scaled, where.device, show)
@@ -150,21 +147,12 @@ def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: fl
     summaries, outside = ((found["r"], found["c"]) for found in (sides.whole, sides.outside))
     expected = expected_error(solved.facts, per_unit, *summaries)
     verdict = judge_result(solved.verdict, *summaries, outside, expected, s.accuracy)
-    message, curve = verdict.message, solved.curve
-    if curve is not None:
-        curve = replace(curve, chosen=core.rank)
-        message = message.replace(" or rank='auto'", "")  # that is what was done
-    elif core.rank < solved.asked and verdict.cause in ("", "undetermined", "noise"):
-        message = (
-            f"Rank {solved.asked} was asked for, but the held-out entries confirm only rank {core.rank}, which was used. "
-            f"{message}"
-        )
-    if not (verdict.ok or s.outliers):
-        message += " All observations were taken for right; if some are outliers, use rcurc."
+    curve = None if solved.curve is None else replace(solved.curve, chosen=core.rank)
+    verdict = replace(verdict, asked=solved.asked, rank=core.rank, chosen=curve is not None, outliers=s.outliers)
     return Result(
         cur=CURMatrix(factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols),
         converged=verdict.ok,
-        message=message,
+        message=verdict.message,
         cause=verdict.cause,
         history=core.history,
         columns=diagnostics_of(factors["r"]),
@@ -181,6 +169,7 @@ def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: fl
         samples=supply.samples,
         schedule=solved.schedule,
         chunk_bytes=s.chunk_bytes,
+        verdict=verdict,
     )
 
 

@@ -29,7 +29,7 @@ from ..backends.random import Stream, generator
 from ..core.history import IterationState
 from ..core.iteration import Core, note, robust_sigma
 from ..errors import check_number
-from ..options import Settings, check_rank, check_settings
+from ..options import Settings, Where, check_rank, documented
 from ..progress import Progress
 from ..result.result import Result
 from ..samples.building import float_values
@@ -47,23 +47,24 @@ from .supply import in_memory
 _ABOVE = 1.001
 
 
+@documented
 def ircur(
     Y: Any,
     rank: int | str,
     *,
     oversampling: float = OVERSAMPLING,
-    zeta0: float | None = None,
+    zeta0: float | None = Settings.zeta0,
     gamma: float = 0.7,
     tol: float = 1e-5,
     max_iter: int = 100,
-    accuracy: float = 1e-2,
-    undetermined: str = "nan",
-    seed: Any = 0,
-    device: str = "auto",
-    kernels: str = "auto",
-    chunk_bytes: int | None = None,
-    callback: Callable[[IterationState], Any] | None = None,
-    progress: bool = False,
+    accuracy: float = Settings.accuracy,
+    undetermined: str = Settings.undetermined,
+    seed: Any = Settings.seed,
+    device: str = Where.device,
+    kernels: str = Settings.kernels,
+    chunk_bytes: int | None = Settings.chunk_bytes,
+    callback: Callable[[IterationState], Any] | None = Settings.callback,
+    progress: bool = Where.progress,
 ) -> Result:
     """Split a fully observed matrix into a low-rank part and outliers, with new rows and columns in every iteration.
 
@@ -88,8 +89,12 @@ def ircur(
     tol : float
         Stop when the relative residuals of the rows and of the columns, with the outliers taken out, sum up to less.
     max_iter : int
-    accuracy, undetermined, seed, device, kernels, chunk_bytes, callback, progress :
-        As in `rcurc`. Rows and columns of a matrix on the host go to the device as they are needed.
+        Iterations, at most.
+    seed : int, None or numpy.random.Generator
+        Fixes the result on one device.
+    device : {"auto", "cpu", "cuda", "cuda:1", ...}
+        Where to compute; "auto" is where `Y` is. Rows and columns of a matrix on the host go to the device as they are
+        needed.
 
     Returns
     -------
@@ -102,25 +107,12 @@ def ircur(
     ConvergenceWarning
         If the result is not confirmed; `Result.message` says why.
     """
+    given = dict(locals())  # every argument by its name
     Y = dense_source(Y)
     corner = Y[:1, :1]
     corner = float_values("Y", corner if is_array(corner) else np.asarray(corner))
-    settings = check_settings(
-        corner.dtype,
-        method="fast",
-        zeta0=zeta0,
-        gamma=gamma,
-        tol=tol,
-        max_iter=max_iter,
-        holdout=0.1,  # of a cross that the iteration did not use: all of it could be, and a tenth is plenty
-        accuracy=accuracy,
-        sweeps=0,
-        undetermined=undetermined,
-        chunk_bytes=chunk_bytes,
-        seed=seed,
-        callback=callback,
-        kernels=kernels,
-    )
+    # a tenth of a cross that the iteration did not use: all of it could be held out, and a tenth is plenty
+    settings = Settings.checked(corner.dtype, given | {"holdout": 0.1, "sweeps": 0})
     oversampling = check_number("oversampling", oversampling, 1)
     most = min(Y.shape) // 4 - 2  # a quarter is left to judge by, and a fit needs rank + 2 observations
     if most < 1:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
+from ..errors import ArgumentError
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, FILE_NAMES, UnitDiagnostics
 from ..files import UNREADABLE, naming, write_whole
 from ..result.matrix import CURMatrix
@@ -78,13 +79,14 @@ class Output:
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{str(path)!r} is damaged ({error}); choose another output") from error
             if differ := differences(found, identity):
-                raise ValueError(
-                    f"output {str(self.folder)!r} is of another solve: it differs in {differ}; choose another directory, or "
-                    "delete this one if it is not needed"
+                raise ArgumentError(
+                    "output",
+                    f"{str(self.folder)!r} is of another solve: it differs in {differ}; choose another directory, or delete "
+                    "this one if it is not needed",
                 )
         elif any(not left.name.startswith(_SOLVE) for left in self.folder.iterdir()):  # left by a solve that was killed
-            raise ValueError(
-                f"output must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
+            raise ArgumentError(
+                "output", f"must be a new directory or one of the same solve, {str(self.folder)!r} has other files"
             )
         else:
             write_whole(path, lambda file: file.write(json.dumps(identity, indent=1).encode()))

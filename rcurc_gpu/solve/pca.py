@@ -10,7 +10,7 @@ import numpy as np
 from ..api import rcurc
 from ..backends.random import Stream, generator, seed_to_int
 from ..errors import check_count
-from ..options import check_rank
+from ..options import Settings, check_rank, documented
 from ..result.result import Result
 from ..samples.dense import DenseReader, dense_source
 from .output import last_seed
@@ -22,25 +22,29 @@ _LEAST = 128  # rows (columns) of a cross, if there are as many: with fewer, sma
 _UNKNOWN_RANK = 10  # assumed for the size of a cross when the rank is to be found; a larger one may then not be confirmed
 
 
+@documented
 def robust_pca(
-    Y: Any, rank: int | str, *, n_rows: int | None = None, n_cols: int | None = None, seed: Any = 0, **options: Any
+    Y: Any,
+    rank: int | str,
+    *,
+    n_rows: int | None = None,
+    n_cols: int | None = None,
+    seed: Any = Settings.seed,
+    **options: Any,
 ) -> Result:
     """Split a matrix into a low-rank part and outliers, from a cross of it alone.
 
-    Some rows and columns are drawn at random and `rcurc` is run on all their entries.
+    Some rows and columns are drawn at random and `rcurc` is run on all their entries, with its options.
 
     Parameters
     ----------
     Y : array (n1, n2)
         NumPy, CuPy, any array-API array, a memory map, HDF5, Zarr. NaN means not known.
-    rank : int or "auto"
     n_rows, n_cols : int, optional
         How many rows and columns to use; by default 4 r log(n), at least 128. More of them cost more, and reduce the effect
         of noise as the square root of their number.
     seed : int, None or numpy.random.Generator
         Fixes the rows and columns, and the result on one device.
-    **options :
-        As in `rcurc`.
 
     Returns
     -------

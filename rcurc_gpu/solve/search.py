@@ -21,7 +21,8 @@ from ..core.stages import GAMMA, WIDER, solve_in_stages
 from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
 from ..judge.rank import WORTH, choose_rank
-from ..judge.verdict import ENOUGH_HELD, Evidence, examine, judge_core
+from ..judge.verdict import ENOUGH_HELD, examine, judge_core
+from ..judge.words import Cause, Evidence
 from ..options import Settings
 from ..samples.view import CoreView
 from .solved import SolvedCore, resigned
@@ -131,7 +132,7 @@ class CoreSearch:
             if attempts[-1].verdict.ok or self.run.progress.ended or resigned(attempts[-2:]):
                 break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
-        too_large = [attempt for attempt in attempts if attempt.verdict.cause == "rank too large"]
+        too_large = [attempt for attempt in attempts if attempt.verdict.cause is Cause.RANK_TOO_LARGE]
         while too_large and not self.run.progress.ended:
             supported = too_large.pop().evidence.supported
             smaller = self._attempt(supported, self.zeta0, *self._decays()[0])
@@ -140,7 +141,7 @@ class CoreSearch:
             # 2 % of the held-out entries: the larger rank may have explained as many by chance
             if smaller.verdict.ok and smaller.evidence.held_share >= attempts[-1].evidence.held_share - 0.02:
                 return smaller
-            too_large = [smaller] if smaller.verdict.cause == "rank too large" else []
+            too_large = [smaller] if smaller.verdict.cause is Cause.RANK_TOO_LARGE else []
         return min(attempts, key=SolvedCore.score)
 
     def _tries(self, rank: int) -> Iterator[SolvedCore]:
@@ -149,7 +150,7 @@ class CoreSearch:
             attempt = self._attempt(rank, *schedule)
             yield attempt
             # After two schedules: stages cost several cores. Where observations are too few, stages do not help.
-            if number == 1 and attempt.verdict.cause != "too few observations" and self._may_go_in_stages(rank):
+            if number == 1 and attempt.verdict.cause is not Cause.TOO_FEW_OBSERVATIONS and self._may_go_in_stages(rank):
                 yield self._in_stages(rank)
 
     def _may_go_in_stages(self, rank: int) -> bool:
@@ -281,7 +282,8 @@ class CoreSearch:
             smaller = [a.evidence.unexplained for a in known if a.verdict.ok and a.core.rank < rank]
             if smaller and attempt.evidence.unexplained > WORTH * min(smaller):  # a smaller rank explains as much
                 return attempt.evidence
-            if attempt.verdict.cause in ("overfit", "not settled", "undetermined") and len(self._decays()) > 1:
+            near = (Cause.OVERFIT, Cause.NOT_SETTLED, Cause.UNDETERMINED)
+            if attempt.verdict.cause in near and len(self._decays()) > 1:
                 attempt = min(attempt, self._attempt(rank, zeta0, *self._decays()[1]), key=SolvedCore.score)
             if not attempt.verdict.ok and rank <= _STAGED and self._may_go_in_stages(rank):
                 attempt = min(attempt, self._in_stages(rank), key=SolvedCore.score)

@@ -12,7 +12,7 @@ from ..core.history import RankCurve
 from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
-from ..judge.verdict import Evidence, Verdict
+from ..judge.words import Cause, Evidence, Verdict
 from ..options import Settings
 
 NOISELESS = 1e-6  # noise relative to the entries that counts as none: far below any accuracy asked for
@@ -105,7 +105,7 @@ class SolvedCore:
 
         Shares of unexplained entries are compared to three digits: beyond these they differ by chance.
         """
-        lost = self.verdict.cause != "undetermined"
+        lost = self.verdict.cause is not Cause.UNDETERMINED
         return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.n_undetermined
 
     @property
@@ -116,7 +116,7 @@ class SolvedCore:
         core = self.core
         rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)
         noisy = core.sigma > max(NOISELESS, rounding) * self.typical_size
-        return _SWEEPS if noisy and self.verdict.cause in ("", "undetermined") else 0
+        return _SWEEPS if noisy and self.verdict.cause in (Cause.NONE, Cause.UNDETERMINED) else 0
 
     def on_host(self) -> SolvedCore:
         """The same with its arrays on the host, and without the user's callback."""
@@ -132,7 +132,7 @@ def resigned(last: list[SolvedCore]) -> bool:
     Only single rows or columns are wrong with the last two attempts, because of noise or rivals, and the second attempt
     mended less than a fifth of them.
     """
-    if len(last) < 2 or any(attempt.verdict.cause != "undetermined" for attempt in last):
+    if len(last) < 2 or any(attempt.verdict.cause is not Cause.UNDETERMINED for attempt in last):
         return False
     first, second = last
     return (second.is_noisy or second.only_contested) and second.n_undetermined > 0.8 * first.n_undetermined

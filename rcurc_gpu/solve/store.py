@@ -22,6 +22,7 @@ from .. import files
 from .._version import __version__
 from ..backends.arrays import Array, device_name, to_numpy
 from ..backends.kernels import choose
+from ..errors import ArgumentError
 from ..options import Settings
 from ..samples.view import CoreView
 from ..shards.on_disk import checksum
@@ -124,9 +125,10 @@ class Checkpoint:
             else:
                 self.steps.setdefault(step, {})[name] = value
         if found != self.identity:
-            raise ValueError(
-                f"checkpoint {str(self.path)!r} is of another solve: it differs in {differences(found, self.identity)}; "
-                "choose another path, or delete the file if it is not needed"
+            raise ArgumentError(
+                "checkpoint",
+                f"{str(self.path)!r} is of another solve: it differs in {differences(found, self.identity)}; choose another "
+                "path, or delete the file if it is not needed",
             )
 
     def find(self, step: str, shard: Shard, stamp: str) -> tuple[Arrays, Arrays] | None:

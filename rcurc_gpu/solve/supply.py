@@ -10,6 +10,7 @@ from array_api_compat import is_cupy_array
 
 from ..backends.arrays import Array, place_for, same_place
 from ..backends.blocks import Block
+from ..errors import ArgumentError
 from ..options import Settings, Where
 from ..samples.cross import CrossSamples
 from ..samples.view import CoreView
@@ -65,16 +66,16 @@ def check_where(samples: CrossSamples | ShardedSamples, settings: Settings, wher
     """Refuse options that do not go together."""
     if is_in_memory(samples, where):
         if where.gather is not True:
-            raise ValueError(f"gather is for a solve with a client, got gather={where.gather!r} and none")
+            raise ArgumentError("gather", f"is for a solve with a client, got gather={where.gather!r} and none")
         if where.checkpoint is not None and settings.method != "fast":
-            raise ValueError(f"checkpoint is for method='fast', got method={settings.method!r}")
+            raise ArgumentError("checkpoint", f"is for method='fast', got method={settings.method!r}")
         return
     if settings.method != "fast":
-        raise ValueError(f"samples in shards are for method='fast', got method={settings.method!r}")
+        raise ArgumentError("samples", f"in shards are for method='fast', got method={settings.method!r}")
     if where.checkpoint is not None:
-        raise ValueError("checkpoint is for samples in memory; for samples in shards, output keeps what was done")
+        raise ArgumentError("checkpoint", "is for samples in memory; for samples in shards, output keeps what was done")
     if where.gather is not True and (where.client is None or where.output is not None):
-        raise ValueError(f"gather is for a solve with a client and without output, got gather={where.gather!r}")
+        raise ArgumentError("gather", f"is for a solve with a client and without output, got gather={where.gather!r}")
 
 
 def supply_of(

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..api import rcurc
 from ..backends import Stream, generator, others
-from ..errors import ConvergenceWarning
+from ..errors import ArgumentError, ArgumentTypeError, ConvergenceWarning
 from ..extend import OK
 from ..progress import Progress
 from ..result import CURMatrix, Positions, Result, complete, typical_share
@@ -153,12 +153,12 @@ class _SomePixels:
         for k, frame in enumerate(self.source):
             frame = np.asarray(frame)
             if frame.dtype != np.uint8:
-                raise TypeError(f"source must give frames of uint8, 0 to 255, got {frame.dtype} as frame {k}")
+                raise ArgumentTypeError("source", f"must give frames of uint8, 0 to 255, got {frame.dtype} as frame {k}")
             if self.pixels is None:
                 yield frame
                 continue
             if frame.size != self.n1:
-                raise ValueError(f"source must give frames of one shape, got {frame.shape} as frame {k}")
+                raise ArgumentError("source", f"must give frames of one shape, got {frame.shape} as frame {k}")
             if kept < len(self.chosen) and self.chosen[kept] == k:
                 self.pictures[kept] = frame.reshape(-1)
                 kept += 1

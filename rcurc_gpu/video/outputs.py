@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import files
+from ..errors import ArgumentError
 from .background import Background
 from .quality import decibels
 from .sheet import contact_sheet
@@ -49,7 +50,7 @@ class Outputs:
     def claim(self, names: Sequence[str], inputs: Sequence[Path]) -> None:
         """Make the directory, unless something is in the way of `names`, or the report."""
         if self.directory.exists() and not self.directory.is_dir():
-            raise ValueError(f"output must be a directory, got {str(self.directory)!r}, which is a file")
+            raise ArgumentError("output", f"must be a directory, got {str(self.directory)!r}, which is a file")
         self._earlier = ours = self._named()
         for path in (self._path(name) for name in (*names, "report.json")):
             if not path.exists():

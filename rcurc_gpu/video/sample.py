@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import Block, Stream, generator, seed_to_int
-from ..errors import check_number
+from ..errors import ArgumentError, ArgumentTypeError, check_number
 from ..progress import Progress
 from ..samples import CrossSamples, check_finite, check_observed
 from .read import open_video
@@ -47,10 +47,12 @@ def sample_video(
     if isinstance(source, (str, os.PathLike)):
         source = open_video(source)
     if not (isinstance(source, Sized) and isinstance(source, Iterable)):
-        raise TypeError(f"source must be a path, a Video or frames with a length (a list, an array), got {_kind(source)}")
+        raise ArgumentTypeError(
+            "source", f"must be a path, a Video or frames with a length (a list, an array), got {_kind(source)}"
+        )
     n2 = len(source)
     if n2 == 0:
-        raise ValueError("source has no frames")
+        raise ArgumentError("source", "has no frames")
     rng = generator(seed_to_int(seed), Stream.VIDEO_CROSS)
     # the first to be drawn, so that who knows the seed knows them before the frames come
     cols = choose(n2, share_cols, rng)
@@ -63,7 +65,7 @@ def sample_video(
         bar.stage("sampling", n2)
         for k, frame in enumerate(source):
             if k == n2:
-                raise ValueError(f"source must give as many frames as its length says, {n2}, got more")
+                raise ArgumentError("source", f"must give as many frames as its length says, {n2}, got more")
             if shape is None:
                 shape = np.shape(frame)
                 rows = choose(int(np.prod(shape)), share_rows, rng)
@@ -76,11 +78,11 @@ def sample_video(
             came = k + 1
             bar.advance(1)
     if shape is None:
-        raise ValueError("source has no frames")
+        raise ArgumentError("source", "has no frames")
     n1 = int(np.prod(shape))
     cols = cols[cols < came]
     if len(cols) == 0:
-        raise ValueError(f"source gave {came} of {n2} frames, and none of those that were chosen is among them")
+        raise ArgumentError("source", f"gave {came} of {n2} frames, and none of those that were chosen is among them")
     # C comes frame by frame here, but its units are the pixels
     r_block, c_block = r_parts.block(len(rows)), c_parts.block(n1).transpose()
     for block in (r_block, c_block):
@@ -123,9 +125,9 @@ def _seen(length: int, rate: float, rng: np.random.Generator) -> np.ndarray:
 def _pixels(frame: Any, shape: tuple[int, ...], number: int) -> np.ndarray:
     frame = np.asarray(frame)
     if frame.shape != shape:
-        raise ValueError(f"source must give frames of one shape, {shape}, got {frame.shape} as frame {number}")
+        raise ArgumentError("source", f"must give frames of one shape, {shape}, got {frame.shape} as frame {number}")
     if frame.dtype.kind not in "uif":
-        raise TypeError(f"source must give frames of numbers, got dtype {frame.dtype} as frame {number}")
+        raise ArgumentTypeError("source", f"must give frames of numbers, got dtype {frame.dtype} as frame {number}")
     return frame.reshape(-1)
 
 

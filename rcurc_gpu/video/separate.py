@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import place_for, seed_to_int
-from ..errors import ConvergenceWarning, check_count, check_number, check_shape
+from ..errors import ArgumentError, ArgumentTypeError, ConvergenceWarning, check_count, check_number, check_shape
 from ..progress import Progress
 from ..result import CURMatrix, Result
 from .background import Background
@@ -211,7 +211,7 @@ class _Run:
         self.outputs, self.options = outputs, options
         model, truth = options.model, options.truth
         if outputs.preview and (model is not None or truth is not None):
-            raise ValueError("preview takes neither a model nor a truth")
+            raise ArgumentError("preview", "takes neither a model nor a truth")
         self.model = Background.load(model) if isinstance(model, (str, os.PathLike)) else model
         if isinstance(source, (str, os.PathLike)):
             source = _open(Path(source), options, self.model, outputs.preview)
@@ -221,7 +221,7 @@ class _Run:
         if self.model is not None and self.model.shape != self.shape:
             raise ValueError(f"the video must be as that of the model, {_words(self.model.shape)}, got {_words(self.shape)}")
         if self.model is None and len(source) < _LEAST_FRAMES:
-            raise ValueError(f"source must have at least {_LEAST_FRAMES} frames, got {len(source)}")
+            raise ArgumentError("source", f"must have at least {_LEAST_FRAMES} frames, got {len(source)}")
         self.truth = None if truth is None else self._open_truth(truth)
         self.seed = seed_to_int(options.seed)
         place_for(options.device, np.empty(0, dtype=np.float32))  # so that a missing GPU is found before the first pass
@@ -300,9 +300,11 @@ class _Run:
             truth = open_video(truth, colour=len(self.shape) == 3, size=self.shape[:2])  # type: ignore[arg-type]
         shape = _frame_shape("truth", truth)
         if shape != self.shape:
-            raise ValueError(f"truth must have frames as the source, {_words(self.shape)}, got {_words(shape)}")
+            raise ArgumentError("truth", f"must have frames as the source, {_words(self.shape)}, got {_words(shape)}")
         if len(truth) not in (1, len(self.source)):
-            raise ValueError(f"truth must have one frame, or as many as the source, {len(self.source)}, got {len(truth)}")
+            raise ArgumentError(
+                "truth", f"must have one frame, or as many as the source, {len(self.source)}, got {len(truth)}"
+            )
         return truth
 
     def _heading(self) -> str:
@@ -345,13 +347,13 @@ def _has_colour(path: Path, size: tuple[int, int] | None) -> bool:
 def _frame_shape(name: str, source: Any) -> tuple[int, ...]:
     """Shape of the first frame."""
     if not (isinstance(source, Sized) and isinstance(source, Iterable)):
-        raise TypeError(f"{name} must be a path, a Video or frames with a length, got {type(source).__name__}")
+        raise ArgumentTypeError(name, f"must be a path, a Video or frames with a length, got {type(source).__name__}")
     first = next(iter(source), None)
     if first is None:
-        raise ValueError(f"{name} has no frames")
+        raise ArgumentError(name, "has no frames")
     shape = tuple(np.shape(first))
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] != 3):
-        raise ValueError(f"{name} must give frames of shape (height, width) or (height, width, 3), got {shape}")
+        raise ArgumentError(name, f"must give frames of shape (height, width) or (height, width, 3), got {shape}")
     return shape
 
 

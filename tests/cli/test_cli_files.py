@@ -8,17 +8,18 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from rcurc_gpu import CrossSamples, CURMatrix, cli
-from rcurc_gpu.cli.complete_report import in_options
+from rcurc_gpu.cli.common import OptionWording
+from rcurc_gpu.cli.complete import OPTION_OF
 from rcurc_gpu.cli.outputs import is_picture
+from rcurc_gpu.errors import PYTHON
 from rcurc_gpu.io import load_result
-from rcurc_gpu.judge import verdict as judge
+from rcurc_gpu.judge.words import Cause, CoreFault, Evidence, TooNoisy, Verdict
 
 N1, N2, RANK = 240, 180, 2
 
@@ -245,12 +246,17 @@ def test_guesses_that_are_kept_are_called_so_and_counted(ratings, tmp_path):
 
 def test_advice_of_the_library_names_options_or_is_left_out():
     """Of the texts as the library has them, so that a change there is noticed."""
-    evidence = SimpleNamespace(held_share=0.5, fit_share=0.9, unexplained=0.5)
-    for cause in ("not settled", "overfit", "unexplained", "rank too small"):
-        text = in_options(judge._CORE_TEXTS[cause].format(n_iter=50, gamma=0.7, rank=2, e=evidence))
-        assert not re.search(r"gamma|max_iter|\w='|\w=\d", text), text
-    assert in_options(judge._CORE_TEXTS["not settled"].format(n_iter=50, gamma=0.7)) == (
-        "The iteration had not settled after 50 iterations; more observations help."
+    words = OptionWording(OPTION_OF)
+    evidence = Evidence(0.5, 0.5, 0.9, 2, 0.0, 1.0, 100)
+    for cause in (Cause.NOT_SETTLED, Cause.OVERFIT, Cause.UNEXPLAINED, Cause.RANK_TOO_SMALL):
+        verdict = Verdict((CoreFault(cause, 2, 30.0, 50, 0.7, evidence),))
+        assert not re.search(r"gamma|max_iter|\w='|\w=\d", verdict.sentence(words)), verdict
+        assert verdict.sentence(PYTHON) == verdict.message
+        assert ("rank='auto'" in verdict.message) == ("--rank auto" in verdict.sentence(words))
+    verdict = Verdict((CoreFault(Cause.NOT_SETTLED, 2, 30.0, 50, 0.7, evidence),))
+    assert verdict.sentence(words) == "The iteration had not settled after 50 iterations; more observations help."
+    assert "(--accuracy 0.01 was asked for): observe more, or pass a larger --accuracy if" in (
+        Verdict((TooNoisy(0.03, 0.01),)).sentence(words)
     )
 
 

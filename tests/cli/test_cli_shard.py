@@ -14,7 +14,7 @@ from pyarrow import parquet
 
 import rcurc_gpu as rg
 from rcurc_gpu import cli
-from rcurc_gpu.cli.shard import Bytes
+from rcurc_gpu.cli.shard import BYTES
 from rcurc_gpu.io import read_observations
 from rcurc_gpu.shards import LabelledShards
 
@@ -144,7 +144,7 @@ def test_what_is_wrong_is_said_in_a_line(table, tmp_path, monkeypatch):
     ("text", "size"), [("1000", 1000), ("64MB", 64 << 20), ("1.5 gb", 3 << 29), ("2GiB", 2 << 30), ("7k", 7 << 10)]
 )
 def test_sizes(text, size):
-    assert Bytes().convert(text, None, None) == size
+    assert BYTES.convert(text, None, None) == size
 
 
 def test_ctrl_c_says_that_nothing_was_saved(tmp_path):

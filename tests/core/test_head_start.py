@@ -6,7 +6,7 @@ import pytest
 import rcurc_gpu as rg
 from rcurc_gpu.backends.kernels import Kernels
 from rcurc_gpu.core import head_start
-from rcurc_gpu.options import check_settings
+from rcurc_gpu.options import Settings
 from rcurc_gpu.progress import Progress
 from rcurc_gpu.solve import search as core_solve
 from rcurc_gpu.solve.engine import search_of
@@ -45,12 +45,8 @@ def test_it_needs_plenty(problem):
 
 
 def _arguments(samples):
-    options = dict.fromkeys(
-        ["zeta0", "gamma", "step_rows", "step_cols", "tol", "max_iter", "sweeps", "chunk_bytes", "callback"]
-    )
-    options |= {"method": "fast", "holdout": 0.03, "accuracy": 0.01, "undetermined": "nan", "seed": 0, "kernels": "xp"}
     view = in_memory(samples, samples.r_block.value[:0]).view
-    return view, check_settings(samples, **options), "auto", Progress(False, None)
+    return view, Settings.checked(samples.dtype, {"kernels": "xp"}), "auto", Progress(False, None)
 
 
 @pytest.mark.parametrize("broken", ["regressions", "core"])

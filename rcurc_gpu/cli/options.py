@@ -1,0 +1,155 @@
+"""The options of the commands: their kinds, those of the solver, and those that several commands have."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import click
+
+from ..options import option
+
+
+class Finite(click.FloatRange):
+    """A number in a range; unlike click's own, NaN and infinity lie in none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number, or click's error."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
+
+
+SHARE = Finite(0, 1, min_open=True)
+IN_FILE = click.Path(path_type=Path)  # whether it is there and can be read is said by who reads it, in one way for all
+
+
+class Parsed(click.ParamType[Any]):
+    """What a function makes of the text; where it makes None, or cannot read a number, the text is `wrong`."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any], wrong: str) -> None:
+        self.name, self.parse, self.wrong = name, parse, wrong
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """What was made of it, or click's error."""
+        if not isinstance(value, str):
+            return value
+        try:
+            found = self.parse(value)
+        except ValueError:
+            found = None
+        if found is None:
+            self.fail(f"{value!r} {self.wrong}.", param, ctx)
+        return found
+
+
+def _rank(text: str) -> int | str | None:
+    if text == "auto":
+        return text
+    return int(text) if text.isascii() and text.isdecimal() and int(text) > 0 else None
+
+
+def _device(text: str) -> str | None:
+    return text if re.fullmatch(r"auto|cpu|cuda(:\d+)?", text) else None
+
+
+RANK = Parsed("rank", _rank, "is neither a positive whole number nor auto")
+DEVICE = Parsed("device", _device, "is not auto, cpu, cuda or a numbered device such as cuda:1")
+
+# ---------------------------------------------------------------- options
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_KINDS = {
+    "rank": (RANK, "N|auto"),
+    "device": (DEVICE, "auto|cpu|cuda|cuda:N"),
+    "seed": (click.IntRange(min=0), None),
+    "accuracy": (Finite(min=0, min_open=True), None),
+}
+
+
+def solver_option(name: str, help: str | None = None) -> Callable[[_Command], _Command]:
+    """An option of the solver, with the default, the words and, if there is no other, the help of `rcurc_gpu.options`."""
+    known = option(name)
+    kind, metavar = _KINDS[name] if name in _KINDS else (click.Choice(known.choices), None)
+    return click.option(f"--{name}", type=kind, default=known.default, metavar=metavar, help=help or known.text)
+
+
+def flag(*names: str, help: str) -> Callable[[_Command], _Command]:
+    """An option without a value."""
+    return click.option(*names, is_flag=True, show_default=False, help=help)
+
+
+def directory_option(default: str, help: str) -> Callable[[_Command], _Command]:
+    """``--output`` of a command that writes several files."""
+    kind = click.Path(file_okay=False, path_type=Path)
+    return click.option("--output", type=kind, default=Path(default), metavar="DIR", help=help)
+
+
+def in_order(*options: Any) -> Callable[[_Command], _Command]:
+    """Several options as one decorator, which help lists in this order."""
+
+    def decorate(command: _Command) -> _Command:
+        for one in reversed(options):
+            command = one(command)
+        return command
+
+    return decorate
+
+
+JSON = flag("--json", "as_json", help="Print one JSON object and nothing else.")
+
+
+def shared_options(
+    *, device: str | None = None, seed: str | None = None, force: str | None = None, quiet: str | None = None
+) -> Callable[[_Command], _Command]:
+    """The options that most commands have, with these words of help (without words there is no such option), and --json."""
+    solver = [solver_option(name, text) for name, text in (("device", device), ("seed", seed)) if text is not None]
+    flags = [flag(name, help=text) for name, text in (("--force", force), ("--quiet", quiet)) if text is not None]
+    return in_order(*solver, *flags, JSON)
+
+
+_COLUMNS = (
+    click.option("--row-column", metavar="NAME", help="Column of a table with the labels of rows.  [default: the first]"),
+    click.option("--column-column", metavar="NAME", help="Column with the labels of columns.  [default: the second]"),
+    click.option("--value-column", metavar="NAME", help="Column of a table with the values.  [default: the third]"),
+    click.option(
+        "--header/--no-header",
+        default=None,
+        help="Whether the first line of a text file names its columns.  [default: find out]",
+        show_default=False,
+    ),
+)
+column_options = in_order(*_COLUMNS)
+table_options = in_order(
+    *_COLUMNS,
+    click.option(
+        "--duplicates",
+        type=click.Choice(["error", "mean", "median"]),
+        default="error",
+        help="What to do where an entry is observed twice with different values.",
+    ),
+)
+TABLE_OPTIONS = ("row_column", "column_column", "value_column", "header", "duplicates")
+
+
+class CommandOptions(SimpleNamespace):
+    """The options of a command, by name."""
+
+    quiet: bool
+    as_json: bool
+
+    @property
+    def visible(self) -> bool:
+        """Whether to show progress bars: if somebody sees them."""
+        return sys.stderr.isatty() and not (self.quiet or self.as_json)
+
+    def say(self, text: str) -> None:
+        """Print a part of the report."""
+        if not (self.quiet or self.as_json):
+            click.echo(text)

@@ -1,0 +1,248 @@
+"""What is said of a result: causes, the figures behind them, and the sentences made of both.
+
+A sentence names arguments through a `Wording`, so that the command line can name its options instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from ..errors import PYTHON, Wording
+from ..extend.diagnostics import Summary
+from ..samples.choosing import CORE_PER_RANK
+
+
+class Cause(str, Enum):
+    """What is wrong with a result, in a word or two."""
+
+    NONE = ""
+    DIVERGED = "diverged"
+    TOO_FEW_OBSERVATIONS = "too few observations"
+    RANK_TOO_LARGE = "rank too large"
+    UNEXPLAINED = "unexplained"
+    RANK_TOO_SMALL = "rank too small"
+    OVERFIT = "overfit"
+    TOO_MANY_OUTLIERS = "too many outliers"
+    NOT_SETTLED = "not settled"
+    NOISE = "noise"
+    UNDETERMINED = "undetermined"
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was measured about a core.
+
+    Attributes
+    ----------
+    unexplained : float
+        Lower quartile of the held-out residuals over that of the observations: 0 is perfect, 1 explains nothing.
+    held_share, fit_share : float
+        Share of held-out and of fitted entries that agree with the solution.
+    supported : int
+        Number of singular components that the held-out entries confirm.
+    missing : float
+        Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
+    informative_share : float
+        Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
+    n_held : int
+        Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
+    """
+
+    unexplained: float
+    held_share: float
+    fit_share: float
+    supported: int
+    missing: float
+    informative_share: float
+    n_held: int
+
+
+# What is wrong with a core, and what to try.
+_CORE_TEXTS = {
+    Cause.DIVERGED: (
+        "The iteration diverged after {p.n_iter} iterations: its steps are too long for these data; choose smaller "
+        "step_rows and step_cols."
+    ),
+    Cause.TOO_FEW_OBSERVATIONS: (
+        "No rank-{p.rank} matrix is confirmed by the held-out entries: the intersection has {p.per_row:.0f} observations "
+        "per row (median), and about {needed} are needed for this rank; observe more, choose more rows and columns, or ask "
+        "for a smaller rank."
+    ),
+    Cause.RANK_TOO_LARGE: (
+        "Rank {p.rank} is too large: the held-out entries confirm only {e.supported} components; ask for rank "
+        "{e.supported}{or_auto}."
+    ),
+    Cause.UNEXPLAINED: (
+        "No rank-{p.rank} matrix explains the held-out entries (residuals are {e.unexplained:.0%} of the entries): either "
+        "too many of the observations are outliers (about half is the most that can be told apart), or the data are noise, "
+        "or the rank is far too small; try another rank{or_auto}, and look at the data."
+    ),
+    Cause.RANK_TOO_SMALL: (
+        "Rank {p.rank} is too small: structure beyond it is left in the residuals; ask for a larger rank{or_auto}."
+    ),
+    Cause.OVERFIT: (
+        "The solution is fitted to chance ({e.held_share:.0%} of the held-out entries agree with it, but {e.fit_share:.0%} "
+        "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold decayed too fast"
+        "{decay}."
+    ),
+    Cause.TOO_MANY_OUTLIERS: (
+        "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution: with so many taken "
+        "for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of zeros "
+        "out."
+    ),
+    Cause.NOT_SETTLED: "The iteration had not settled after {p.n_iter} iterations{patience}.",
+    Cause.UNDETERMINED: "Some rows or columns of the intersection could not be determined.",
+}
+
+
+@dataclass(frozen=True)
+class CoreFault:
+    """Something is wrong with the core.
+
+    Attributes
+    ----------
+    per_row : float
+        Median of the observations of a row of the intersection.
+    """
+
+    cause: Cause
+    rank: int
+    per_row: float
+    n_iter: int
+    gamma: float
+    evidence: Evidence
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try; `chosen` if the rank was chosen by the solver."""
+        or_auto = "" if chosen else f" or {words('rank', 'auto')}"
+        decay, patience = "", "; more observations help"
+        if words.has("gamma"):
+            gamma = words("gamma", self.gamma)
+            decay = f" ({gamma}; nearer to 1 is slower and safer)"
+            patience = f": raise {words('max_iter')}, or let the threshold decay more slowly ({gamma} now)"
+        needed = CORE_PER_RANK * self.rank
+        text = _CORE_TEXTS[self.cause]
+        return text.format(p=self, e=self.evidence, needed=needed, or_auto=or_auto, decay=decay, patience=patience)
+
+
+@dataclass(frozen=True)
+class FittedToChance:
+    """Held-out entries of the columns or rows outside of the core do not agree as the fitted ones do."""
+
+    units: str  # "columns" or "rows"
+    held_share: float
+    fit_share: float
+    per_unit: float
+    cause = Cause.TOO_FEW_OBSERVATIONS
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong."""
+        return (
+            f"The {self.units} outside of the core are fitted to chance ({self.held_share:.0%} of their held-out entries "
+            f"agree, {self.fit_share:.0%} of the fitted ones): too few observations per {self.units[:-1]} "
+            f"({self.per_unit:.0f} on average)."
+        )
+
+
+@dataclass(frozen=True)
+class TooNoisy:
+    """Noise leaves a larger error than was asked for."""
+
+    expected_error: float
+    accuracy: float
+    cause = Cause.NOISE
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        return (
+            "The iteration settled, but noise, or outliers too many or too small to tell from it, limits the accuracy to "
+            f"about {self.expected_error:.1%} ({words('accuracy', self.accuracy)} was asked for): observe more, or pass a "
+            f"larger {words('accuracy')} if that is good enough."
+        )
+
+
+@dataclass(frozen=True)
+class Undetermined:
+    """Some columns or rows could not be determined; `alone` if nothing else is wrong."""
+
+    columns: Summary
+    rows: Summary
+    alone: bool
+    cause = Cause.UNDETERMINED
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        parts = []
+        for name, units in (("columns", self.columns), ("rows", self.rows)):
+            if units.n_undetermined:
+                reasons = "; ".join(f"{count:,}: {reason}" for reason, count in units.reasons().items())
+                parts.append(f"{units.n_undetermined:,} of {units.n_units:,} {name} (the first is {units.first}; {reasons})")
+        fate = f"NaN in the result (doubtful numbers with {words('undetermined', 'keep')})"
+        return (
+            f"Not everything could be determined: {' and '.join(parts)}. They are "
+            f"{'kept as guesses' if words.has_guesses else fate}{', the rest is confirmed' if self.alone else ''}; observe "
+            "more of them, or leave them out."
+        )
+
+
+# Something that is wrong: a cause, and the figures that the sentence about it needs.
+Fault = CoreFault | FittedToChance | TooNoisy | Undetermined
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a result can be trusted.
+
+    Attributes
+    ----------
+    faults : tuple of Fault
+        The worst first; none if all is well.
+    expected_error : float
+        Relative error to expect from the noise.
+    asked, rank : int
+        The rank that was asked for and the one that was used; equal if nothing is to be said of them.
+    chosen : bool
+        Whether the rank was chosen by the solver.
+    outliers : bool
+        False if every observation was taken for right.
+    """
+
+    faults: tuple[Fault, ...] = ()
+    expected_error: float = 0.0
+    asked: int = 0
+    rank: int = 0
+    chosen: bool = False
+    outliers: bool = True
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.faults
+
+    @property
+    def cause(self) -> Cause:
+        """The cause of the worst fault."""
+        return self.faults[0].cause if self.faults else Cause.NONE
+
+    @property
+    def message(self) -> str:
+        """The verdict in words, for Python."""
+        return self.sentence(PYTHON)
+
+    def sentence(self, words: Wording) -> str:
+        """The verdict in words: how good the result is, or what is wrong and what to try."""
+        said = [fault.sentence(words, self.chosen) for fault in self.faults]
+        if self.ok:
+            said = [f"Converged; the error expected from what is left in the residuals is {self.expected_error:.1e}."]
+        if self.rank < self.asked and not self.chosen and self.cause in (Cause.NONE, Cause.UNDETERMINED, Cause.NOISE):
+            said.insert(
+                0,
+                f"Rank {self.asked} was asked for, but the held-out entries confirm only rank {self.rank}, which was used.",
+            )
+        if not (self.ok or self.outliers):
+            said.append("All observations were taken for right; if some are outliers, use rcurc.")
+        return " ".join(said)
