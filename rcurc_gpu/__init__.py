@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ._lazy import later, serve_old_names
 from ._version import __version__
-from .api import icurc, rcurc
+from .api import icurc, ircur, rcurc, robust_pca
 from .backends.operators import hard_threshold, truncated_svd, union_sum
 from .core.history import IterationState, RankCurve
 from .errors import ConvergenceWarning
@@ -16,9 +16,7 @@ from .samples.cross import CrossSamples
 from .samples.drawing import ccs_sample
 from .samples.planning import SamplePlan, plan_samples
 from .shards import ShardedSamples
-from .solve.ircur import ircur
 from .solve.output import open_result
-from .solve.pca import robust_pca
 from .testing.ratings import SyntheticRatings, synthetic_ratings
 from .testing.reference import ReferenceState, rcurc_reference
 from .testing.synthetic import SyntheticProblem, synthetic

@@ -172,3 +172,16 @@ def check_shape(name: str, value: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise ArgumentTypeError(name, f"must be a pair (n1, n2), got {value!r}", value) from None
     return check_count(f"{name}[0]", first), check_count(f"{name}[1]", second)
+
+
+def seed_to_int(seed: Any) -> int:
+    """One 63-bit integer from ``None``, an int or a ``numpy.random.Generator`` (which advances)."""
+    if isinstance(seed, np.random.Generator):
+        return int(seed.integers(1 << 63))
+    if seed is None:
+        return int(np.random.default_rng().integers(1 << 63))
+    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
+        if seed < 0:
+            raise ArgumentError("seed", f"must not be negative, got {seed}")
+        return int(seed)
+    raise ArgumentTypeError("seed", f"must be None, an int or a numpy.random.Generator, got {type(seed).__name__}")

@@ -15,9 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from .backends.random import seed_to_int
-from .core.history import IterationState
-from .errors import ArgumentError, ArgumentTypeError, check_choice, check_count, check_number
+from .errors import ArgumentError, ArgumentTypeError, check_choice, check_count, check_number, seed_to_int
 
 _Documented = TypeVar("_Documented", bound=Callable[..., Any])
 _INFINITE = float("inf")
@@ -129,7 +127,7 @@ class Settings:
     seed: int = _option(0, lambda name, value: seed_to_int(value))
     kernels: str = _choice("auto", "xp", "fused")
     chunk_bytes: int | None = _count()
-    callback: Callable[[IterationState], Any] | None = field(default=None, metadata={"check": _callable})
+    callback: Callable[[Any], Any] | None = field(default=None, metadata={"check": _callable})
     outliers: bool = True
 
     @classmethod

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from .core.history import IterationState
-
 log = logging.getLogger("rcurc_gpu")
 
 COMPILING = "compiling kernels (once)"
@@ -18,7 +16,7 @@ _visible: list[Progress] = []
 class Progress:
     """Shows stages with tqdm if asked to, and passes iterations on to a callback."""
 
-    def __init__(self, visible: bool, callback: Callable[[IterationState], Any] | None = None) -> None:
+    def __init__(self, visible: bool, callback: Callable[[Any], Any] | None = None) -> None:
         self.visible, self.callback = visible, callback
         self.ended = False  # whether the callback wants to stop
         self.done = 0  # units of all stages
@@ -48,7 +46,7 @@ class Progress:
             self._bar.update(count)
 
     @property
-    def iteration(self) -> Callable[[IterationState], bool] | None:
+    def iteration(self) -> Callable[[Any], bool] | None:
         """What the core calls after each iteration; None if nobody listens, which saves a transfer from the device."""
         return None if self.callback is None and not self.visible else self._iteration
 
@@ -60,7 +58,7 @@ class Progress:
             names = [self._name] * bool(self._name) + [COMPILING] * begun
             self._bar.set_description_str(": ".join(names))
 
-    def _iteration(self, state: IterationState) -> bool:
+    def _iteration(self, state: Any) -> bool:
         if self._bar is not None:
             self._bar.set_postfix(e=f"{state.error:.1e}", outliers=f"{state.outlier_share:.1%}", refresh=False)
             self._bar.update(1)

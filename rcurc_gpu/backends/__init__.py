@@ -8,11 +8,11 @@ from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.passes import Column, EntryIds, FitPass, Iterates
 from .plain.regression import Schedule
-from .random import DataStream, Stream, generator, seed_to_int, uniform_at
+from .random import DataStream, Stream, generator, uniform_at
 
 __all__ = ["Block", "asarray_on", "blank_rows", "namespace_for_device", "others", "place_for", "to_numpy"]
 # Linear algebra and random numbers:
 __all__ += ["hard_threshold", "operators", "product_svd", "truncated_svd", "union_sum"]
-__all__ += ["DataStream", "Stream", "generator", "seed_to_int", "uniform_at"]
+__all__ += ["DataStream", "Stream", "generator", "uniform_at"]
 # Kernels, and what they take:
 __all__ += ["XP", "Column", "EntryIds", "FitPass", "Grid", "Iterates", "Kernels", "Schedule", "choose"]

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError
 from .arrays import Array, array_namespace, device_of
 
 MIX_1, MIX_2, _WEYL = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB, 0x9E3779B97F4A7C15  # the constants of splitmix64
@@ -29,7 +28,7 @@ class Stream(IntEnum):
     SAMPLE = 1  # core.problem: the entries from which medians are taken
     PILOT = 2  # core.paper: the units that run along with the core, to see when e_k is small enough
     HEAD_START = 3  # core.head_start: the quarter of the intersection, and its sample
-    ROBUST_PCA = 4  # solve.pca: rows and columns of a matrix that is known everywhere
+    ROBUST_PCA = 4  # api.robust_pca: rows and columns of a matrix that is known everywhere
     IRCUR = 5  # solve.ircur: rows and columns, drawn anew in each iteration
     RIVALS = 6  # core.recheck: some rows and columns in which rivals are counted
     ESTIMATOR = 7  # models.estimator: rows and columns of the core; was 6, the numbers of RIVALS in the same solve
@@ -120,16 +119,3 @@ def normal_at(i: Array, j: Array, seed: int, stream: int = 0) -> Array:
     xp = array_namespace(i, j)
     radius = xp.sqrt(-2.0 * xp.log1p(-uniform_at(i, j, seed, stream)))
     return radius * xp.cos(2.0 * math.pi * uniform_at(i, j, seed, stream + 1))
-
-
-def seed_to_int(seed: Any) -> int:
-    """One 63-bit integer from ``None``, an int or a ``numpy.random.Generator`` (which advances)."""
-    if isinstance(seed, np.random.Generator):
-        return int(seed.integers(1 << 63))
-    if seed is None:
-        return int(np.random.default_rng().integers(1 << 63))
-    if isinstance(seed, (int, np.integer)) and not isinstance(seed, bool):
-        if seed < 0:
-            raise ArgumentError("seed", f"must not be negative, got {seed}")
-        return int(seed)
-    raise ArgumentTypeError("seed", f"must be None, an int or a numpy.random.Generator, got {type(seed).__name__}")

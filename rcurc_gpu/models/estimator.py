@@ -14,8 +14,7 @@ from ..backends import Block, Stream, asarray_on, generator, product_svd, to_num
 from ..errors import ConvergenceWarning, check_choice, check_count
 from ..options import Asked, Settings, Where, check_rank, documented
 from ..result import Result, outlying_in, outlying_once
-from ..samples import CrossSamples, choose_cross, refuse_masked
-from ..solve import cross_size
+from ..samples import CrossSamples, choose_cross, cross_size, refuse_masked
 
 try:
     from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin

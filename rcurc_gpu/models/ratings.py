@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Stream, generator, seed_to_int
-from ..errors import ArgumentError, ArgumentTypeError, check_count, check_number, check_shape
+from ..backends import Stream, generator
+from ..errors import ArgumentError, ArgumentTypeError, check_count, check_number, check_shape, seed_to_int
 from ..result import Result
 from ..samples import check_finite, float_values, host_array, triplet_index
 from .shrink import MAD_TO_SIGMA, ShrunkModel

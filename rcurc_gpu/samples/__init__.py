@@ -4,11 +4,12 @@ from .building import check_finite, check_observed, float_values, host_array, ne
 from .cells import Cells, chosen_first, seen
 from .choosing import choose_cross
 from .cross import CrossSamples
+from .dense import cross_size
 from .drawing import ccs_sample
 from .planning import SamplePlan, plan_samples
 from .view import Samples
 
-__all__ = ["CrossSamples", "SamplePlan", "Samples", "ccs_sample", "choose_cross", "plan_samples"]
+__all__ = ["CrossSamples", "SamplePlan", "Samples", "ccs_sample", "choose_cross", "cross_size", "plan_samples"]
 # Seen from afar, for pictures:
 __all__ += ["Cells", "chosen_first", "seen"]
 # From what a user gives:

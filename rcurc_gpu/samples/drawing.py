@@ -9,8 +9,8 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, is_array, to_numpy
 from ..backends.blocks import Block
-from ..backends.random import DataStream, generator, seed_to_int
-from ..errors import check_count, check_number, check_shape
+from ..backends.random import DataStream, generator
+from ..errors import check_count, check_number, check_shape, seed_to_int
 from .building import check_finite, check_observed, float_values, host_array, refuse_masked
 from .cross import CrossSamples
 

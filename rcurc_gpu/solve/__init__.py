@@ -7,12 +7,7 @@ from .._lazy import later
 if TYPE_CHECKING:
     from .output import open_result as open_result
     from .paper import PAPER_GAMMA as PAPER_GAMMA
-    from .pca import cross_size as cross_size
-    from .pca import robust_pca as robust_pca
 
-__all__ = ["PAPER_GAMMA", "cross_size", "open_result", "robust_pca"]
+__all__ = ["PAPER_GAMMA", "open_result"]
 
-__getattr__ = later(
-    __name__,
-    {"PAPER_GAMMA": ".paper", "open_result": ".output", "cross_size": ".pca", "robust_pca": ".pca"},
-)
+__getattr__ = later(__name__, {"PAPER_GAMMA": ".paper", "open_result": ".output"})

@@ -7,38 +7,27 @@ comes last.
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
-import warnings
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ..backends.arrays import place_for
-from ..errors import ConvergenceWarning
 from ..extend.diagnostics import Summary
-from ..judge.expected_error import expected_error
-from ..judge.verdict import judge_result
 from ..options import Settings, Where, check_rank
 from ..progress import Progress
-from ..result.matrix import CURMatrix
 from ..result.result import Result
 from ..samples.cross import CrossSamples
 from ..shards.samples import ShardedSamples
+from .conclude import announced, concluded
 from .engine import InProcess, search_of
 from .jobs import Engine
-from .output import Output, diagnostics_of
+from .output import Output
 from .paper import by_the_paper
 from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
 from .store import Checkpoint, identity_of
 from .supply import Supply, check_where, supply_of
-
-log = logging.getLogger("rcurc_gpu")
-
-_PACKAGE = str(Path(__file__).parents[1])
 
 
 def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where) -> Result:
@@ -75,7 +64,8 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         done = None if output is None else output.done
         parts = {} if done else sides.swept() if sides.n_sweeps else sides.extended()
         factors = _collected(sides, supply, parts, output, done)
-        result = concluded(sides, supply, factors, time.perf_counter() - begun)
+        summaries = (sides.whole, sides.outside)
+        result = concluded(solved, supply, factors, summaries, sides.n_sweeps > 0, time.perf_counter() - begun)
     if supply.in_memory:  # of other samples, factors are already where the user asked for them
         result = replace(result, cur=matrix_at(result.cur, supply.like))
     return announced(rescaled(result, scale))
@@ -125,60 +115,3 @@ def _collected(
         for side in "rc":
             sides.whole[side], sides.outside[side] = (Summary.from_named(done[side], name) for name in ("whole", "outside"))
     return {side: output.load(side, length) for side, length in lengths.items()}
-
-
-def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: float) -> Result:
-    """Judge the whole solve and make its result.
-
-    Parameters
-    ----------
-    sides : Sides
-        With their summaries.
-    supply : Supply
-    factors : dict
-        The factor and the diagnostics of the columns ("r") and the rows ("c").
-    seconds : float
-        Since the start of the solve.
-    """
-    solved, view = sides.solved, supply.view
-    s, core = solved.settings, solved.core
-    n1, n2 = view.shape
-    per_unit = (n2 * view.rate_rows, n1 * view.rate_cols) if sides.n_sweeps else None
-    summaries, outside = ((found["r"], found["c"]) for found in (sides.whole, sides.outside))
-    expected = expected_error(solved.facts, per_unit, *summaries)
-    verdict = judge_result(solved.verdict, *summaries, outside, expected, s.accuracy)
-    curve = None if solved.curve is None else replace(solved.curve, chosen=core.rank)
-    verdict = replace(verdict, asked=solved.asked, rank=core.rank, chosen=curve is not None, outliers=s.outliers)
-    return Result(
-        cur=CURMatrix(factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols),
-        converged=verdict.ok,
-        message=verdict.message,
-        cause=verdict.cause,
-        history=core.history,
-        columns=diagnostics_of(factors["r"]),
-        rows=diagnostics_of(factors["c"]),
-        noise=core.sigma,
-        threshold=solved.schedule.floor,
-        expected_error=expected,
-        agreeing=solved.consensus,
-        rank_curve=curve,
-        method=s.method,
-        device=solved.device,
-        kernels=solved.kernels,
-        seconds=seconds,
-        samples=supply.samples,
-        schedule=solved.schedule,
-        chunk_bytes=s.chunk_bytes,
-        verdict=verdict,
-    )
-
-
-def announced(result: Result) -> Result:
-    """Return the result; if it is not confirmed, issue a warning at the user's line of code."""
-    if not result.converged:
-        level, frame = 1, sys._getframe()
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-            level, frame = level + 1, frame.f_back
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=level)
-    log.info("%r", result)
-    return result

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -29,14 +28,13 @@ from ..backends.random import Stream, generator
 from ..core.history import IterationState
 from ..core.iteration import Core, note, robust_sigma
 from ..errors import check_number
-from ..options import Settings, Where, check_rank, documented
+from ..options import Settings, check_rank
 from ..progress import Progress
 from ..result.result import Result
 from ..samples.building import float_values
-from ..samples.dense import DenseReader, dense_source
-from .driver import announced, concluded
+from ..samples.dense import DenseReader, cross_size, dense_source
+from .conclude import announced, concluded
 from .engine import InProcess, context_of
-from .pca import OVERSAMPLING, cross_size
 from .scaling import matrix_at, power_of_two, rescaled
 from .search import CoreSearch
 from .sides import Sides
@@ -47,85 +45,26 @@ from .supply import in_memory
 _ABOVE = 1.001
 
 
-@documented
-def ircur(
-    Y: Any,
-    rank: int | str,
-    *,
-    oversampling: float = OVERSAMPLING,
-    zeta0: float | None = Settings.zeta0,
-    gamma: float = 0.7,
-    tol: float = 1e-5,
-    max_iter: int = 100,
-    accuracy: float = Settings.accuracy,
-    undetermined: str = Settings.undetermined,
-    seed: Any = Settings.seed,
-    device: str = Where.device,
-    kernels: str = Settings.kernels,
-    chunk_bytes: int | None = Settings.chunk_bytes,
-    callback: Callable[[IterationState], Any] | None = Settings.callback,
-    progress: bool = Where.progress,
-) -> Result:
-    """Split a fully observed matrix into a low-rank part and outliers, with new rows and columns in every iteration.
-
-    Iterated Robust CUR, by Cai, Hamm, Huang, Li and Wang: the paper takes it for the truth in videos. `robust_pca` is faster
-    and more accurate (3000 x 3000: 0.13 s and 7e-12 against 0.82 s and 2e-6); this is here for comparisons.
-
-    Parameters
-    ----------
-    Y : array (n1, n2)
-        NumPy, CuPy, any array-API array, a memory map, HDF5, Zarr; without holes.
-    rank : int or "auto"
-        At most a quarter of the rows and columns, less two. "auto" chooses it by held-out entries of a cross, as
-        `robust_pca` does.
-    oversampling : float
-        oversampling * r * log(n) rows and columns are drawn, with replacement; those drawn twice count once. No more than
-        three quarters are taken, so that others are left to judge by.
-    zeta0 : float, optional
-        First threshold; by default a little above max|Y|, so that nothing is an outlier at first. (The authors take max|Y|
-        itself; then entries of this size, such as pixels that are always white, are outliers from the start and remain so.)
-    gamma : float in (0, 1)
-        Decay of the threshold.
-    tol : float
-        Stop when the relative residuals of the rows and of the columns, with the outliers taken out, sum up to less.
-    max_iter : int
-        Iterations, at most.
-    seed : int, None or numpy.random.Generator
-        Fixes the result on one device.
-    device : {"auto", "cpu", "cuda", "cuda:1", ...}
-        Where to compute; "auto" is where `Y` is. Rows and columns of a matrix on the host go to the device as they are
-        needed.
-
-    Returns
-    -------
-    Result
-        Judged on rows and columns that the last iteration did not use, which are its `samples`. `tol` is compared with
-        the `error` in `history`.
-
-    Warns
-    -----
-    ConvergenceWarning
-        If the result is not confirmed; `Result.message` says why.
-    """
-    given = dict(locals())  # every argument by its name
+def solve_ircur(Y: Any, rank: int | str, given: dict[str, Any]) -> Result:
+    """`ircur` with the arguments that were `given`."""
     Y = dense_source(Y)
     corner = Y[:1, :1]
     corner = float_values("Y", corner if is_array(corner) else np.asarray(corner))
     # a tenth of a cross that the iteration did not use: all of it could be held out, and a tenth is plenty
     settings = Settings.checked(corner.dtype, given | {"holdout": 0.1, "sweeps": 0})
-    oversampling = check_number("oversampling", oversampling, 1)
+    oversampling = check_number("oversampling", given["oversampling"], 1)
     most = min(Y.shape) // 4 - 2  # a quarter is left to judge by, and a fit needs rank + 2 observations
     if most < 1:
         raise ValueError(f"Y must have at least 12 rows and columns, got shape {tuple(Y.shape)}")
     rank = check_rank(rank, most, "min(n1, n2) / 4 - 2")
-    like = place_for(device, corner[0, :])
+    like = place_for(given["device"], corner[0, :])
     largest = DenseReader(Y, like).largest
     if largest == 0:
         raise ValueError("Y is 0 everywhere: there is nothing to recover")
     scale = power_of_two(largest, like)
     reader = DenseReader(Y, like, scale)
     settings = replace(settings, zeta0=_ABOVE * largest / scale if settings.zeta0 is None else settings.zeta0 / scale)
-    with Progress(progress, settings.callback) as show, device_scope(like):
+    with Progress(given["progress"], settings.callback) as show, device_scope(like):
         return announced(rescaled(_solve(reader, rank, oversampling, settings, show), scale))
 
 
@@ -163,7 +102,7 @@ def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: 
     sides = Sides(supply.shards, solved, (rows, cols), reader.scale, InProcess(judge.run), "auto", show, outside)
     parts = sides.extended()
     factors = {side: sides.engine.collect(parts[side]) for side in "rc"}
-    result = concluded(sides, supply, factors, run.clock())
+    result = concluded(solved, supply, factors, (sides.whole, sides.outside), False, run.clock())
     return replace(result, cur=matrix_at(result.cur, supply.like), method="ircur")
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.random import DataStream, generator, seed_to_int
-from ..errors import check_count, check_number, check_shape
+from ..backends.random import DataStream, generator
+from ..errors import check_count, check_number, check_shape, seed_to_int
 
 _MEAN, _ROWS, _COLS, _TASTE, _NOISE = 3.6, 0.45, 0.5, 0.5, 0.8  # mean, and standard deviations, much as in MovieLens
 _DECAY, _FLAT = 0.9, 15  # popularity falls as (place + _FLAT) ** -_DECAY

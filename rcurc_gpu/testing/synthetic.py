@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import to_numpy
-from ..backends.random import DataStream, PositionStream, generator, normal_at, seed_to_int, uniform_at
-from ..errors import check_choice, check_count, check_number, check_shape
+from ..backends.random import DataStream, PositionStream, generator, normal_at, uniform_at
+from ..errors import check_choice, check_count, check_number, check_shape, seed_to_int
 from ..result.matrix import LowRankMatrix
 from ..samples.cross import CrossSamples
 from ..samples.drawing import ccs_sample

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import Block, Stream, generator, seed_to_int
-from ..errors import ArgumentError, ArgumentTypeError, check_number
+from ..backends import Block, Stream, generator
+from ..errors import ArgumentError, ArgumentTypeError, check_number, seed_to_int
 from ..progress import Progress
 from ..samples import CrossSamples, check_finite, check_observed
 from .read import open_video

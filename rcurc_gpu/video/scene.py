@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import DataStream, generator, seed_to_int
-from ..errors import check_count, check_number, check_shape
+from ..backends import DataStream, generator
+from ..errors import check_count, check_number, check_shape, seed_to_int
 from ..result import LowRankMatrix
 from .movers import Mover, Street, paint
 

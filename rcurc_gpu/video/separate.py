@@ -13,8 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import place_for, seed_to_int
-from ..errors import ArgumentError, ArgumentTypeError, ConvergenceWarning, check_count, check_number, check_shape
+from ..backends import place_for
+from ..errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    ConvergenceWarning,
+    check_count,
+    check_number,
+    check_shape,
+    seed_to_int,
+)
 from ..progress import Progress
 from ..result import CURMatrix, Result
 from .background import Background

@@ -10,10 +10,10 @@ from rcurc_gpu.backends.random import (
     Stream,
     generator,
     normal_at,
-    seed_to_int,
     stream_key,
     uniform_at,
 )
+from rcurc_gpu.errors import seed_to_int
 
 SIDE = 300
 I, J = np.divmod(np.arange(SIDE * SIDE), SIDE)  # noqa: E741
