@@ -42,8 +42,7 @@ def contact_sheet(
         for col, picture in enumerate(line):
             ax = grid[row, col]
             ax.imshow(_colours(picture), interpolation="nearest")
-            ax.set_xticks([])
-            ax.set_yticks([])
+            ax.set(xticks=[], yticks=[])
             if row == 0:
                 ax.set_title(titles[col], fontsize=9)
             if col == 0:
