@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..plot import new_figure
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -34,6 +32,8 @@ def contact_sheet(
     -------
     matplotlib.figure.Figure
     """
+    from ..plot import new_figure
+
     height, width = pictures[0][0].shape[:2]
     n_rows, n_cols = len(pictures), len(titles)
     figure = new_figure(_WIDTH * n_cols + 0.3, (_WIDTH * height / width + 0.08) * n_rows + 0.7, dpi=110)
