@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import click
 
 from .._version import __version__
-from .complete import complete
-from .demo import demo
-from .describe import describe
-from .doctor import doctor
-from .paper import paper
-from .plot import plot
-from .ratings import ratings
-from .sample import sample
-from .shard import shard
-from .video import video
+
+_COMMANDS = ("complete", "demo", "describe", "doctor", "paper", "plot", "ratings", "sample", "shard", "video")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class Commands(click.Group):
+    """Imports a command when it is asked for, since most need only a part of the library."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All of them, in the order of the help."""
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command in the module of the same name."""
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f".{cmd_name}", __name__), cmd_name)
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="rcurc-gpu")
 def main() -> None:
     """Recover a huge low-rank matrix from few, partly wrong entries.
@@ -34,7 +43,3 @@ def main() -> None:
       rcurc-gpu paper fig2
       rcurc-gpu video street.mp4
     """  # noqa: D301  # click's mark of lines to keep is a real backspace
-
-
-for _command in (demo, doctor, sample, shard, describe, complete, ratings, plot, paper, video):
-    main.add_command(_command)

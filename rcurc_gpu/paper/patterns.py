@@ -126,8 +126,7 @@ def draw(record: Record) -> Figure:
         chosen = "all" if len(run["rows"]) == n else str(len(run["rows"]))
         share = run["observations"] / run["cross"]
         ax.set_xlabel(f"{chosen} rows and columns\n{100 * share:.0f} % of their entries seen", fontsize=10)
-        ax.set_xticks([])
-        ax.set_yticks([])
+        ax.set(xticks=[], yticks=[])
     handles = [Patch(facecolor=colour, edgecolor=BLUE, linewidth=0.5) for colour in colours]
     figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=9, frameon=False, handlelength=1.2)
     figure.suptitle(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from ..samples import CrossSamples
     from ..testing import SyntheticProblem
 
-__all__ = ["column_diagnostics", "convergence", "demo_figure", "rank_curve", "sampling_pattern", "singular_values"]
-
 # From the palette of Okabe and Ito, which readers with any colour vision can tell apart.
 BLUE, ORANGE, VERMILLION, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8C8C8C", "#000000"
 
@@ -81,7 +79,8 @@ def demo_figure(problem: SyntheticProblem, result: Result) -> Figure:
     return figure
 
 
-def _axes(ax: Axes | None, width: float = 5.0, height: float = 3.8) -> Axes:
+def axes_or_new(ax: Axes | None, width: float = 5.0, height: float = 3.8) -> Axes:
+    """`ax`, or the Axes of a new Figure."""
     return new_figure(width, height).add_subplot() if ax is None else ax
 
 
@@ -108,7 +107,7 @@ def sampling_pattern(samples: CrossSamples, ax: Axes | None = None, order: str =
     matplotlib.axes.Axes
     """
     check_choice("order", order, ("auto", "given", "chosen first"))
-    ax = _axes(ax, 4.4, 4.2)
+    ax = axes_or_new(ax, 4.4, 4.2)
     exact = max(samples.shape) <= _EXACT
     sort = order == "chosen first" or (order == "auto" and not exact)
     pairs = zip((samples.rows, samples.cols), samples.shape, strict=True)
@@ -172,7 +171,7 @@ def convergence(
     matplotlib.axes.Axes
     """
     check_choice("x", x, ("iteration", "seconds"))
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     at, shown = _abscissa(result, x)
     errors = _positive([state.error for state in result.history])
     thresholds = _positive([state.threshold for state in result.history])
@@ -181,12 +180,10 @@ def convergence(
     ax.plot(at, thresholds[shown], "s--", color=ORANGE, label=r"threshold $\zeta_k$ (unit of the data)", **style)
     if truth is not None:
         _draw_truth(ax, at, shown, truth, len(result.history), style)
-    ax.set_yscale("log")
-    ax.set_xlabel("iteration" if x == "iteration" else "time since the start of the solve (s)")
-    ax.set_ylabel("value (units in the legend)")
+    across = "iteration" if x == "iteration" else "time since the start of the solve (s)"
+    ax.set(yscale="log", xlabel=across, ylabel="value (units in the legend)")
     ax.set_title(f"{result.n_iter} iterations of the core ({result.method}), {result.seconds:.2f} s in all", fontsize=10)
-    _finish(ax)
-    return ax
+    return finish(ax)
 
 
 def _abscissa(result: Result | Completion, x: str) -> tuple[np.ndarray, np.ndarray]:
@@ -220,10 +217,19 @@ def _positive(values: Any) -> np.ndarray:
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
 
 
-def _finish(ax: Axes) -> None:
+def finish(ax: Axes, **legend: Any) -> Axes:
+    """Grid and legend; gives `ax` back."""
     ax.grid(True, color="#DDDDDD", linewidth=0.6)
     ax.set_axisbelow(True)
-    ax.legend(fontsize=8, framealpha=0.9)
+    ax.legend(fontsize=8, framealpha=0.9, **legend)
+    return ax
+
+
+def draw_median(ax: Axes, share: np.ndarray) -> None:
+    """A level at the median of some shares in per cent, if there are any."""
+    if share.size:
+        middle = float(np.median(share))
+        ax.axhline(middle, color=BLACK, linewidth=1.2, linestyle="--", label=f"median, {middle:.0f} %")
 
 
 def _whole_numbers(ax: Axes) -> None:
@@ -257,7 +263,7 @@ def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
     curve = result.rank_curve
     if curve is None:
         raise ValueError("result has no rank curve: only a solve with rank='auto' compares ranks")
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     ranks, errors = np.asarray(curve.ranks), _positive(curve.errors)
     confirmed = np.asarray(curve.supported) >= ranks
     ax.plot(ranks, errors, "-", color=GREY, linewidth=1.0, zorder=1)
@@ -270,12 +276,9 @@ def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
     best = errors[ranks == curve.chosen]
     ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": GREEN, "markeredgewidth": 2, "markersize": 13}
     ax.plot([curve.chosen], best, "o", linestyle="none", label=f"chosen: rank {curve.chosen}", **ring)
-    ax.set_yscale("log")
+    ax.set(yscale="log", xlabel="rank", ylabel="held-out error (relative, log scale)")
     _whole_numbers(ax)
-    ax.set_xlabel("rank")
-    ax.set_ylabel("held-out error (relative, log scale)")
-    _finish(ax)
-    return ax
+    return finish(ax)
 
 
 def singular_values(result: Result | Completion, ax: Axes | None = None) -> Axes:
@@ -290,17 +293,15 @@ def singular_values(result: Result | Completion, ax: Axes | None = None) -> Axes
     -------
     matplotlib.axes.Axes
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     values = result.cur.singular_values()
     ax.plot(np.arange(1, values.size + 1), _positive(values), "o-", color=BLUE, label="recovered matrix")
     ax.set_yscale("log")
     if values.size and values[0] > 0:  # two decades at least: nearly equal values should look it
         ax.set_ylim(min(max(values[-1], 1e-16 * values[0]), values[0] / 100) / 2, 2 * values[0])
     _whole_numbers(ax)
-    ax.set_xlabel("number")
-    ax.set_ylabel("singular value (unit of the data, log scale)")
-    _finish(ax)
-    return ax
+    ax.set(xlabel="number", ylabel="singular value (unit of the data, log scale)")
+    return finish(ax)
 
 
 # ---------------------------------------------------------------- trust
@@ -320,7 +321,7 @@ def column_diagnostics(result: Result | Completion, ax: Axes | None = None) -> A
     -------
     matplotlib.axes.Axes
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     d = result.columns
     # a column without observations has no share; it is undetermined, and drawn at 0
     share = 100 * d.n_inliers / np.maximum(d.n_obs, 1)
@@ -330,12 +331,7 @@ def column_diagnostics(result: Result | Completion, ax: Axes | None = None) -> A
     ax.plot(shown, share[shown], ".", color=BLUE, markersize=3, alpha=0.6, label=label, rasterized=True)
     if bad.size:
         ax.plot(bad, share[bad], "x", color=VERMILLION, markersize=5, label=f"undetermined ({bad.size:,})")
-    if good.size:
-        middle = float(np.median(share[good]))
-        ax.axhline(middle, color=BLACK, linewidth=1.2, linestyle="--", label=f"median, {middle:.0f} %")
-    ax.set_ylim(-4, 104)
-    ax.set_xlabel("column")
-    ax.set_ylabel("observations that fit (%)")
+    draw_median(ax, share[good])
+    ax.set(ylim=(-4, 104), xlabel="column", ylabel="observations that fit (%)")
     ax.set_title("how far each column can be trusted", fontsize=10)
-    _finish(ax)
-    return ax
+    return finish(ax)

@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import check_choice
-from .panels import BLACK, BLUE, GREY, VERMILLION, convergence, new_figure, rank_curve, singular_values
+from .panels import (
+    BLUE,
+    GREY,
+    VERMILLION,
+    axes_or_new,
+    convergence,
+    draw_median,
+    finish,
+    new_figure,
+    rank_curve,
+    singular_values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ..io import Completion
-
-__all__ = ["outlier_map", "pictures", "result_figure", "unit_fit", "worst_units"]
 
 _WORST = 12  # bars
 _LONGEST = 22  # characters of a label in a picture
@@ -82,7 +91,7 @@ def outlier_map(completion: Completion, ax: Axes | None = None) -> Axes:
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    ax = _axes(ax, 5.0, 4.2)
+    ax = axes_or_new(ax, 5.0, 4.2)
     c = completion
     step = _step(c.seen)
     outliers, seen = _merged(c.outlier_cells, step), _merged(c.seen, step)
@@ -93,15 +102,8 @@ def outlier_map(completion: Completion, ax: Axes | None = None) -> Axes:
     down, across = (n * step * k / g for n, k, g in zip(c.shape, share.shape, c.seen.shape, strict=True))
     enough = seen >= min(_PER_CELL / 3, seen.max())  # one of two observations is no share to scale the colours by
     most = max(float(share[enough].max()), 1.0)
-    image = ax.imshow(
-        share,
-        cmap=colours,
-        vmin=0,
-        vmax=most,
-        extent=(-0.5, across - 0.5, down - 0.5, -0.5),
-        interpolation="nearest",
-        aspect="auto",
-    )
+    extent = (-0.5, across - 0.5, down - 0.5, -0.5)
+    image = ax.imshow(share, cmap=colours, vmin=0, vmax=most, extent=extent, interpolation="nearest", aspect="auto")
     ax.figure.colorbar(image, ax=ax, label="observations that are outliers (%)", pad=0.02)
     ax.set_xlim(-0.5, n2 - 0.5)  # the last cells may be narrower than the others
     ax.set_ylim(n1 - 0.5, -0.5)
@@ -139,7 +141,7 @@ def unit_fit(completion: Completion, axis: str, ax: Axes | None = None) -> Axes:
     matplotlib.axes.Axes
     """
     check_choice("axis", axis, ("rows", "columns"))
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     units = completion.rows if axis == "rows" else completion.columns
     share = 100 * units.n_inliers / np.maximum(units.n_obs, 1)  # one without observations is drawn at 0
     good, bad = np.flatnonzero(units.status == 0), units.undetermined
@@ -147,22 +149,16 @@ def unit_fit(completion: Completion, axis: str, ax: Axes | None = None) -> Axes:
     ax.plot(units.n_obs[good], share[good], ".", color=BLUE, alpha=0.35, label=f"determined ({good.size:,})", **style)
     if bad.size:
         ax.plot(units.n_obs[bad], share[bad], "x", color=VERMILLION, label=f"not determined ({bad.size:,})", **style)
-    if good.size:
-        middle = float(np.median(share[good]))
-        ax.axhline(middle, color=BLACK, linewidth=1.2, linestyle="--", label=f"median, {middle:.0f} %")
+    draw_median(ax, share[good])
     least = 20 * np.floor((share.min() - 15) / 20)  # all shares are seen, and room for the legend is left
     ax.set_ylim(max(least, -4), 104)
     if units.n_obs.max() > 50 * max(np.median(units.n_obs), 1):
         ax.set_xscale("symlog", linthresh=10)
     else:
         ax.set_xlim(0, 1.05 * max(units.n_obs.max(), 1))
-    ax.set_xlabel(f"observations of the {axis[:-1]} in the fit")
-    ax.set_ylabel("observations that fit (%)")
+    ax.set(xlabel=f"observations of the {axis[:-1]} in the fit", ylabel="observations that fit (%)")
     ax.set_title(f"how far each {axis[:-1]} can be trusted", fontsize=10)
-    ax.grid(True, color="#DDDDDD", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.legend(fontsize=8, framealpha=0.9, loc="lower right")
-    return ax
+    return finish(ax, loc="lower right")
 
 
 def worst_units(completion: Completion, axis: str, ax: Axes | None = None) -> Axes:
@@ -180,7 +176,7 @@ def worst_units(completion: Completion, axis: str, ax: Axes | None = None) -> Ax
         At most twelve bars; those with fewer than five observations are left out.
     """
     check_choice("axis", axis, ("rows", "columns"))
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     c = completion
     units, names = (c.rows, c.labels.row_names) if axis == "rows" else (c.columns, c.labels.col_names)
     share = 100 * (1 - units.n_inliers / np.maximum(units.n_obs, 1))
@@ -206,7 +202,3 @@ def worst_units(completion: Completion, axis: str, ax: Axes | None = None) -> Ax
 def _short(label: str) -> str:
     # a dollar sign would begin a formula
     return (label if len(label) <= _LONGEST else f"{label[: _LONGEST - 3]}...").replace("$", r"\$")
-
-
-def _axes(ax: Axes | None, width: float = 5.0, height: float = 3.8) -> Axes:
-    return new_figure(width, height).add_subplot() if ax is None else ax

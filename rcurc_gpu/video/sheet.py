@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..plot import new_figure
-
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -34,6 +32,8 @@ def contact_sheet(
     -------
     matplotlib.figure.Figure
     """
+    from ..plot import new_figure
+
     height, width = pictures[0][0].shape[:2]
     n_rows, n_cols = len(pictures), len(titles)
     figure = new_figure(_WIDTH * n_cols + 0.3, (_WIDTH * height / width + 0.08) * n_rows + 0.7, dpi=110)
@@ -42,8 +42,7 @@ def contact_sheet(
         for col, picture in enumerate(line):
             ax = grid[row, col]
             ax.imshow(_colours(picture), interpolation="nearest")
-            ax.set_xticks([])
-            ax.set_yticks([])
+            ax.set(xticks=[], yticks=[])
             if row == 0:
                 ax.set_title(titles[col], fontsize=9)
             if col == 0:

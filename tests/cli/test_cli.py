@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from click.testing import CliRunner, Result
 from rcurc_gpu import CURMatrix, __version__, cli, rcurc, synthetic
 from rcurc_gpu.cli import demo_report
 
-DEMO = sys.modules["rcurc_gpu.cli.demo"]  # the package has a command of the same name
+DEMO = import_module("rcurc_gpu.cli.demo")
 SMALL = ("--size", "300", "--rank", "2", "--rate", "0.5")
 
 
@@ -322,7 +323,7 @@ def test_ctrl_c_while_solving(demo, tmp_path, monkeypatch):
 
 
 def test_ctrl_c_while_drawing_says_what_was_saved(demo, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["rcurc_gpu.cli.demo"], "demo_figure", stop)
+    monkeypatch.setattr(DEMO, "demo_figure", stop)
     result = demo(*SMALL, "--quiet")
     assert result.exit_code == 130
     assert f"Saved before that: {tmp_path / 'out' / 'result.npz'}" in result.stderr
@@ -383,5 +384,8 @@ def test_importing_the_library_imports_nothing_optional():
 
 
 def test_importing_the_command_line_does_not_import_matplotlib():
-    code = "import sys, rcurc_gpu.cli; print([m for m in ('matplotlib', 'tqdm', 'cupy') if m in sys.modules])"
+    code = (
+        "import sys; from rcurc_gpu.cli import main; [main.get_command(None, c) for c in main.list_commands(None)]; "
+        "print([m for m in ('matplotlib', 'tqdm', 'cupy') if m in sys.modules])"
+    )
     assert run_python("-c", code).stdout.strip() == "[]"

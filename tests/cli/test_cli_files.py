@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -448,7 +449,7 @@ def test_an_interrupt_says_what_was_saved(folder, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["rcurc_gpu.cli.complete"], "write_outliers", interrupted)
+    monkeypatch.setattr(import_module("rcurc_gpu.cli.complete"), "write_outliers", interrupted)
     outputs = ("-o", tmp_path / "a.npz", "--outliers", tmp_path / "wrong.csv")
     done = run("complete", folder / "ratings.csv", "--rank", RANK, *outputs)
     assert done.exit_code == 130

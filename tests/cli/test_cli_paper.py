@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib import import_module
 
 import click
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 from rcurc_gpu import cli
 from rcurc_gpu.paper import convergence, phase
 
-PAPER = sys.modules["rcurc_gpu.cli.paper"]  # the package has a command of the same name
+PAPER = import_module("rcurc_gpu.cli.paper")
 FIG2 = ("fig2", "--size", "300", "--runs", "1", "--ranks", "2", "--c", "10", "--device", "cpu")
 
 

@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pyarrow as pa
@@ -231,7 +232,7 @@ def test_options_of_tables_are_refused_for_shards(low_rank, tmp_path):
 
 
 def test_a_scheduler_that_is_not_there(low_rank, tmp_path, monkeypatch):
-    monkeypatch.setattr(sys.modules["rcurc_gpu.cli.complete"], "_PATIENCE", 1)  # the name is also that of the command
+    monkeypatch.setattr(import_module("rcurc_gpu.cli.complete"), "_PATIENCE", 1)
     done = run("complete", low_rank[0], "-o", tmp_path / "a.npz", "--scheduler", "tcp://127.0.0.1:1")
     assert done.exit_code == 2
     assert done.stderr.endswith("--scheduler: there is no Dask scheduler at 'tcp://127.0.0.1:1'\n")
