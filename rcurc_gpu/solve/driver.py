@@ -50,6 +50,7 @@ def solve(
     where = replace(where, checkpoint_every=check_number("checkpoint_every", where.checkpoint_every))
     check_where(samples, settings, where)
     with ExitStack() as at_the_end:
+        # samples: the intersection and shards, and stores to resume from
         engine = _engine(where)
         at_the_end.callback(engine.close)
         supply = supply_of(samples, where, engine.surveyed)
@@ -60,10 +61,12 @@ def solve(
         if output is not None:
             at_the_end.callback(output.close)
             engine.store = output.parts
+        # exact, and only for data whose squares overflow or vanish
         scale = power_of_two(supply.view.largest[0], supply.like)
         view = supply.view if scale == 1 else supply.view.scaled(1 / scale)
         scaled = settings if scale == 1 else settings.scaled(1 / scale)
         show = at_the_end.enter_context(Progress(progress, _watcher(settings, supply, scale)))
+        # core: W, s, V on I x J, judged by its held-out entries
         given = None
         if settings.method == "paper":
             search = search_of(view, scaled, where.device, show)
@@ -74,10 +77,12 @@ def solve(
             if output is not None:  # a later run resumes from this core, however this one ends
                 output.steps.close()
         solved = solved if supply.in_memory else solved.on_host()
+        # extend: all columns of R and rows of C; with noise in sweeps, where each side improves the basis of the other
         sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
         done = None if output is None else output.done
         parts = {} if done else sides.swept() if sides.n_sweeps else sides.extended()
         factors = _collected(sides, supply, parts, output, done)
+        # judge, and the result
         result = concluded(sides, supply, factors, time.perf_counter() - begun)
     if supply.in_memory:  # of other samples, factors are already where the user asked for them
         result = replace(result, cur=matrix_at(result.cur, supply.like))
@@ -146,6 +151,7 @@ def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: fl
     solved, view = sides.solved, supply.view
     s, core = solved.settings, solved.core
     n1, n2 = view.shape
+    # a sweep averages over all observations of a chosen row (column), and not over its part in the intersection
     per_unit = (n2 * view.rate_rows, n1 * view.rate_cols) if sides.n_sweeps else None
     summaries, outside = ((found["r"], found["c"]) for found in (sides.whole, sides.outside))
     expected = expected_error(solved.facts, per_unit, *summaries)
@@ -187,6 +193,7 @@ def concluded(sides: Sides, supply: Supply, factors: dict[str, Any], seconds: fl
 def announced(result: Result) -> Result:
     """Return the result; if it is not confirmed, issue a warning at the user's line of code."""
     if not result.converged:
+        # skip the frames of this package, so that Python shows the line of the user's code
         level, frame = 1, sys._getframe()
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
             level, frame = level + 1, frame.f_back

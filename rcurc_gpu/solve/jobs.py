@@ -68,6 +68,7 @@ def run_job(
     """
     shard, side, part = job.shard, job.side, job.part
     stamp = "" if store is None else _stamp(stage, shard, side, part, job.args)
+    # before the observations are read: a part in the store does not need them
     if store is not None and (known := store.find(stage.name, shard, stamp)) is not None:
         return known
     if stage.reads and block is None:
