@@ -47,7 +47,7 @@ def write_whole(path: str | os.PathLike[str], write: Callable[[BinaryIO], object
         with naming(path), os.fdopen(handle, "wb") as file:
             write(file)
             file.flush()
-            os.fsync(file.fileno())
+            os.fsync(file.fileno())  # before the rename, or a power cut could leave an empty file under the name
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp's 0600 is not what a user expects of a result
         os.replace(temporary, path)
     except BaseException:

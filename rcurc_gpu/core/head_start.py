@@ -55,6 +55,7 @@ def solve_with_head_start(
     xp = array_namespace(data.weight)
     rng = generator(run.seed, Stream.HEAD_START)
     halves = [np.sort(rng.choice(size, (size + 1) // 2, replace=False)) for size in data.grid.shape]
+    # entries held out of the fit (weight 0) stay out of the quarter, too
     fitted = _select(data.block, data.weight, xp.nonzero(data.weight > 0)[0])
     in_cols = _restrict(*fitted, halves[1])  # all rows, half of the columns
     by_col = fitted[0].take_units(halves[0]).transpose()  # all columns, half of the rows
@@ -77,6 +78,7 @@ def solve_with_head_start(
     fit_pass = FitPass(schedule(head.sigma), 0.0)
     left, _ = run.kernels.regress_all(in_cols[0], head.V, fit_pass, run.chunk_bytes)
     right, _ = run.kernels.regress_all(by_col, head.W, fit_pass, run.chunk_bytes)
+    # [X]_{:,half of J} = left V^T and [X]_{half of I,:} = W right^T, so U = left diag(1/s) right^T
     start = product_svd(left * invert(head.s), right)
     before = head.history[-1].iteration
     # The start is near the solution, so zeta begins a little above the noise and soon meets it.

@@ -168,7 +168,7 @@ def iterate_core(
     s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))
     numbers = None
     factors = (left[:, :rank], s[:rank], Q[:, :rank])
-    if start is not None:
+    if start is not None:  # its V, and random columns orthogonal to it
         factors, (W, leading, V) = start, start
         left = xp.concat([W * leading, left[:, rank:]], axis=1)
         s = xp.concat([leading, s[rank:]])
@@ -178,7 +178,7 @@ def iterate_core(
         else:
             Q = V
     zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0, options.floor)
-    if resume is not None:
+    if resume is not None:  # the state after `resume.k`, so that the same iterates follow as without a break
         P, s, Q = resume.whole
         left, s = grid.scale(P, s, rank)
         factors = (P[:, :rank], s[:rank], Q[:, :rank])
@@ -202,6 +202,7 @@ def iterate_core(
         change = grid.change(left, Q, old_left, old_Q, old_s)
         next_zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0 * options.gamma**k, options.floor)
         G, S, Z, square, next_out = grid.threshold(left, Q, next_zeta, S)
+        # the numbers of five iterations are collected on the device, and cross over in one transfer
         before = None if k % CHECK_EVERY == 1 else numbers
         numbers = grid.record(before, [square, n_out, zeta, change, next_zeta], s)
         yield CoreStep(k, factors, previous, numbers, zeta, (P, s, Q))
@@ -331,6 +332,7 @@ def _stands_still(
     m, n = data.grid.shape
     typical = float(np.linalg.norm(s)) / (m * n) ** 0.5
     noise = zeta / options.floor / typical if floored and typical > 0 else 0.0
+    # e_k alone proves nothing: as zeta falls it becomes small whatever U is. So it only joins the change of U.
     settled = floored or options.gamma == 1 or state.error <= options.tol
     # Shares of the noise, which leaves a larger error in U than either; the larger share is for `rests` alone.
     enough = 2e-2 if options.rests and noise > _ROUNDING and _restless(history, options) else 1e-3

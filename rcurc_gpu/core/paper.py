@@ -140,6 +140,7 @@ def solve_paper(
     trail: list[CoreStep] = []
     core_sums = np.zeros((0, 2))
     history: list[IterationState] = []
+    # Groups of iterations: the core runs ahead, the pilot follows, and the rule is applied to each iterate afterwards.
     for steps in _groups(iterate_core(data, rank, options, run.seed), CHECK_EVERY if callback is None else 1):
         numbers, _ = numbers_of(steps)
         before = [[runner.a for runner in group] for group in runners]

@@ -75,6 +75,7 @@ def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, r
         Share of the entries that agree on another solution than their row and column has.
     """
     core, rows, cols = checked
+    # First a sample, for how frequent rivals are; then all units in which a rival of that frequency might have won.
     rng = generator(run.seed, Stream.RIVALS)
 
     def side(block: Block, basis: Array, known: UnitDiagnostics) -> Task:

@@ -47,6 +47,7 @@ class Extension:
 
     def better_of(self, new: Extension, units: np.ndarray) -> Extension:
         """Take the `new` pass over some units where it found more inliers."""
+        # more inliers, not a smaller spread: a wrong solution with few inliers may fit these exactly
         better = new.diagnostics.n_inliers > self.diagnostics.n_inliers[units]
         if not better.any():
             return self

@@ -146,6 +146,7 @@ def complete_ratings(
     rank, sweeps = check_count("rank", rank), check_count("sweeps", sweeps)
     scale = None if scale is None else _check_scale(scale)
     seed = seed_to_int(seed)
+    # The order matters: held-out ratings are chosen before anything is fitted, and offsets come before factors.
     held = generator(seed, Stream.RATINGS).random(len(values)) < check_number("holdout", holdout, 0, 0.5)
     if held.all():
         held[:] = False
@@ -174,6 +175,7 @@ def complete_ratings(
 
     errors = [size * np.minimum(np.abs(values[held] - x), _CLIP * max([noise, *spread])) for x in (predicted, offsets)]
     held_out_error, offsets_error = (float(np.mean(x)) if held.any() else float("nan") for x in errors)
+    # both errors are of the same ratings, so their difference has a smaller error than each
     gain_error = float(np.std(errors[1] - errors[0]) / np.sqrt(np.count_nonzero(held))) if held.any() else float("nan")
 
     return Ratings(

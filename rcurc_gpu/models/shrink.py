@@ -123,6 +123,7 @@ class ShrunkModel:
             warnings.simplefilter("ignore", ConvergenceWarning)
             start = rcurc(samples, rank, zeta0=5 * typical, gamma=0.9, holdout=0.0, seed=seed)
         left, right = (np.nan_to_num(factor) for factor in (start.cur.left, start.cur.right))
+        # factors of the same size: the priors of both sides then shrink alike
         sizes = np.linalg.norm(left), np.linalg.norm(right)
         balance = (sizes[1] / sizes[0]) ** 0.5 if min(sizes) > 0 else 1.0
         self.factors = [ShrunkFactor(left * balance), ShrunkFactor(right / balance)]

@@ -44,7 +44,7 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     n_rows, n_cols = check_count("n_rows", n_rows, 1, n1), check_count("n_cols", n_cols, 1, n2)
     rate_rows = check_number("rate_rows", rate_rows, 0, 1, open_low=True)
     rate_cols = check_number("rate_cols", rate_cols, 0, 1, open_low=True)
-    rng = generator(seed_to_int(seed), DataStream.WHOLE)
+    rng = generator(seed_to_int(seed), DataStream.WHOLE)  # another order of the draws would change the samples of a seed
     rows = np.sort(rng.choice(n1, n_rows, replace=False))
     cols = np.sort(rng.choice(n2, n_cols, replace=False))
     read = _reader(Y)

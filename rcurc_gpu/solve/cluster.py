@@ -45,7 +45,7 @@ log = logging.getLogger("rcurc_gpu")
 
 Future = Any  # a distributed.Future
 
-_FIRST_WORKER = 60.0  # seconds to wait for a first worker: clusters that start now need some, and a user who forgot waits
+_FIRST_WORKER = 60.0  # seconds to wait for a first worker: it may be starting, but must not block for ever
 _NO_WORKER = 300.0  # seconds without any worker until the solve is given up; batch systems restart workers within minutes
 _LOOK = 2.0  # seconds between two questions to the scheduler whether there are workers: each is a round trip
 _PAUSE = 0.002  # seconds between two checks of what is done: far below the work on a shard, and no busy waiting
@@ -106,6 +106,7 @@ class OnCluster:
     # ---------------------------------------------------------------- what is sent
 
     def _submit(self, function: Callable[..., Any], *args: Any, **options: Any) -> Future:
+        # pure=False: each call is a new task, also for the same work after a loss
         future = self.client.submit(function, *args, pure=False, **options)
         self._under_way.append(future)
         return future
@@ -113,6 +114,7 @@ class OnCluster:
     def _held(self, thing: Any) -> Future:
         """Something small on the workers that need it: a task, which Dask can run again, and not scattered data."""
         if id(thing) not in self._sent:
+            # Dask warns of arguments above 10 MB; the basis of a side may be larger, and is sent once
             with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1GB"}):
                 self._sent[id(thing)] = self.client.submit(on_worker.same, thing, pure=False)
             self._kept.append(thing)
@@ -120,7 +122,7 @@ class OnCluster:
 
     def _source(self, shard: Shard) -> tuple[Any, Any]:
         """A shard as a worker gets it (of a file, a function or observations of this process), and the function."""
-        if isinstance(shard.source, InMemory):
+        if isinstance(shard.source, InMemory):  # scattered once, not a part of every task
             if id(shard) not in self._sent:
                 self._sent[id(shard)] = self._scattered(shard)
                 self._kept.append(shard)
@@ -283,6 +285,7 @@ class OnCluster:
                 level = logging.INFO if any(n_lost) else logging.WARNING  # one warning is enough
                 log.log(level, "%s was lost with a worker and is worked on again (%s)", remotes[k].job.shard.name, error)
                 n_lost[k] += 1
+                # once may be the fault of another shard on the same worker; more than once makes it a suspect
                 if n_lost[k] > 1 or error.deaths > 1:
                     suspects.append(k)
                 else:

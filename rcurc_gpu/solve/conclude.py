@@ -15,6 +15,8 @@ from ..judge.verdict import judge_result
 from ..result.matrix import CURMatrix
 from ..result.result import Result
 from .output import diagnostics_of
+from .solved import SolvedCore
+from .store import Arrays
 from .supply import Supply
 
 log = logging.getLogger("rcurc_gpu")
@@ -44,6 +46,7 @@ def concluded(
     view = supply.view
     s, core = solved.settings, solved.core
     n1, n2 = view.shape
+    # a sweep averages over all observations of a chosen row (column), and not over its part in the intersection
     per_unit = (n2 * view.rate_rows, n1 * view.rate_cols) if swept else None
     whole, outside = ((found["r"], found["c"]) for found in summaries)
     expected = expected_error(solved.facts, per_unit, *whole)
@@ -77,6 +80,7 @@ def concluded(
 def announced(result: Result) -> Result:
     """Return the result; if it is not confirmed, issue a warning at the user's line of code."""
     if not result.converged:
+        # skip the frames of this package, so that Python shows the line of the user's code
         level, frame = 1, sys._getframe()
         while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
             level, frame = level + 1, frame.f_back

@@ -36,6 +36,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
     rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
     check_where(samples, settings, where)
     with ExitStack() as at_the_end:
+        # samples: the intersection and shards, and stores to resume from
         engine = _engine(where)
         at_the_end.callback(engine.close)
         supply = supply_of(samples, where, engine.surveyed)
@@ -46,10 +47,12 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         if output is not None:
             at_the_end.callback(output.close)
             engine.store = output.parts
+        # exact, and only for data whose squares overflow or vanish
         scale = power_of_two(supply.view.largest[0], supply.like)
         view = supply.view if scale == 1 else supply.view.scaled(1 / scale)
         scaled = settings if scale == 1 else settings.scaled(1 / scale)
         show = at_the_end.enter_context(Progress(where.progress, _watcher(settings, supply, scale)))
+        # core: W, s, V on I x J, judged by its held-out entries
         given = None
         if settings.method == "paper":
             search = search_of(view, scaled, where.device, show)
@@ -60,10 +63,12 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
             if output is not None:  # a later run resumes from this core, however this one ends
                 output.steps.close()
         solved = solved if supply.in_memory else solved.on_host()
+        # extend: all columns of R and rows of C; with noise in sweeps, where each side improves the basis of the other
         sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
         done = None if output is None else output.done
         parts = {} if done else sides.swept() if sides.n_sweeps else sides.extended()
         factors = _collected(sides, supply, parts, output, done)
+        # judge, and the result
         summaries = (sides.whole, sides.outside)
         result = concluded(solved, supply, factors, summaries, sides.n_sweeps > 0, time.perf_counter() - begun)
     if supply.in_memory:  # of other samples, factors are already where the user asked for them

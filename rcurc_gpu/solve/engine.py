@@ -70,6 +70,7 @@ class InProcess:
         store, show = self.store if stage.kept else None, self.run.progress
         self._total = None
         with ThreadPoolExecutor(1, thread_name_prefix="rcurc-read") as reader, device_scope(self.run.like):
+            # one shard ahead: two are in memory at a time, and reading overlaps with computing
             ahead: Future[Block] | None = None
             for k, job in enumerate(jobs):
                 block = None if ahead is None else ahead.result()

@@ -74,6 +74,7 @@ def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: 
     rng = generator(settings.seed, Stream.IRCUR)
     curve = None
     if isinstance(rank, str):
+        # the rank is chosen as in robust_pca: on a cross, by the schedules of rcurc and its default holdout
         free = replace(settings, zeta0=None, gamma=None, max_iter=None, holdout=0.03)
         chosen = [np.sort(rng.choice(n, cross_size(rank, n), replace=False)) for n in reader.Y.shape]
         supply = in_memory(reader.cross(*chosen), reader.like)
@@ -130,12 +131,14 @@ def _iterate(
     assert max_iter is not None
     show.stage(f"IRCUR, rank {rank}")
     for k in range(1, max_iter + 1):
+        # new I and J in each iteration; X = left right^T is known everywhere, but formed on I and J only
         I, J = (_draw(rng, n, oversampling * rank * math.log(n)) for n in (n1, n2))  # noqa: E741
         at_I, at_J = asarray_on(I, like), asarray_on(J, like)
         D_R, D_C = reader.rows(I), reader.cols(J)
         X_R, X_C = take_rows(left, at_I) @ right.T, left @ take_rows(right, at_J).T
         S_R, S_C = hard_threshold(D_R - X_R, zeta), hard_threshold(D_C - X_C, zeta)
         R, C = D_R - S_R, D_C - S_C
+        # X = C U^+ R with U the rank-r part of R on J, U = W diag(s) V^T: left = C V diag(1/s), right = R^T W
         W, s, V = truncated_svd(xp.take(R, at_J, axis=1), rank, seed=settings.seed)
         left, right = (C @ V) * invert(s), R.T @ W
         new_R = take_rows(left, at_I) @ right.T

@@ -109,6 +109,7 @@ class Output:
 
     def assemble(self, side: str, saved: list[Saved], n_units: int) -> None:
         """Join the parts of a side in files, with one part at a time in memory."""
+        # the checksums grow with the files, which are then not read again
         first = saved[0].load()
         n_found = 0
         sums = dict.fromkeys(self._paths(side), 0)
@@ -196,6 +197,7 @@ def _growing(paths: dict[str, Path], like: Arrays, n_units: int) -> Iterator[dic
     finally:
         for file in files.values():
             file.close()
+    # only when all files are written and synced: a file that is there is whole
     for path in paths.values():
         os.replace(f"{path}.part", path)
 

@@ -118,6 +118,7 @@ class CoreSearch:
 
     def _core(self, rank: int) -> SolvedCore:
         """Solve the core: fast first, slower while the held-out entries disagree, smaller if they confirm less."""
+        # First a core that the choice of the rank has confirmed already, then the cheapest attempt.
         for known in (self.tried.get((rank, *self._schedules()[0])), self.staged.get(rank)):  # when the rank was chosen
             if known is not None and known.verdict.ok:
                 return known
@@ -142,6 +143,7 @@ class CoreSearch:
             if smaller.verdict.ok and smaller.evidence.held_share >= attempts[-1].evidence.held_share - 0.02:
                 return smaller
             too_large = [smaller] if smaller.verdict.cause is Cause.RANK_TOO_LARGE else []
+        # none is confirmed: the best of them, with its verdict
         return min(attempts, key=SolvedCore.score)
 
     def _tries(self, rank: int) -> Iterator[SolvedCore]:
@@ -161,7 +163,7 @@ class CoreSearch:
         """An attempt one component after the other."""
 
         def solve(rank: int, before: Core | None, start: Factors | None) -> Core:
-            if before is None:
+            if before is None:  # the first stage begins as any other attempt
                 return self._solve_core(rank, *self._schedules()[0])
             return self._solve_core(rank, WIDER * before.threshold, GAMMA, _SCHEDULES[0][1], start)
 
@@ -217,6 +219,7 @@ class CoreSearch:
     def judged(self, core: Core, schedule: Schedule, gamma: float, mend: bool = True) -> SolvedCore:
         """Check the rows and columns of a core, `mend` those that are wrong if asked to, and give a verdict."""
         s, data, run = self.settings, self.data_at(core.rank), self.run.at(core.rank)
+        # Mend before rivals are counted: a row that is wrong in the core rejects most of its entries.
         checked = recheck(self.view, data, core, schedule, run, mend and s.outliers)
         consensus = None
         if s.outliers:

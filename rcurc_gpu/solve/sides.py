@@ -103,6 +103,7 @@ class Sides:
         self.rows = replace(self.rows, core=left)
         parts["c"] = self._extend([self.rows], last=False)
         right = self._renewed(self.rows, self.columns, parts["c"])
+        # from here on, left and right are rows of the factors: no scaling by s lies between basis and factor
         for k in range(1, self.n_sweeps + 1):
             last = k == self.n_sweeps
             self.columns = _on_new_basis(self.columns, left, right)
@@ -123,12 +124,14 @@ class Sides:
         for side, numbers in zip(sides, self._by_side(sides, found), strict=True):
             tallies = [Tally.unpacked(x) for x in numbers]
             typical.append(typical_of(sum(tallies[1:], tallies[0]), side.schedule.floor))
+        # Gates need the doubtful units of all shards, and these need the medians of all shards: hence a step in between.
         if sides[0].mended:
             jobs = self._jobs(None, sides, [(t,) for t in typical], parts)
             counted = self.engine.map(Stage(doubts, "doubts", reads=False, kept=False), jobs, lambda count: None)
             for k, numbers in enumerate(self._by_side(sides, counted)):
                 typical[k] = with_gates(typical[k], np.sum([x["doubts"] for x in numbers], axis=0))
         jobs = self._jobs("second", sides, [(t, last) for t in typical], parts)
+        # the last time no normal equations follow, so doubtful units alone are read
         found = self.engine.map(Stage(second, "second", reads=not last), jobs, self.show.advance)
         self._note(sides, found)
         return [part for part, _ in found]

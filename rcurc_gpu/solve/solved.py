@@ -115,6 +115,7 @@ class SolvedCore:
             return self.settings.sweeps
         core = self.core
         rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)
+        # a core that is wrong as a whole gets no better by a sweep
         noisy = core.sigma > max(NOISELESS, rounding) * self.typical_size
         return _SWEEPS if noisy and self.verdict.cause in (Cause.NONE, Cause.UNDETERMINED) else 0
 

@@ -84,7 +84,7 @@ class Checkpoint:
 
     def step(self, name: str) -> Step:
         """The next step."""
-        self._count += 1
+        self._count += 1  # the same call makes the same steps in the same order, so the number identifies one
         return Step(self, f"{self._count:06d} {name}")
 
     @property
@@ -273,7 +273,7 @@ def identity_of(
     edges = np.asarray([(shard.start, shard.stop) for shard in shards])
     sums = [checksum([view.rows, view.cols, edges]), *map(_sum_of, shards)]
     known = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    del known["chunk_bytes"]
+    del known["chunk_bytes"]  # changes memory and speed, not the result
     known |= {
         "callback": settings.callback is not None,
         "rank": rank,

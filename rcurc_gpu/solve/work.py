@@ -184,6 +184,7 @@ def again(shard: Shard, block: Block, side: Side, run: RunContext, part: Arrays,
     """Regress all units once more, on a basis that changed a little; normal equations too unless this is the `last` time."""
     here = _Here(side, shard, run)
     old, diagnostics = _at_home(shard, part["factor"]), _diagnostics(part)
+    # from the coefficients they have; rivals were sought in the second step
     task = replace(here.task(block), start=without_nan(old), consensus=None)
     extension = run_pass(task, here.outside, task.first, run.progress.advance)
     good, status = extension.diagnostics.status == OK, diagnostics.status[here.outside]
@@ -200,6 +201,7 @@ def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
         if side.mended:
             return later_passes(task, here.outside, found, typical)
         return without_contested(task, here.outside, marked(found, typical, side.rank), typical.share)
+    # The shard is not in memory. First find out which of its units later passes concern.
     few = mark(found.diagnostics, typical, side.rank)
     if not side.mended:
         return replace(found, diagnostics=few)
@@ -209,7 +211,7 @@ def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
         chosen = np.union1d(chosen, contestable(whole, side.consensus, side.settings.holdout, typical.share))
     if chosen.size == 0:
         return replace(found, diagnostics=whole)
-    # Read the observations of these units only: the shard is not in memory.
+    # read the observations of these units only
     units = here.outside[chosen]
     task = here.task(shard.some(units), shard.start + units)
     these = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))
