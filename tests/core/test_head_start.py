@@ -55,9 +55,12 @@ def test_when_it_fails_the_core_does_without(problem, monkeypatch, broken):
     if broken == "core":
         monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *_: None)
     else:
-        monkeypatch.setattr(
-            Kernels, "regress_all", lambda self, block, basis, *_: (np.ones((block.n_units, basis.shape[1])), None)
-        )
+        original = Kernels.regress_all  # others use its table, the head start its coefficients alone
+
+        def wrong(self, block, basis, *rest):
+            return np.ones((block.n_units, basis.shape[1])), original(self, block, basis, *rest)[1]
+
+        monkeypatch.setattr(Kernels, "regress_all", wrong)
     result = rg.rcurc(problem.samples, 2)
     assert result.converged
     assert problem.relative_error(result.cur) <= 1e-9
