@@ -63,3 +63,25 @@ def check_shape(name: str, value: Any) -> tuple[int, int]:
     except (TypeError, ValueError):
         raise TypeError(f"{name} must be a pair (n1, n2), got {value!r}") from None
     return check_count(f"{name}[0]", first), check_count(f"{name}[1]", second)
+
+
+class DuplicateError(ValueError):
+    """An entry was observed with different values.
+
+    Attributes
+    ----------
+    i, j : int
+        Its row and column.
+    first, second : float
+        Two of the values.
+    problem : str
+        What is wrong, in words, without advice.
+    """
+
+    def __init__(self, i: int, j: int, first: float, second: float, entry: str, advice: str) -> None:
+        super().__init__(i, j, first, second, entry, advice)  # all of them, for pickle
+        self.i, self.j, self.first, self.second, self.advice = i, j, first, second, advice
+        self.problem = f"{entry} was observed with different values, {first:g} and {second:g}"
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.advice}"

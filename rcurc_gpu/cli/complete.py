@@ -15,7 +15,7 @@ import click
 from ..api import rcurc
 from ..errors import ConvergenceWarning
 from ..io import Completion, read_pairs, save_result, write_outliers, write_predictions
-from ..io.pairs import OUTLIER_HEADER, PREDICTION_HEADER, Pairs
+from ..io.pairs import OUTLIER_HEADER, PREDICTION_HEADER, WantedEntries
 from ..shards import LabelledShards
 from . import complete_report as words
 from .common import CONFIRMED, NOT_CONFIRMED, DeviceName, Finite, Rank, print_json, say_nothing
@@ -221,7 +221,7 @@ def _check_outputs(options: CompleteOptions) -> Path | None:
     return predictions
 
 
-def _pairs(options: CompleteOptions, names: tuple[str | None, ...]) -> Pairs | None:
+def _pairs(options: CompleteOptions, names: tuple[str | None, ...]) -> WantedEntries | None:
     """The entries asked for, whose columns may be called as those of FILE are."""
     if options.predict is None:
         return None

@@ -11,9 +11,9 @@ import click
 import numpy as np
 
 from ..io import Labels, Outliers, read_pairs, write_outliers
-from ..io.pairs import OUTLIER_HEADER, Pairs, numbers_as_text, write_table
-from ..io.read import kind_of, read_table
-from ..io.text import Columns, Table
+from ..io.pairs import OUTLIER_HEADER, WantedEntries, numbers_as_text, write_table
+from ..io.tables import Table, kind_of, read_table
+from ..io.text import Columns
 from ..models.ratings import Ratings, complete_ratings
 from .common import CONFIRMED, NOT_CONFIRMED, Finite, print_json, say_nothing
 from .outputs import (
@@ -120,7 +120,7 @@ def _run(options: RatingsOptions, columns: Columns, saved: list[Path]) -> dict[s
     visible = sys.stderr.isatty() and not (options.quiet or options.as_json)
     predictions = _check_outputs(options)
     table = _table(options.file, columns, visible)
-    usual = None if table.names is None else (table.names[0], table.names[1])
+    usual = None if table.columns is None else (table.columns[0], table.columns[1])
     pairs = None if options.predict is None else read_pairs(options.predict, usual=usual, progress=visible)
     values = np.asarray(table.values)
     rated = ~np.isnan(values)
@@ -210,7 +210,7 @@ def _words(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _write_predictions(path: Path, pairs: Pairs, labels: Labels, found: Ratings) -> tuple[int, int]:
+def _write_predictions(path: Path, pairs: WantedEntries, labels: Labels, found: Ratings) -> tuple[int, int]:
     """Write a prediction for each pair; how many are of an unknown user or item, and of how many at least one is known."""
     n1, n2 = found.shape[0] - 1, found.shape[1] - 1
     i = labels.find_rows(pairs.rows.names, n1)[pairs.rows.codes]

@@ -10,7 +10,8 @@ import click
 import numpy as np
 
 from ..io.matrices import MaskedMatrix, read_matrix
-from ..io.read import bar, kind_of
+from ..io.tables import kind_of
+from ..progress import progress_bar
 from ..samples.cross import CrossSamples
 from ..samples.drawing import ccs_sample
 from .common import CONFIRMED, SHARE, print_json, say_nothing
@@ -104,7 +105,7 @@ def _drawn(file: Path, *, rows: float | int, cols: float | int, rate: float, see
     n1, n2 = matrix.shape
     n_rows, n_cols = _count(rows, n1), _count(cols, n2)
     expected = round(rate * (n_rows * n2 + n_cols * n1))
-    with bar(f"sampling {file.name}", expected, progress, unit=" entries") as shown:
+    with progress_bar(f"sampling {file.name}", expected, progress, unit=" entries") as shown:
         return ccs_sample(_Watched(matrix, shown), n_rows, n_cols, rate, rate, seed)
 
 
@@ -119,8 +120,7 @@ class _Watched:
         self.matrix, self.shown, self.shape = matrix, shown, matrix.shape
 
     def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        if self.shown is not None:
-            self.shown.update(len(i))
+        self.shown.update(len(i))
         return self.matrix.entries(i, j)
 
 

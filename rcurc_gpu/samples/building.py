@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
 from ..backends.blocks import Block
-from ..errors import check_choice
+from ..errors import DuplicateError, check_choice
 
 _READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
 
@@ -120,11 +120,8 @@ def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -
     if duplicates == "error":
         k = int(xp.argmax(xp.astype(differ, xp.int8)))
         i, j = divmod(int(key[k]), n_cols)
-        raise ValueError(
-            f"entry ({i}, {j}) was observed with different values, {float(sorted_value[k]):g} and "
-            f"{float(sorted_value[k + 1]):g}; combine them first (from_triplets, from_sparse and from_blocks take "
-            "duplicates='mean' or 'median')"
-        )
+        advice = "combine them first (from_triplets, from_sparse and from_blocks take duplicates='mean' or 'median')"
+        raise DuplicateError(i, j, float(sorted_value[k]), float(sorted_value[k + 1]), f"entry ({i}, {j})", advice)
     return _combine(order, same, sorted_value, duplicates)
 
 

@@ -9,13 +9,13 @@ from ..solve.output import open_result
 from .samples import ShardedSamples
 
 if TYPE_CHECKING:
-    from .build import shard_triplets as shard_triplets
     from .from_files import shard_file as shard_file
+    from .from_triplets import shard_triplets as shard_triplets
     from .labels import LabelledShards as LabelledShards
 
 __all__ = ["LabelledShards", "ShardedSamples", "open_result", "shard_file", "shard_triplets"]
 
-_LATER = {"shard_triplets": "build", "shard_file": "from_files", "LabelledShards": "labels"}
+_LATER = {"shard_triplets": "from_triplets", "shard_file": "from_files", "LabelledShards": "labels"}
 
 
 def __getattr__(name: str) -> Any:

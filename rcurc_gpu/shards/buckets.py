@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from io import RawIOBase
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -69,15 +69,9 @@ class Buckets:
         self.record = np.dtype([("unit", np.uint32), ("index", np.int32), ("value", dtype)])
         self._bucket_of = np.repeat(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
         self._next = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115  # closed by __exit__
+        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
 
-    def __enter__(self) -> Buckets:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.remove()
-
-    def remove(self) -> None:
+    def close(self) -> None:
         """Close and delete the file."""
         self._file.close()
         self.path.unlink(missing_ok=True)
@@ -137,7 +131,7 @@ class Buckets:
             counts += np.bincount(records["index"], minlength=length)
         edges = plan(counts, most_entries, 0, UNIT_BYTES * most_entries)
         dtype = self.record["value"]
-        with Buckets(self.path.with_name(f"{self.path.name}-unit"), edges, counts, dtype) as parts:
+        with closing(Buckets(self.path.with_name(f"{self.path.name}-unit"), edges, counts, dtype)) as parts:
             for records in self.pieces(k, most_entries):
                 parts.add(records["index"], np.zeros(len(records), np.int32), records["value"])
             # a place that was observed more often than that is sorted whole: its median needs all of it

@@ -57,7 +57,7 @@ class ShardedSolve:
             "kernels": s.kernels,
             "device": device,
             "unit": unit,
-            "beyond_all": 0.0 if s.outliers else found.no_threshold,
+            "no_threshold": 0.0 if s.outliers else found.no_threshold,
             "blank": s.undetermined == "nan",
             "agreeing": checked.agreeing,
         }
