@@ -1,4 +1,4 @@
-"""Tables parsed with pyarrow: text, faster than `text.py` does it, and Parquet. pyarrow (the extra ``files``) is imported only here."""
+"""Tables parsed with pyarrow (the extra ``files``, imported here only): text, faster than in `text.py`, and Parquet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .labels import wrong_with_label
-from .numbering import Encoded, LabelColumn
+from .numbering import LabelColumn
 from .text import MISSING, Columns, Layout
 
 _ROWS = 1 << 18  # of Parquet at a time; as text they are about as large as a block of text
@@ -42,40 +42,43 @@ def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColu
     values = table.column(2).to_numpy() if len(layout.taken) == 3 else np.full(table.num_rows, np.nan)
     if not table.num_rows or np.isinf(values).any():
         return None
-    row, column = (c.combine_chunks() for c in table.columns[:2])
-    return LabelColumn(_whole(row), partial(_encoded, row)), LabelColumn(_whole(column), partial(_encoded, column)), values
+    return _text_column(table.column(0)), _text_column(table.column(1)), values
 
 
-def _whole(column: Any) -> np.ndarray | None:
+def _text_column(column: Any) -> LabelColumn:
+    parts = column.unify_dictionaries().chunks
+    labels = parts[0].dictionary
+    codes = np.concatenate([part.indices.to_numpy() for part in parts])
+    return LabelColumn(codes, partial(_whole, labels), labels.to_pylist)
+
+
+def _whole(labels: Any) -> np.ndarray | None:
     """Labels that are all whole numbers, written as they usually are; None if they are not."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     try:
-        numbers = pc.cast(column, pa.int64())
+        pc.cast(labels[:1], pa.int64())  # by itself: where all fail, a cast takes longer than all the rest
+        numbers = pc.cast(labels, pa.int64())
     except pa.ArrowException:
         return None
-    if not pa.types.is_integer(column.type) and not pc.all(pc.equal(pc.cast(numbers, column.type), column)).as_py():
+    if not pa.types.is_integer(labels.type) and not pc.all(pc.equal(pc.cast(numbers, labels.type), labels)).as_py():
         return None  # 07 and 7 are two labels
     return np.asarray(numbers.to_numpy())
-
-
-def _encoded(column: Any) -> Encoded:
-    column = column.dictionary_encode()
-    return Encoded(column.indices.to_numpy(), column.dictionary.to_pylist())
 
 
 def _csv_options(layout: Layout, n_skipped: int) -> tuple[Any, Any, Any]:
     import pyarrow as pa
     from pyarrow import csv
 
+    label = pa.dictionary(pa.int32(), pa.string())
     names = [str(k) for k in range(layout.n_columns)]  # numbers for names: a header may name two columns alike
     taken = [names[k] for k in layout.taken]
     return (
         csv.ReadOptions(block_size=_PARSE, column_names=names, skip_rows=n_skipped),
         csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
         csv.ConvertOptions(
-            column_types=dict(zip(taken, (pa.string(), pa.string(), pa.float64()), strict=False)),
+            column_types=dict(zip(taken, (label, label, pa.float64()), strict=False)),
             include_columns=taken,
             null_values=list(MISSING),
             strings_can_be_null=False,
@@ -163,16 +166,15 @@ def _parquet_column(path: str, name: str, column: Any, later: Iterator[Any]) -> 
     if column.null_count:
         n_missing = column.null_count + sum(batch.column(name).null_count for batch in later)
         raise ValueError(f"{where}: {n_missing:,} labels are missing")
-    return LabelColumn(_whole(column) if plain and kind == column.type else None, partial(_parquet_labels, where, column))
+    encoded = column if kind != column.type else column.dictionary_encode()
+    whole = partial(_whole, encoded.dictionary) if plain and kind == column.type else lambda: None
+    return LabelColumn(encoded.indices.to_numpy(), whole, partial(_parquet_labels, where, encoded.dictionary))
 
 
-def _parquet_labels(where: str, column: Any) -> Encoded:
+def _parquet_labels(where: str, labels: Any) -> list[str]:
     import pyarrow as pa
 
-    if not pa.types.is_dictionary(column.type):
-        column = column.dictionary_encode()
-    values = column.dictionary
-    found = _iso(values) if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type) else values.to_pylist()
+    found = _iso(labels) if pa.types.is_date(labels.type) or pa.types.is_timestamp(labels.type) else labels.to_pylist()
     for label in found:
         if isinstance(label, float) and not label.is_integer():
             raise ValueError(f"{where}: labels must be text or whole numbers, got {label}")
@@ -180,7 +182,7 @@ def _parquet_labels(where: str, column: Any) -> Encoded:
     for label in names:
         if problem := wrong_with_label(label):
             raise ValueError(f"{where}: a label {problem}")
-    return Encoded(column.indices.to_numpy(), names)
+    return names
 
 
 def _iso(times: Any) -> list[str]:

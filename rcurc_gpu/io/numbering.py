@@ -33,18 +33,21 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LabelColumn:
-    """The labels of some observations.
+    """The labels of some observations, each label kept once, in the order in which they come.
 
     Attributes
     ----------
-    whole : int64 array (n,) or None
-        The labels, if all are whole numbers in their usual writing.
-    encode : callable
-        Gives them as text.
+    codes : int array (n,)
+        The place of each observation's label among the k labels.
+    whole : callable
+        Gives the labels as int64 array (k,), or None if not all are whole numbers in their usual writing.
+    text : callable
+        Gives them as a list of str.
     """
 
-    whole: np.ndarray | None
-    encode: Callable[[], Encoded]
+    codes: np.ndarray
+    whole: Callable[[], np.ndarray | None]
+    text: Callable[[], list[str]]
 
 
 Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of rows and of columns, values (NaN where there is none)
@@ -69,21 +72,20 @@ class LabelNumbers:
             self._table = None
         return self._text
 
-    def prepared(self, column: LabelColumn) -> np.ndarray | Encoded | None:
+    def prepared(self, column: LabelColumn) -> np.ndarray | list[str] | None:
         """What `of` takes; None if one cannot be a label. Nothing gets a number yet."""
-        if self._table is not None and column.whole is not None and self._table.covers(column.whole):
-            return column.whole
-        known, encoded = self.text, column.encode()
-        return None if any(wrong_with_label(name) for name in encoded.names if name not in known) else encoded
+        if self._table is not None and (whole := column.whole()) is not None and self._table.covers(whole):
+            return whole
+        known, names = self.text, column.text()
+        return None if any(wrong_with_label(name) for name in names if name not in known) else names
 
-    def of(self, labels: np.ndarray | Encoded) -> np.ndarray:
-        """The number of each observation's label, int32 (n,)."""
+    def of(self, labels: np.ndarray | list[str]) -> np.ndarray:
+        """The numbers of labels, int32 (k,)."""
         if self._table is not None and isinstance(labels, np.ndarray):
             return self._table.of(labels)
-        codes, names = labels
         known = self.text
-        numbers = (known[name] if name in known else known.setdefault(name.strip(), len(known)) for name in names)
-        return np.fromiter(numbers, np.int32, len(names))[codes]
+        numbers = (known[name] if name in known else known.setdefault(name.strip(), len(known)) for name in labels)
+        return np.fromiter(numbers, np.int32, len(labels))
 
     def label(self, number: int) -> str:
         """The label with a number."""
@@ -117,7 +119,9 @@ class TableNumbers:
     def piece(self, row: LabelColumn, column: LabelColumn, values: np.ndarray) -> Piece | None:
         """Observations with numbers for labels; None, and no new number, if something cannot be a label."""
         rows, cols = self.rows.prepared(row), self.cols.prepared(column)
-        return None if rows is None or cols is None else (self.rows.of(rows), self.cols.of(cols), values)
+        if rows is None or cols is None:
+            return None
+        return self.rows.of(rows)[row.codes], self.cols.of(cols)[column.codes], values
 
 
 class _IntegerTable:
@@ -145,13 +149,12 @@ class _IntegerTable:
         return True
 
     def of(self, values: np.ndarray) -> np.ndarray:
-        """The number of each, int32 (n,); new ones get the next in the order in which they stand."""
+        """The numbers of distinct values, int32 (k,); new ones get the next in the order in which they stand."""
         numbers = self._numbers[values - self._low]
-        new = np.flatnonzero(numbers < 0)
-        if len(new):
-            unique, first = np.unique(values[new], return_index=True)
-            fresh = unique[np.argsort(first)]
-            self._numbers[fresh - self._low] = np.arange(len(self.values), len(self.values) + len(fresh))
+        new = numbers < 0
+        if new.any():
+            fresh = values[new]
+            numbers[new] = np.arange(len(self.values), len(self.values) + len(fresh))
+            self._numbers[fresh - self._low] = numbers[new]
             self.values = np.concatenate([self.values, fresh])
-            numbers[new] = self._numbers[values[new] - self._low]
         return numbers
