@@ -15,7 +15,9 @@ from .numbering import LabelColumn
 from .text import MISSING, Columns, Layout
 
 _ROWS = 1 << 18  # of Parquet at a time; as text they are about as large as a block of text
-_PARSE = 1 << 20  # bytes of text for each thread
+# bytes of text for each thread: two of them for a block of `text.py`; smaller parts each have their own labels to unify,
+# which with 1 MB took more time than threads save (a million lines of 20,000 labels)
+_PARSE = 4 << 20
 
 
 def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColumn, LabelColumn, np.ndarray] | None:

@@ -84,8 +84,11 @@ class LabelNumbers:
         if self._table is not None and isinstance(labels, np.ndarray):
             return self._table.of(labels)
         known = self.text
-        numbers = (known[name] if name in known else known.setdefault(name.strip(), len(known)) for name in labels)
-        return np.fromiter(numbers, np.int32, len(labels))
+        numbers = list(map(known.get, labels))
+        for k, number in enumerate(numbers):
+            if number is None:
+                numbers[k] = known.setdefault(labels[k].strip(), len(known))
+        return np.asarray(numbers, np.int32)
 
     def label(self, number: int) -> str:
         """The label with a number."""
