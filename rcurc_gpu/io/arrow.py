@@ -12,11 +12,11 @@ import numpy as np
 
 from .labels import wrong_with_label
 from .numbering import LabelColumn
-from .text import MISSING, Columns, Layout
+from .text import MISSING, Columns, Layout, find_columns
 
 _ROWS = 1 << 18  # of Parquet at a time; as text they are about as large as a block of text
 # bytes of text for each thread: two of them for a block of `text.py`; smaller parts each have their own labels to unify,
-# which with 1 MB took more time than threads save (a million lines of 20,000 labels)
+# which with 1 MB took more time than two threads save (a million lines, 20,000 labels)
 _PARSE = 4 << 20
 
 
@@ -102,14 +102,8 @@ def parquet_columns(path: str, columns: Columns) -> tuple[str, ...]:
     there = parquet_names(path)
     if len(there) < len(columns.wanted):
         raise ValueError(f"{path!r} must have at least {len(columns.wanted)} columns, got {there}")
-    taken = tuple(there[k] if name is None else name for k, name in enumerate(columns.wanted))
-    for name in taken:
-        if there.count(name) != 1:
-            problem = "has no column" if name not in there else "has more than one column"
-            raise ValueError(f"{path!r} {problem} {name!r}; its columns are {', '.join(map(repr, there))}")
-    if len(set(taken)) < len(taken):
-        raise ValueError(f"row, column and value must be different columns of {path!r}, got {list(taken)}")
-    return taken
+    wanted = [there[k] if name is None else name for k, name in enumerate(columns.wanted)]  # pyarrow takes them by name
+    return tuple(there[k] for k in find_columns(path, there, wanted, f"its columns are {', '.join(map(repr, there))}"))
 
 
 def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[LabelColumn, LabelColumn, np.ndarray]]:

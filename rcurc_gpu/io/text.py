@@ -14,7 +14,7 @@ import math
 import re
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -138,9 +138,7 @@ def find_layout(path: str, columns: Columns) -> Layout:
         header = named or not _begins_with_data(first, columns)
     if named and not header:
         raise ValueError("columns can be named only where the first line is a header")
-    taken = tuple(_position(path, first, name, k) for k, name in enumerate(columns.wanted))
-    if len(set(taken)) < needed:
-        raise ValueError(f"row, column and value must be different columns of {path!r}, got {[first[k] for k in taken]}")
+    taken = find_columns(path, first, columns.wanted, f"its first line is {_short(', '.join(first))}")
     return Layout(delimiter, len(first), tuple(first) if header else None, lines if header else 0, taken)
 
 
@@ -153,13 +151,17 @@ def _begins_with_data(first: list[str], columns: Columns) -> bool:
     return not {"".join(filter(str.isalnum, field.lower())) for field in first[:2]} & HEADER_WORDS
 
 
-def _position(path: str, header: list[str], name: str | None, k: int) -> int:
-    if name is None:
-        return k
-    if header.count(name) != 1:
-        problem = "has no column" if name not in header else "has more than one column"
-        raise ValueError(f"{path!r} {problem} {name!r}; its first line is {_short(', '.join(header))}")
-    return header.index(name)
+def find_columns(path: str, header: Sequence[str], wanted: Sequence[str | None], listing: str) -> tuple[int, ...]:
+    """Positions of the wanted columns, the first ones where no name is given; `listing` says which there are."""
+    taken = []
+    for k, name in enumerate(wanted):
+        if name is not None and header.count(name) != 1:
+            problem = "has no column" if name not in header else "has more than one column"
+            raise ValueError(f"{path!r} {problem} {name!r}; {listing}")
+        taken.append(k if name is None else header.index(name))
+    if len(set(taken)) < len(taken):
+        raise ValueError(f"row, column and value must be different columns of {path!r}, got {[header[k] for k in taken]}")
+    return tuple(taken)
 
 
 class TextBlocks:

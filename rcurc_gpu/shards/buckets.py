@@ -94,12 +94,8 @@ class Buckets:
                 _write_all(self._file, part)
             self._next[k] += len(part)
 
-    def load(self, k: int) -> np.ndarray:
-        """The records of bucket `k`, with units counted from its first."""
-        return next(self.pieces(k, max(int(self.sizes[k]), 1)), np.empty(0, self.record))
-
     def pieces(self, k: int, at_once: int) -> Iterator[np.ndarray]:
-        """The same, at most `at_once` at a time."""
+        """The records of bucket `k`, with units counted from its first, at most `at_once` at a time."""
         stop = int(self._next[k])
         for start in range(stop - int(self.sizes[k]), stop, at_once):
             records = np.empty(min(at_once, stop - start), self.record)
@@ -122,7 +118,8 @@ class Buckets:
         first, n_units = int(self.edges[k]), int(self.edges[k + 1] - self.edges[k])
         if n_units == 1 and self.sizes[k] > most_entries:
             return self._sorted_unit(k, length, most_entries, lambda p, _, v: resolve(np.full(len(p), first), p, v))
-        return sorted_block(self.load(k), n_units, length, lambda u, p, v: resolve(u + first, p, v))
+        records = next(self.pieces(k, max(int(self.sizes[k]), 1)), np.empty(0, self.record))
+        return sorted_block(records, n_units, length, lambda u, p, v: resolve(u + first, p, v))
 
     def _sorted_unit(self, k: int, length: int, most_entries: int, resolve: Resolve) -> Block:
         """One unit that is too large, by positions: to the second sort they are units, with one position each."""

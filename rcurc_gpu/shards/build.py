@@ -86,22 +86,20 @@ class Cross:
     cols: np.ndarray
 
     @cached_property
-    def place_of_row(self) -> np.ndarray:
-        """Where each row stands in I, int32 (n1,); -1 where it does not."""
-        return _places(self.rows, self.shape[0])
-
-    @cached_property
-    def place_of_col(self) -> np.ndarray:
-        """Where each column stands in J, int32 (n2,)."""
-        return _places(self.cols, self.shape[1])
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each row stands in I, int32 (n1,), and each column in J (n2,); -1 where it does not."""
+        found = tuple(np.full(size, -1, np.int32) for size in self.shape)
+        for place, chosen in zip(found, (self.rows, self.cols), strict=True):
+            place[chosen] = np.arange(len(chosen))
+        return found[0], found[1]
 
     def uses(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Which of some observations lie in the cross."""
-        return (self.place_of_row[i] >= 0) | (self.place_of_col[j] >= 0)
+        return (self.places[0][i] >= 0) | (self.places[1][j] >= 0)
 
     def part(self, side: str, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which of some observations belong to a side, and their units and positions there."""
-        unit, position = (j, self.place_of_row[i]) if side == "r" else (i, self.place_of_col[j])
+        unit, position = (j, self.places[0][i]) if side == "r" else (i, self.places[1][j])
         inside = position >= 0
         return inside, unit[inside], position[inside]
 
@@ -122,12 +120,6 @@ class Cross:
             return np.asarray(resolve_duplicates(i * np.int64(n2) + j, value, n2, duplicates))
 
         return resolve
-
-
-def _places(chosen: np.ndarray, size: int) -> np.ndarray:
-    place = np.full(size, -1, np.int32)
-    place[chosen] = np.arange(len(chosen), dtype=np.int32)
-    return place
 
 
 def build(

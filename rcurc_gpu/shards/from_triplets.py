@@ -69,7 +69,8 @@ def shard_triplets(
     cols = None if cols is None else index_vector("cols", cols, n2)
     given = None if rows is None or cols is None else Cross((n1, n2), rows, cols)
     n_unused = 0
-    with workspace(folder) as work, closing(Spool(work, _index_dtype((n1, n2)), options.dtype)) as spool:
+    index_dtype = np.int32 if max(n1, n2) <= 1 << 31 else np.int64
+    with workspace(folder) as work, closing(Spool(work, index_dtype, options.dtype)) as spool:
         with progress_bar("reading", None, options.progress) as shown:
             for i, j, values in _checked_chunks(chunks, (n1, n2), options):
                 if given is not None:  # what lies outside of the cross need not be kept
@@ -82,10 +83,6 @@ def shard_triplets(
             raise ValueError("chunks is empty: there are no observations")
         build(spool, folder, (n1, n2), rows, cols, options, n_unused)
     return ShardedSamples.open(folder)
-
-
-def _index_dtype(shape: tuple[int, int]) -> type[np.signedinteger[Any]]:
-    return np.int32 if max(shape) <= 1 << 31 else np.int64
 
 
 def _checked_chunks(
