@@ -19,7 +19,7 @@ from .tables import Table, kind_of, read_table
 from .text import Columns
 
 MOST_DENSE = 100_000_000  # observations taken out of a dense matrix; as triplets they take 24 bytes each
-_AT_ONCE = 4 << 20  # entries of a dense matrix
+_AT_ONCE = 4 << 20  # entries of a dense matrix: 32 MB, and as much for what was observed of them
 
 
 def read_observations(

@@ -23,8 +23,8 @@ from .folder import SIDES, FolderWriter, new_folder
 from .spool import Spool, SpoolPairs
 
 MEMORY_BYTES = 512 << 20  # by default
-_LEAST_MEMORY = 1 << 20
-_ENTRY_BYTES = 96  # of memory, for an observation that is being sorted
+_LEAST_MEMORY = 1 << 20  # with less, pieces have so few observations that seeking takes all the time
+_ENTRY_BYTES = 96  # of memory, for an observation that is being sorted: its record, copies in two orders, and the orders
 WORK = "unfinished"  # temporary files, inside of the directory of shards
 _OURS = re.compile(r"([rc]-\d+|core-[rc])\.shard.*|(rows|cols)\.npy.*|labels\.npz.*|manifest\.json.*")
 
