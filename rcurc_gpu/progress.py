@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 log = logging.getLogger("rcurc_gpu")
@@ -86,3 +87,20 @@ def show_compiling(begun: bool) -> None:
     """Let the bars on the screen say that a kernel is being compiled, or that it is done."""
     for show in _visible[-1:]:
         show.compiling(begun)
+
+
+@contextmanager
+def progress_bar(name: str, total: int | None, visible: bool, unit: str = "B") -> Iterator[Any]:
+    """A bar of its own, to `update`, that shows itself after a second; nothing is shown if it is not `visible`."""
+    if not visible:
+        yield _Invisible()
+        return
+    from tqdm.auto import tqdm
+
+    with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=1) as shown:
+        yield shown
+
+
+class _Invisible:
+    def update(self, count: int = 1) -> None:
+        """Nothing to show."""

@@ -17,7 +17,7 @@ from ..io import (
     OUTLIER_HEADER,
     PREDICTION_HEADER,
     Completion,
-    Pairs,
+    WantedEntries,
     read_pairs,
     save_result,
     write_outliers,
@@ -170,7 +170,7 @@ def _check_outputs(options: CommandOptions) -> Path | None:
     return predictions
 
 
-def _pairs(options: CommandOptions, names: tuple[str | None, ...]) -> Pairs | None:
+def _pairs(options: CommandOptions, names: tuple[str | None, ...]) -> WantedEntries | None:
     """The entries asked for, whose columns may be called as those of FILE are."""
     if options.predict is None:
         return None

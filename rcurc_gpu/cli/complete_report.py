@@ -8,7 +8,7 @@ import numpy as np
 
 from .._version import __version__
 from ..extend import UnitDiagnostics
-from ..io import Completion, Pairs, Predictions
+from ..io import Completion, Predictions, WantedEntries
 
 _SHOWN = 5  # unknown labels, and wrong observations, that are named in words
 
@@ -41,7 +41,7 @@ def _undetermined(units: UnitDiagnostics, names: Any) -> dict[str, Any]:
     return {"count": len(units.undetermined), "labels": names(units.undetermined).tolist(), "reasons": units.reasons()}
 
 
-def describe_predictions(pairs: Pairs, found: Predictions) -> dict[str, Any]:
+def describe_predictions(pairs: WantedEntries, found: Predictions) -> dict[str, Any]:
     """What became of the entries that were asked for, as a dictionary for JSON."""
     return {
         "asked": len(pairs),

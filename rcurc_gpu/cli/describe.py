@@ -8,9 +8,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ..io import LabelledSamples, read_observations
-from ..io.read import kind_of
-from ..samples.describe import facts_and_warnings
+from ..io import LabelledSamples, kind_of, read_observations
+from ..samples import facts_and_warnings
 from ..shards import LabelledShards
 from .common import BadInput, errors_in_options, finish, stoppable
 from .options import IN_FILE, CommandOptions, shared_options, table_options

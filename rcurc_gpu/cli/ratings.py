@@ -13,8 +13,8 @@ from ..io import (
     Columns,
     Labels,
     Outliers,
-    Pairs,
     Table,
+    WantedEntries,
     kind_of,
     numbers_as_text,
     read_pairs,
@@ -90,7 +90,7 @@ def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[s
     say, visible = options.say, options.visible
     predictions = _check_outputs(options)
     table = _table(options.file, columns, visible)
-    usual = None if table.names is None else (table.names[0], table.names[1])
+    usual = None if table.columns is None else (table.columns[0], table.columns[1])
     pairs = None if options.predict is None else read_pairs(options.predict, usual=usual, progress=visible)
     values = np.asarray(table.values)
     rated = ~np.isnan(values)
@@ -176,7 +176,7 @@ def _words(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _write_predictions(path: Path, pairs: Pairs, labels: Labels, found: Ratings) -> tuple[int, int]:
+def _write_predictions(path: Path, pairs: WantedEntries, labels: Labels, found: Ratings) -> tuple[int, int]:
     """Write a prediction for each pair; how many are of an unknown user or item, and of how many at least one is known."""
     n1, n2 = found.shape[0] - 1, found.shape[1] - 1
     i = labels.find_rows(pairs.rows.names, n1)[pairs.rows.codes]

@@ -8,7 +8,8 @@ from typing import Any
 import click
 import numpy as np
 
-from ..io import MaskedMatrix, bar, kind_of, read_matrix
+from ..io import MaskedMatrix, kind_of, read_matrix
+from ..progress import progress_bar
 from ..samples import CrossSamples, ccs_sample
 from .common import errors_in_options, finish, stoppable
 from .options import IN_FILE, SHARE, CommandOptions, Parsed, shared_options
@@ -87,7 +88,7 @@ def _drawn(file: Path, *, rows: float | int, cols: float | int, rate: float, see
     n1, n2 = matrix.shape
     n_rows, n_cols = _count(rows, n1), _count(cols, n2)
     expected = round(rate * (n_rows * n2 + n_cols * n1))
-    with bar(f"sampling {file.name}", expected, progress, unit=" entries") as shown:
+    with progress_bar(f"sampling {file.name}", expected, progress, unit=" entries") as shown:
         return ccs_sample(_Watched(matrix, shown), n_rows, n_cols, rate, rate, seed)
 
 
@@ -102,8 +103,7 @@ class _Watched:
         self.matrix, self.shown, self.shape = matrix, shown, matrix.shape
 
     def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        if self.shown is not None:
-            self.shown.update(len(i))
+        self.shown.update(len(i))
         return self.matrix.entries(i, j)
 
 

@@ -6,7 +6,7 @@ from .matrices import MaskedMatrix, read_matrix
 from .pairs import (
     OUTLIER_HEADER,
     PREDICTION_HEADER,
-    Pairs,
+    WantedEntries,
     delimiter_of,
     numbers_as_text,
     read_pairs,
@@ -14,11 +14,12 @@ from .pairs import (
     write_predictions,
     write_table,
 )
-from .read import bar, kind_of, read_observations, read_table
-from .text import Columns, Table
+from .read import read_observations
+from .tables import Table, kind_of, read_table
+from .text import Columns
 
 __all__ = ["Completion", "LabelledSamples", "Labels", "Outliers", "Predictions", "load_result", "read_observations"]
 __all__ += ["read_pairs", "save_result", "write_outliers", "write_predictions"]
 # For commands:
-__all__ += ["Columns", "MaskedMatrix", "Pairs", "Table", "bar", "delimiter_of", "kind_of", "numbers_as_text", "read_matrix"]
+__all__ += ["Columns", "MaskedMatrix", "Table", "WantedEntries", "delimiter_of", "kind_of", "numbers_as_text", "read_matrix"]
 __all__ += ["OUTLIER_HEADER", "PREDICTION_HEADER", "read_table", "write_table"]

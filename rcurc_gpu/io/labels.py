@@ -121,41 +121,6 @@ class LabelledSamples(Labelled[CrossSamples]):
         files.write_npz(path, "CrossSamples", self.samples.file_arrays() | self.labels.arrays())
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """Labels of many observations, each label kept once.
-
-    Attributes
-    ----------
-    codes : int64 array (n,)
-        The number of each observation's label in `names`.
-    names : str array (k,)
-    """
-
-    codes: np.ndarray
-    names: np.ndarray
-
-
-def encode(codes: np.ndarray, names: Sequence[str]) -> Encoded:
-    """Labels without blanks around them, each once; whole numbers ascend, others stand in the order given.
-
-    Parameters
-    ----------
-    codes : int array (n,)
-    names : sequence of str (k,)
-        May repeat, and have blanks around them.
-    """
-    first: dict[str, int] = {}
-    where = np.fromiter((first.setdefault(name.strip(), len(first)) for name in names), np.int64, len(names))
-    unique = list(first)
-    order = np.arange(len(unique))
-    if all(t.removeprefix("-").isdecimal() and t.isascii() and len(t) < 19 for t in unique):
-        order = np.argsort(np.asarray(unique, dtype=np.int64), kind="stable")  # stable: "7" and "07" are two labels
-    place = np.empty(len(unique), dtype=np.int64)
-    place[order] = np.arange(len(unique))
-    return Encoded(place[where[codes]] if len(unique) else where, np.asarray(unique, dtype=str)[order])
-
-
 def wrong_with_label(text: str) -> str:
     """What is wrong with a label, in words; empty if nothing is."""
     name = text.strip()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from ..files import MALFORMED
 
-_BAD = (*MALFORMED, gzip.BadGzipFile)
 _SPARSE_NAMES = {"format", "shape", "data"}
 
 
@@ -63,31 +63,34 @@ def read_matrix(path: str) -> Any:
         if name.endswith(ending) and not start.startswith(magic):
             raise ValueError(f"{path!r} is not a {ending} file (it does not begin like one)")
     if name.endswith(".npy"):
-        return MaskedMatrix(_checked(path, _read_npy(path)))
+        with _damaged(path, ".npy"):
+            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+        return MaskedMatrix(_checked(path, matrix))
     if name.endswith(".npz"):
         return _read_npz(path)
     return _read_market(path)
 
 
-def _read_npy(path: str) -> np.ndarray:
+@contextmanager
+def _damaged(path: str, kind: str) -> Iterator[None]:
+    """What goes wrong in reading is said in a line."""
     try:
-        return np.load(path, mmap_mode="r", allow_pickle=False)
-    except _BAD as error:
-        reason = "it holds Python objects, not numbers" if "bject" in str(error) else error
-        raise ValueError(f"{path!r} is not a .npy file, or is damaged ({_line(reason)})") from error
+        yield
+    except (*MALFORMED, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        reason = "it holds Python objects, not numbers" if kind == ".npy" and "bject" in str(error) else _line(error)
+        raise ValueError(f"{path!r} is not a {kind} file, or is damaged ({reason})") from error
 
 
 def _read_npz(path: str) -> Any:
-    try:
-        with open(path, "rb") as handle:
-            file: Any = np.load(handle, allow_pickle=False)
-            if set(file.files) >= _SPARSE_NAMES:
-                handle.seek(0)
-                sparse, arrays = _read_sparse(handle), {}
-            else:
-                sparse, arrays = None, {name: file[name] for name in file.files}
-    except _BAD as error:
-        raise ValueError(f"{path!r} is not a .npz file, or is damaged ({_line(error)})") from error
+    with _damaged(path, ".npz"), open(path, "rb") as handle:
+        file: Any = np.load(handle, allow_pickle=False)
+        if set(file.files) >= _SPARSE_NAMES:
+            handle.seek(0)
+            sparse, arrays = _read_sparse(handle), {}
+        else:
+            sparse, arrays = None, {name: file[name] for name in file.files}
     if sparse is not None:
         return _checked_sparse(path, sparse)
     mask = arrays.pop("mask", None)
@@ -114,7 +117,7 @@ def _read_market(path: str) -> Any:
     """Matrix Market. Its header is compared with the size of the file first: memory is taken for what it declares."""
     import scipy.io
 
-    try:
+    with _damaged(path, "Matrix Market"):
         n1, n2, entries, form, field, _ = scipy.io.mminfo(path)
         most = os.stat(path).st_size * (1100 if path.lower().endswith(".gz") else 1)  # gzip's best is about 1030 times
         if entries * 2 > most:  # an entry takes a digit and the end of the line at least
@@ -122,12 +125,6 @@ def _read_market(path: str) -> Any:
         if field == "pattern":
             raise ValueError("it is a pattern without values")
         matrix: Any = scipy.io.mmread(path)
-    except OSError as error:
-        if error.errno:
-            raise
-        raise ValueError(f"{path!r} is not a Matrix Market file, or is damaged ({_line(error)})") from error
-    except _BAD as error:
-        raise ValueError(f"{path!r} is not a Matrix Market file, or is damaged ({_line(error)})") from error
     if form == "array":
         return MaskedMatrix(_checked(path, np.asarray(matrix)))
     return _checked_sparse(path, matrix.tocoo())
@@ -156,5 +153,5 @@ def _dtype_words(dtype: np.dtype[Any]) -> str:
     return "Python objects" if dtype.kind == "O" else str(dtype)
 
 
-def _line(reason: object) -> str:
-    return " ".join(str(reason).split()) or type(reason).__name__
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -5,47 +5,24 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Sequence
 from typing import BinaryIO
 
 import numpy as np
 
 from .. import files
+from .arrow import parquet_names
 from .completion import Completion, Outliers, Predictions
-from .labels import Encoded, Labels
-from .read import column_names, read_table
-from .text import Columns
+from .labels import Labels
+from .tables import Table, kind_of, read_table
+from .text import Columns, find_layout
 
 PREDICTION_HEADER = ("row", "column", "value", "expected_error")
 OUTLIER_HEADER = ("row", "column", "observed", "recovered", "score")
 
 
-@dataclass(frozen=True, eq=False)
-class Pairs:
-    """Entries that somebody asks for, by label, in the order given.
-
-    Attributes
-    ----------
-    rows, cols : Encoded
-    """
-
-    rows: Encoded
-    cols: Encoded
-
-    def __len__(self) -> int:
-        return len(self.rows.codes)
-
-    @cached_property
-    def row_names(self) -> np.ndarray:
-        """The label of each pair's row (n,)."""
-        return self.rows.names[self.rows.codes]
-
-    @cached_property
-    def col_names(self) -> np.ndarray:
-        """The label of each pair's column (n,)."""
-        return self.cols.names[self.cols.codes]
+class WantedEntries(Table):
+    """Entries that somebody asks for, by label, in the order given."""
 
     def predicted(self, completion: Completion) -> Predictions:
         """These entries; each label is looked up once."""
@@ -63,7 +40,7 @@ def read_pairs(
     header: bool | None = None,
     usual: tuple[str, str] | None = None,
     progress: bool = False,
-) -> Pairs:
+) -> WantedEntries:
     """Read pairs (row, column) of labels from a text or Parquet file; further columns are ignored.
 
     Parameters
@@ -78,18 +55,20 @@ def read_pairs(
     """
     name = os.fspath(path)
     columns = Columns(row_column, column_column, None, False, header, usual or ())
-    if usual is not None and header is not False and columns.names == (None, None) and _has_columns(name, usual):
+    if usual is not None and header is not False and columns.wanted == (None, None) and _has_columns(name, usual):
         columns = Columns(*usual, None, False, header)
-    table = read_table(name, columns, progress=progress)
-    return Pairs(table.rows, table.cols)
+    return WantedEntries(**vars(read_table(name, columns, progress=progress)))
 
 
 def _has_columns(path: str, names: tuple[str, str]) -> bool:
-    there = column_names(path)
+    if kind_of(path) == "parquet":
+        there: Sequence[str] = parquet_names(path)
+    else:
+        there = find_layout(path, Columns(with_value=False, header=True)).header or () if os.path.getsize(path) else ()
     return names[0] != names[1] and all(there.count(name) == 1 for name in names)
 
 
-def write_predictions(path: str | os.PathLike[str], pairs: Pairs, predictions: Predictions) -> None:
+def write_predictions(path: str | os.PathLike[str], pairs: WantedEntries, predictions: Predictions) -> None:
     """Write ``row,column,value,expected_error`` as CSV, in the order of the pairs; empty where a value is not known."""
     numbers = zip(numbers_as_text(predictions.value), numbers_as_text(predictions.expected_error, "%.3g"), strict=True)
     lines = ((row, col, *rest) for row, col, rest in zip(pairs.row_names, pairs.col_names, numbers, strict=True))

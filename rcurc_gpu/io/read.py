@@ -5,25 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from .. import files
 from ..errors import Argument, ArgumentError, DisagreementError, InputError
+from ..progress import progress_bar
 from ..samples.cross import CrossSamples
-from .arrow import parquet_names, read_parquet, read_text_fast
 from .labels import LabelledSamples, Labels
 from .matrices import MaskedMatrix, read_matrix
-from .text import Columns, Table, file_size, look_at, read_text
+from .tables import Table, kind_of, read_table
+from .text import Columns
 
-TEXT = (".csv", ".tsv", ".tab", ".txt", ".data", ".dat")
-PARQUET = (".parquet", ".pq")
-MATRIX = (".npy", ".npz", ".mtx", ".mtx.gz")
 MOST_DENSE = 100_000_000  # observations taken out of a dense matrix; as triplets they take 24 bytes each
-_AT_ONCE = 4 << 20  # entries of a dense matrix
+_AT_ONCE = 4 << 20  # entries of a dense matrix: 32 MB, and as much for what was observed of them
 
 
 def read_observations(
@@ -67,10 +63,9 @@ def read_observations(
         If it is a Parquet file and pyarrow is not installed.
     """
     name = os.fspath(path)
-    kind = kind_of(name)
-    if kind in ("text", "parquet"):
+    if kind_of(name) != "matrix":
         table = read_table(name, Columns(row_column, column_column, value_column, header=header), progress=progress)
-        return _from_table(name, table, kind, duplicates)
+        return _from_table(name, table, duplicates)
     for option, given in (("row_column", row_column), ("column_column", column_column), ("value_column", value_column)):
         if given is not None:
             raise ArgumentError(option, f"is for tables, got {given!r} for {name!r}, which has no columns with names", given)
@@ -90,54 +85,6 @@ def read_observations(
     return LabelledSamples(samples, Labels(), "a sparse matrix")
 
 
-def kind_of(path: str) -> str:
-    """By the ending of the name: "text", "parquet" or "matrix"."""
-    name = path.lower()
-    if os.path.isdir(path):
-        raise IsADirectoryError(21, "Is a directory", path)
-    for kind, endings in (("text", TEXT), ("parquet", PARQUET), ("matrix", MATRIX)):
-        if name.endswith(endings) or (kind == "text" and name.endswith(tuple(f"{ending}.gz" for ending in endings))):
-            return kind
-    os.stat(path)  # a file that is not there is the first thing to know
-    known = ", ".join((*TEXT, *PARQUET, *MATRIX))
-    raise ValueError(f"{path!r} has an ending that is not known ({Path(path).suffix or 'none'}); known are {known}")
-
-
-def read_table(path: str, columns: Columns, progress: bool = False) -> Table:
-    """Triplets or pairs of a text or Parquet file."""
-    if not file_size(path):
-        raise ValueError(f"{path!r} is empty (0 bytes)")
-    if kind_of(path) == "parquet":
-        with bar(f"reading {Path(path).name}", file_size(path), progress) as shown:
-            return read_parquet(path, columns, shown)
-    layout = look_at(path, columns)
-    for read in (read_text_fast, read_text):
-        with bar(f"reading {Path(path).name}", file_size(path), progress) as shown:
-            table = read(path, layout, shown)
-        if table is not None:
-            return table if layout.header is None else replace(table, names=tuple(layout.header[k] for k in layout.taken))
-    raise AssertionError("read_text gives a table or an error")
-
-
-def column_names(path: str) -> list[str]:
-    """The first line of a text file, or the names of the columns of a Parquet file."""
-    if kind_of(path) == "parquet":
-        return parquet_names(path)
-    return list(look_at(path, Columns(with_value=False, header=True)).header or ()) if file_size(path) else []
-
-
-@contextmanager
-def bar(name: str, total: int | None, visible: bool, unit: str = "B") -> Iterator[Any]:
-    """A progress bar that shows itself after a second; None if it is not to be seen."""
-    if not visible:
-        yield None
-        return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=1) as shown:
-        yield shown
-
-
 def _from_samples_file(path: str) -> LabelledSamples:
     samples = CrossSamples.load(path)
     with np.load(path, allow_pickle=False) as file:  # read whole just now
@@ -145,9 +92,8 @@ def _from_samples_file(path: str) -> LabelledSamples:
     return LabelledSamples(samples, Labels.from_arrays(arrays, samples.shape, path), "a samples file")
 
 
-def _from_table(path: str, table: Table, kind: str, duplicates: str) -> LabelledSamples:
+def _from_table(path: str, table: Table, duplicates: str) -> LabelledSamples:
     labels = Labels(table.rows.names, table.cols.names)
-    shape = (len(table.rows.names), len(table.cols.names))
     i, j, values = table.rows.codes, table.cols.codes, np.asarray(table.values)
     missing = np.isnan(values)
     n_missing = int(missing.sum())
@@ -155,11 +101,8 @@ def _from_table(path: str, table: Table, kind: str, duplicates: str) -> Labelled
         raise ValueError(f"{path!r} has no values: there are no observations")
     if n_missing:
         i, j, values = i[~missing], j[~missing], values[~missing]
-    samples = _cross(path, i, j, values, shape, duplicates, labels)
-    # said, because a first line with a misprint for its value passes for a header
-    columns = "without a header" if table.names is None else f"with the columns {', '.join(map(repr, table.names))}"
-    source = f"triplets in {'Parquet' if kind == 'parquet' else 'text'} {columns}"
-    return LabelledSamples(samples, labels, source, n_missing, table.names)
+    samples = _cross(path, i, j, values, (len(table.rows.names), len(table.cols.names)), duplicates, labels)
+    return LabelledSamples(samples, labels, table.source, n_missing, table.columns)
 
 
 def _observed(path: str, matrix: MaskedMatrix, progress: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -167,7 +110,7 @@ def _observed(path: str, matrix: MaskedMatrix, progress: bool) -> tuple[np.ndarr
     n1, n2 = matrix.shape
     step = max(_AT_ONCE // n2, 1)
     parts, count = [], 0
-    with bar(f"reading {Path(path).name}", n1, progress, unit=" rows") as shown:
+    with progress_bar(f"reading {Path(path).name}", n1, progress, unit=" rows") as shown:
         for start in range(0, n1, step):
             part, seen = matrix.rows(start, min(start + step, n1))
             i, j = np.nonzero(seen)
@@ -178,8 +121,7 @@ def _observed(path: str, matrix: MaskedMatrix, progress: bool) -> tuple[np.ndarr
                     f"{path!r} is a matrix of {n1:,} x {n2:,} with more than {MOST_DENSE:,} observed entries: far more than "
                     "are needed; draw some of them with 'rcurc-gpu sample' (rcurc_gpu.ccs_sample) first"
                 )
-            if shown is not None:
-                shown.update(len(part))
+            shown.update(len(part))
     if not count:
         raise ValueError(f"{path!r} has no entry that is not NaN: there are no observations")
     i, j, values = (np.concatenate(column) for column in zip(*parts, strict=True))

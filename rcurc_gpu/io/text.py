@@ -11,11 +11,10 @@ import gzip
 import io
 import itertools
 import math
-import os
 import re
 import zlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +22,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import Argument, InputError
-from .labels import Encoded, encode, wrong_with_label
+from .labels import wrong_with_label
+from .numbering import Piece, TableNumbers
 
 MISSING = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None")  # values that say there is none
 _NAMES = {"row", "column", "col", "user", "item", "movie", "customer", "product"}
 HEADER_WORDS = _NAMES | {f"{name}id" for name in _NAMES} | {"rows", "columns", "i", "j"}
 DELIMITERS = (",", "\t", ";", "|")
+_BLOCK = 8 << 20  # bytes that are parsed at a time: enough for pyarrow to use all threads, little memory
+_SOME = 64 << 10  # bytes to read on, where a record goes on behind its block
+_LONGEST_LINE = 64 << 20  # bytes; a file with a longer line is not a table
+_BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 _WIDEST = 8  # columns of a table whose first three are taken unasked; a wider one may be a matrix
 
 
@@ -55,8 +60,8 @@ class Columns:
     usual: tuple[str, ...] = ()
 
     @property
-    def names(self) -> tuple[str | None, ...]:
-        """The names, as many as columns are taken."""
+    def wanted(self) -> tuple[str | None, ...]:
+        """The names asked for, as many as columns are taken."""
         return (self.row, self.column, self.value) if self.with_value else (self.row, self.column)
 
 
@@ -83,34 +88,14 @@ class Layout:
     taken: tuple[int, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
-    """Triplets, or pairs, of a file.
-
-    Attributes
-    ----------
-    rows, cols : Encoded
-    values : float64 array (n,) or None
-        NaN where the file has none.
-    names : tuple of str or None
-        What the file calls the columns that were taken, if it does.
-    """
-
-    rows: Encoded
-    cols: Encoded
-    values: np.ndarray | None
-    names: tuple[str, ...] | None = None
-
-
 @contextmanager
-def opened(path: str, bar: Any = None) -> Iterator[io.TextIOWrapper]:
-    """A text file, compressed or not; what goes wrong in reading is said in a line. `bar` counts bytes of the file."""
-    with open(path, "rb") as raw:
-        counted = _Counted(raw, bar)
-        stream: Any = gzip.GzipFile(fileobj=counted) if path.lower().endswith(".gz") else counted
+def opened(path: str) -> Iterator[tuple[io.TextIOWrapper, io.FileIO]]:
+    """A text file, compressed or not, and the file under it; what goes wrong in reading is said in a line."""
+    with open(path, "rb", buffering=0) as raw:
+        stream: Any = gzip.GzipFile(fileobj=raw) if path.lower().endswith(".gz") else raw
         with io.TextIOWrapper(io.BufferedReader(stream, 1 << 20), encoding="utf-8-sig", newline="") as text:
             try:
-                yield text
+                yield text, raw
             except UnicodeDecodeError as error:
                 byte = error.object[error.start]
                 raise ValueError(f"{path!r} is not UTF-8 text (byte 0x{byte:02x}); save it as UTF-8") from error
@@ -120,25 +105,9 @@ def opened(path: str, bar: Any = None) -> Iterator[io.TextIOWrapper]:
                 raise ValueError(f"{path!r} is not a table in text: {error}; is a quotation mark not closed?") from error
 
 
-class _Counted(io.RawIOBase):
-    """A file that tells a progress bar what was read of it."""
-
-    def __init__(self, file: Any, bar: Any) -> None:
-        self.file, self.bar = file, bar
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        count = int(self.file.readinto(buffer))
-        if self.bar is not None:
-            self.bar.update(count)
-        return count
-
-
-def look_at(path: str, columns: Columns) -> Layout:
+def find_layout(path: str, columns: Columns) -> Layout:
     """The layout of a file, from its first line."""
-    with opened(path) as text:
+    with opened(path) as (text, _):
         before, line = 0, ""
         for line in text:
             if line.strip():
@@ -152,14 +121,14 @@ def look_at(path: str, columns: Columns) -> Layout:
         first = next(reader)
         lines = before + reader.line_num
     first = [field.strip() for field in first]
-    needed = len(columns.names)
+    needed = len(columns.wanted)
     if len(first) < needed:
         wanted = "row, column, value" if needed == 3 else "row, column"
         raise ValueError(
             f"{path!r} must have at least {needed} columns ({wanted}), separated by one of , ; | or tab; "
             f"its first line has {len(first)}: {_short(line.strip())}"
         )
-    named = any(name is not None for name in columns.names)
+    named = any(name is not None for name in columns.wanted)
     if columns.with_value and len(first) > _WIDEST and not named:
         raise InputError(
             f"{path!r} has {len(first)} columns; if it is a matrix, save it as .npy (or .mtx); if it is a table, name its "
@@ -171,9 +140,7 @@ def look_at(path: str, columns: Columns) -> Layout:
         header = named or not _begins_with_data(first, columns)
     if named and not header:
         raise ValueError("columns can be named only where the first line is a header")
-    taken = tuple(_position(path, first, name, k) for k, name in enumerate(columns.names))
-    if len(set(taken)) < needed:
-        raise ValueError(f"row, column and value must be different columns of {path!r}, got {[first[k] for k in taken]}")
+    taken = find_columns(path, first, columns.wanted, f"its first line is {_short(', '.join(first))}")
     return Layout(delimiter, len(first), tuple(first) if header else None, lines if header else 0, taken)
 
 
@@ -186,83 +153,136 @@ def _begins_with_data(first: list[str], columns: Columns) -> bool:
     return not {"".join(filter(str.isalnum, field.lower())) for field in first[:2]} & HEADER_WORDS
 
 
-def _position(path: str, header: list[str], name: str | None, k: int) -> int:
-    if name is None:
-        return k
-    if header.count(name) != 1:
-        problem = "has no column" if name not in header else "has more than one column"
-        raise ValueError(f"{path!r} {problem} {name!r}; its first line is {_short(', '.join(header))}")
-    return header.index(name)
+def find_columns(path: str, header: Sequence[str], wanted: Sequence[str | None], listing: str) -> tuple[int, ...]:
+    """Positions of the wanted columns, the first ones where no name is given; `listing` says which there are."""
+    taken = []
+    for k, name in enumerate(wanted):
+        if name is not None and header.count(name) != 1:
+            problem = "has no column" if name not in header else "has more than one column"
+            raise ValueError(f"{path!r} {problem} {name!r}; {listing}")
+        taken.append(k if name is None else header.index(name))
+    if len(set(taken)) < len(taken):
+        raise ValueError(f"row, column and value must be different columns of {path!r}, got {[header[k] for k in taken]}")
+    return tuple(taken)
 
 
-def read_text(path: str, layout: Layout, bar: Any = None) -> Table:
-    """All lines of a file."""
-    rows: dict[str, int] = {}
-    cols: dict[str, int] = {}
-    i, j, values = array("q"), array("q"), array("d")
-    with opened(path, bar) as text:
-        reader = csv.reader(text, delimiter=layout.delimiter, strict=True)
-        for line, row_text, column_text, value in records(path, layout, reader, skip=layout.header is not None):
-            row, column = rows.get(row_text), cols.get(column_text)
-            if row is None:
-                check_label(path, line, "row", row_text)
-                row = rows.setdefault(row_text, len(rows))
-            if column is None:
-                check_label(path, line, "column", column_text)
-                column = cols.setdefault(column_text, len(cols))
-            i.append(row)
-            j.append(column)
-            values.append(value)
-    if not i:
-        raise ValueError(f"{path!r} has a header only: there are no observations")
-    return Table(
-        encode(np.frombuffer(i, np.int64), list(rows)),
-        encode(np.frombuffer(j, np.int64), list(cols)),
-        np.frombuffer(values, np.float64) if len(layout.taken) == 3 else None,
-    )
+class TextBlocks:
+    """The bytes of a text file in blocks that end where a line does.
+
+    Attributes
+    ----------
+    n_lines : int
+        Lines before the block; who takes blocks counts them.
+    """
+
+    def __init__(self, path: str, file: Any) -> None:
+        self.path, self.file, self.n_lines = path, file, 0
+        self._rest = file.read(len(_BOM)).removeprefix(_BOM)
+
+    def take(self) -> bytes:
+        """The next lines; nothing at the end."""
+        data, cut = self._rest, 0
+        while not cut:
+            more = self.file.read(_BLOCK)
+            data += more
+            if len(more) < _BLOCK:
+                cut = len(data)
+                break
+            cut = data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1
+            if not cut and len(data) > _LONGEST_LINE:
+                raise ValueError(f"{self.path!r} is not a table in text: a line has more than {_LONGEST_LINE:,} bytes")
+        self._rest = data[cut:]
+        return data[:cut]
+
+    def take_line(self) -> bytes:
+        """The next line alone."""
+        found = _LINE_END.search(self._rest)
+        while found is None or found.end() == len(self._rest):  # perhaps the first half of a line end
+            more = self.file.read(_SOME)
+            if not more:
+                break
+            self._rest += more
+            found = _LINE_END.search(self._rest)
+        cut = len(self._rest) if found is None else found.end()
+        line, self._rest = self._rest[:cut], self._rest[cut:]
+        return line
 
 
-def records(path: str, layout: Layout, reader: Any, skip: bool, before: int = 0) -> Iterator[tuple[int, str, str, float]]:
-    """Line, row, column and value of each record, NaN where there is no value; what is wrong with one is the error.
+def lines_are_records(block: bytes) -> bool:
+    """Whether no record goes over the end of a line: there is an even number of quotation marks in each."""
+    if b'"' not in block:
+        return True
+    data = np.frombuffer(block, np.uint8)
+    ends = np.flatnonzero(data == ord("\n")) if b"\n" in block else np.flatnonzero(data == ord("\r"))
+    return not bool((np.searchsorted(np.flatnonzero(data == ord('"')), ends) % 2).any())
+
+
+def count_lines(block: bytes) -> int:
+    """How many lines end in a block."""
+    carriage = block.count(b"\r")
+    return block.count(b"\n") + (carriage - block.count(b"\r\n") if carriage else 0)
+
+
+def parse_lines(path: str, layout: Layout, blocks: TextBlocks, block: bytes, numbers: TableNumbers, skip: bool) -> Piece:
+    """The records that begin in a block, one by one; what is wrong with one is the error.
 
     Parameters
     ----------
     path : str
         For errors.
     layout : Layout
-    reader : csv reader
+    blocks : TextBlocks
+        Where the block comes from: its last record may take lines that come after.
+    block : bytes
+    numbers : TableNumbers
     skip : bool
         Whether the first record is a header.
-    before : int
-        Lines of the file before the reader's first.
     """
+    text = block.decode("utf-8")
+    here = io.StringIO(text, newline="")
+
+    def lines() -> Iterator[str]:
+        yield from here
+        while line := blocks.take_line():
+            yield line.decode("utf-8")
+
+    rows, cols = numbers.rows.text, numbers.cols.text
+    i, j, values = array("i"), array("i"), array("d")
+    reader = csv.reader(lines(), delimiter=layout.delimiter, strict=True)
     a, b, *c = layout.taken
-    for record in reader:
+    value_column = "" if not c else repr(layout.header[c[0]]) if layout.header else str(c[0] + 1)
+    while here.tell() < len(text) and (record := next(reader, None)) is not None:
         if not record:
             continue
         if skip:
             skip = False
             continue
-        line = before + reader.line_num
+        line = blocks.n_lines + reader.line_num
         if len(record) != layout.n_columns:
             raise ValueError(f"{path!r}, line {line}: {len(record)} columns, but the first line has {layout.n_columns}")
-        value = math.nan
-        if c:
-            try:
-                value = _value(record[c[0]])
-            except ValueError as error:
-                column_name = f"column {layout.header[c[0]]!r}" if layout.header else f"column {c[0] + 1}"
-                raise InputError(f"{path!r}, line {line}: {error} ({column_name}; choose another with ", *_ADVICE) from None
-        yield line, record[a], record[b], value
+        try:
+            values.append(_value(record[c[0]]) if c else math.nan)
+        except ValueError as error:
+            advice = (Argument("value_column"), ", leave the field empty if the value is missing)")
+            where = f"{path!r}, line {line}: {error} (column {value_column}; choose another with "
+            raise InputError(where, *advice) from None
+        try:
+            i.append(_number_of("row", record[a], rows))
+            j.append(_number_of("column", record[b], cols))
+        except ValueError as error:
+            raise ValueError(f"{path!r}, line {line}: {error}") from None
+    blocks.n_lines += reader.line_num
+    return np.frombuffer(i, np.int32), np.frombuffer(j, np.int32), np.frombuffer(values, np.float64)
 
 
-def check_label(path: str, line: int, what: str, text: str) -> None:
-    """Refuse what cannot be the label of a `what`."""
-    if problem := wrong_with_label(text):
-        raise ValueError(f"{path!r}, line {line}: the label of the {what} {problem}")
-
-
-_ADVICE = (Argument("value_column"), ", leave the field empty if the value is missing)")
+def _number_of(what: str, text: str, known: dict[str, int]) -> int:
+    """The number of the label of a row or column, a new one if it is not known; what is wrong with it is the error."""
+    number = known.get(text)
+    if number is None:
+        if problem := wrong_with_label(text):
+            raise ValueError(f"the label of the {what} {problem}")
+        number = known.setdefault(text.strip(), len(known))
+    return number
 
 
 def _value(field: str) -> float:
@@ -271,12 +291,14 @@ def _value(field: str) -> float:
     if text in MISSING:
         return math.nan
     value = _number(text)
-    if value is None:
+    if value is not None and math.isfinite(value):
+        return value
+    if value is not None:
+        problem = f"the value {text} is not finite"
+    else:
         comma = ": decimal commas are not read, write a point" if re.fullmatch(r"[+-]?[\d.]*,\d+", text) else ""
-        raise ValueError(f"the value {_short(text)} is not a number{comma}")
-    if math.isinf(value):
-        raise ValueError(f"the value {text} is not finite")
-    return value
+        problem = f"the value {_short(text)} is not a number{comma}"
+    raise ValueError(problem)
 
 
 def _number(text: str) -> float | None:
@@ -291,8 +313,3 @@ def _number(text: str) -> float | None:
 
 def _short(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:57] + "...")
-
-
-def file_size(path: str) -> int:
-    """Bytes of a file, for a progress bar."""
-    return os.stat(path).st_size

@@ -5,6 +5,7 @@ from .cells import Cells, chosen_first, seen
 from .choosing import choose_cross
 from .cross import CrossSamples
 from .dense import cross_size
+from .describe import facts_and_warnings
 from .drawing import ccs_sample
 from .planning import SamplePlan, plan_samples
 from .view import Samples
@@ -12,5 +13,7 @@ from .view import Samples
 __all__ = ["CrossSamples", "SamplePlan", "Samples", "ccs_sample", "choose_cross", "cross_size", "plan_samples"]
 # Seen from afar, for pictures:
 __all__ += ["Cells", "chosen_first", "seen"]
+# In words, for commands:
+__all__ += ["facts_and_warnings"]
 # From what a user gives:
 __all__ += ["check_finite", "check_observed", "float_values", "host_array", "new_block", "refuse_masked", "triplet_index"]

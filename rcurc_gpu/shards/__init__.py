@@ -6,10 +6,10 @@ from .._lazy import later
 from .samples import ShardedSamples
 
 if TYPE_CHECKING:
-    from .build import shard_triplets as shard_triplets
     from .from_files import shard_file as shard_file
+    from .from_triplets import shard_triplets as shard_triplets
     from .labels import LabelledShards as LabelledShards
 
 __all__ = ["LabelledShards", "ShardedSamples", "shard_file", "shard_triplets"]
 
-__getattr__ = later(__name__, {"shard_triplets": ".build", "shard_file": ".from_files", "LabelledShards": ".labels"})
+__getattr__ = later(__name__, {"shard_triplets": ".from_triplets", "shard_file": ".from_files", "LabelledShards": ".labels"})

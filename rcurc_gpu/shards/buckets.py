@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from io import RawIOBase
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -69,15 +69,9 @@ class Buckets:
         self.record = np.dtype([("unit", np.uint32), ("index", np.int32), ("value", dtype)])
         self._bucket_of = np.repeat(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
         self._next = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115  # closed by __exit__
+        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
 
-    def __enter__(self) -> Buckets:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.remove()
-
-    def remove(self) -> None:
+    def close(self) -> None:
         """Close and delete the file."""
         self._file.close()
         self.path.unlink(missing_ok=True)
@@ -100,12 +94,8 @@ class Buckets:
                 _write_all(self._file, part)
             self._next[k] += len(part)
 
-    def load(self, k: int) -> np.ndarray:
-        """The records of bucket `k`, with units counted from its first."""
-        return next(self.pieces(k, max(int(self.sizes[k]), 1)), np.empty(0, self.record))
-
     def pieces(self, k: int, at_once: int) -> Iterator[np.ndarray]:
-        """The same, at most `at_once` at a time."""
+        """The records of bucket `k`, with units counted from its first, at most `at_once` at a time."""
         stop = int(self._next[k])
         for start in range(stop - int(self.sizes[k]), stop, at_once):
             records = np.empty(min(at_once, stop - start), self.record)
@@ -128,7 +118,8 @@ class Buckets:
         first, n_units = int(self.edges[k]), int(self.edges[k + 1] - self.edges[k])
         if n_units == 1 and self.sizes[k] > most_entries:
             return self._sorted_unit(k, length, most_entries, lambda p, _, v: resolve(np.full(len(p), first), p, v))
-        return sorted_block(self.load(k), n_units, length, lambda u, p, v: resolve(u + first, p, v))
+        records = next(self.pieces(k, max(int(self.sizes[k]), 1)), np.empty(0, self.record))
+        return sorted_block(records, n_units, length, lambda u, p, v: resolve(u + first, p, v))
 
     def _sorted_unit(self, k: int, length: int, most_entries: int, resolve: Resolve) -> Block:
         """One unit that is too large, by positions: to the second sort they are units, with one position each."""
@@ -137,7 +128,7 @@ class Buckets:
             counts += np.bincount(records["index"], minlength=length)
         edges = plan(counts, most_entries, 0, UNIT_BYTES * most_entries)
         dtype = self.record["value"]
-        with Buckets(self.path.with_name(f"{self.path.name}-unit"), edges, counts, dtype) as parts:
+        with closing(Buckets(self.path.with_name(f"{self.path.name}-unit"), edges, counts, dtype)) as parts:
             for records in self.pieces(k, most_entries):
                 parts.add(records["index"], np.zeros(len(records), np.int32), records["value"])
             # a place that was observed more often than that is sorted whole: its median needs all of it

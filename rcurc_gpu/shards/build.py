@@ -1,135 +1,223 @@
-"""Shards from a stream of observations that is larger than memory."""
+"""From observations on disk to shards: choose the cross, sort, write."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import is_array
-from ..errors import check_shape
-from ..io.read import bar
-from ..samples.building import check_finite, float_values, host_array, index_vector, refuse_masked
-from .from_spool import MEMORY_BYTES, BuildOptions, Cross, build, workspace
-from .samples import SHARD_BYTES, ShardedSamples
-from .spool import Spool
+from ..errors import NothingObservedError, check_choice, check_count
+from ..progress import progress_bar
+from ..samples.building import resolve_duplicates
+from ..samples.choosing import choose_cross_of
+from .buckets import Buckets, Resolve, plan
+from .folder import SIDES, FolderWriter, new_folder
+from .spool import Spool, SpoolPairs
+
+MEMORY_BYTES = 512 << 20  # by default
+_LEAST_MEMORY = 1 << 20  # with less, pieces have so few observations that seeking takes all the time
+_ENTRY_BYTES = 96  # of memory, for an observation that is being sorted: its record, copies in two orders, and the orders
+WORK = "unfinished"  # temporary files, inside of the directory of shards
+_OURS = re.compile(r"([rc]-\d+|core-[rc])\.shard.*|(rows|cols)\.npy.*|labels\.npz.*|manifest\.json.*")
 
 
-def shard_triplets(
-    chunks: Iterable[tuple[Any, Any, Any]],
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build shards: see `shard_triplets`."""
+
+    duplicates: str
+    dtype: np.dtype[Any]
+    shard_bytes: int
+    memory_bytes: int
+    progress: bool
+
+    @classmethod
+    def checked(cls, duplicates: str, dtype: Any, shard_bytes: Any, memory_bytes: Any, progress: bool) -> BuildOptions:
+        """What a user gave, or an error that names it."""
+        try:
+            kind = np.dtype(dtype)
+        except TypeError:
+            kind = None
+        if kind not in (np.float32, np.float64) or kind is None:
+            raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
+        return cls(
+            check_choice("duplicates", duplicates, ("error", "mean", "median")),
+            kind,
+            check_count("shard_bytes", shard_bytes),
+            check_count("memory_bytes", memory_bytes, least=_LEAST_MEMORY),
+            bool(progress),
+        )
+
+    @property
+    def at_once(self) -> int:
+        """Observations that are looked at, or sorted, at a time."""
+        return self.memory_bytes // _ENTRY_BYTES
+
+    def as_dtype(self, values: np.ndarray, words: Callable[[int, str], str]) -> np.ndarray:
+        """Finite values as `dtype`; ``words(k, problem)`` says that number k has a problem."""
+        with np.errstate(over="ignore"):
+            out = values.astype(self.dtype, copy=False)
+        if out is not values and not np.isfinite(out).all():
+            k = int(np.argmin(np.isfinite(out)))
+            raise ValueError(f"{words(k, f'must fit into {self.dtype}, got {values[k]}')}; use dtype='float64'")
+        return out
+
+
+@dataclass(frozen=True, eq=False)
+class Cross:
+    """The chosen rows and columns of a matrix.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    rows, cols : int64 vectors
+    """
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each row stands in I, int32 (n1,), and each column in J (n2,); -1 where it does not."""
+        found = tuple(np.full(size, -1, np.int32) for size in self.shape)
+        for place, chosen in zip(found, (self.rows, self.cols), strict=True):
+            place[chosen] = np.arange(len(chosen))
+        return found[0], found[1]
+
+    def uses(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Which of some observations lie in the cross."""
+        return (self.places[0][i] >= 0) | (self.places[1][j] >= 0)
+
+    def part(self, side: str, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which of some observations belong to a side, and their units and positions there."""
+        unit, position = (j, self.places[0][i]) if side == "r" else (i, self.places[1][j])
+        inside = position >= 0
+        return inside, unit[inside], position[inside]
+
+    def n_units(self, side: str) -> int:
+        """Columns of R, or rows of C."""
+        return self.shape[1] if side == "r" else self.shape[0]
+
+    def length(self, side: str) -> int:
+        """|I| for R, |J| for C."""
+        return len(self.rows if side == "r" else self.cols)
+
+    def resolver(self, side: str, duplicates: str) -> Resolve:
+        """What decides about entries of a side that repeat a place."""
+        n2 = self.shape[1]
+
+        def resolve(unit: np.ndarray, position: np.ndarray, value: np.ndarray) -> np.ndarray:
+            i, j = (self.rows[position], unit) if side == "r" else (unit, self.cols[position])
+            return np.asarray(resolve_duplicates(i * np.int64(n2) + j, value, n2, duplicates))
+
+        return resolve
+
+
+def build(
+    spool: Spool,
     folder: str | os.PathLike[str],
     shape: tuple[int, int],
-    rows: Any = None,
-    cols: Any = None,
-    *,
-    duplicates: str = "error",
-    dtype: Any = "float64",
-    shard_bytes: int = SHARD_BYTES,
-    memory_bytes: int = MEMORY_BYTES,
-    progress: bool = False,
-) -> ShardedSamples:
-    """Write the observations that `chunks` gives into a directory of shards; they need not fit into memory.
-
-    The samples are those that `CrossSamples.from_triplets` makes of all chunks together. `chunks` is gone through once.
-    While it works, files inside of `folder` take up to 48 bytes for each observation, and the shards 24.
+    rows: np.ndarray | None,
+    cols: np.ndarray | None,
+    options: BuildOptions,
+    n_unused: int = 0,
+    **more: Any,
+) -> None:
+    """Write the shards of what is spooled into a directory that `workspace` made; the spool is used up.
 
     Parameters
     ----------
-    chunks : iterable of (i, j, values)
-        Row, column and value of some observations each, vectors of one length, as many as there are.
+    spool : Spool
     folder : path
-        A directory that is empty or does not exist yet. After an error, or Ctrl-C, nothing is left in it.
     shape : (int, int)
-    rows, cols : index vectors, optional
-        I and J. What is not given is chosen as `CrossSamples.from_triplets` does.
-    duplicates : {"error", "mean", "median"}
-        What to do with repeated observations that disagree; those that lie outside of the cross are not compared.
-    dtype : float32 or float64
-        What values become.
-    shard_bytes : int
-        About how large a shard is.
-    memory_bytes : int
-        About how much memory to use, beside some 50 bytes for each row and column of the matrix, and the observations in
-        the intersection of I and J, which the solvers hold as well.
-    progress : bool
-        Show bars on standard error.
-
-    Returns
-    -------
-    ShardedSamples
-        What `ShardedSamples.open` gives for `folder`.
+    rows, cols : int64 vectors or None
+        I and J; None to choose.
+    options : BuildOptions
+    n_unused : int
+        Observations outside of the cross that are not in the spool.
+    more : dict
+        What else to say in the manifest.
     """
-    n1, n2 = check_shape("shape", shape)
-    options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress)
-    rows = None if rows is None else index_vector("rows", rows, n1)
-    cols = None if cols is None else index_vector("cols", cols, n2)
-    given = None if rows is None or cols is None else Cross((n1, n2), rows, cols)
-    n_unused = 0
-    with workspace(folder) as work, Spool(work, _index_dtype((n1, n2)), options.dtype) as spool:
-        with bar("reading", None, options.progress) as shown:
-            for i, j, values in _checked_chunks(chunks, (n1, n2), options):
-                if given is not None:  # what lies outside of the cross need not be kept
-                    used = given.uses(i, j)
-                    n_unused += len(i) - int(np.count_nonzero(used))
-                    i, j, values = i[used], j[used], values[used]
-                spool.append(i, j, values)
-                if shown is not None:
-                    shown.update(len(i) * spool.bytes_each)
-        if len(spool) + n_unused == 0:
-            raise ValueError("chunks is empty: there are no observations")
-        build(spool, folder, (n1, n2), rows, cols, options, n_unused)
-    return ShardedSamples.open(folder)
+    if rows is None or cols is None:
+        best_rows, best_cols = _chosen(spool, shape, options)
+        rows, cols = best_rows if rows is None else rows, best_cols if cols is None else cols
+    cross = Cross(shape, rows, cols)
+    counts, outside = _counted(spool, cross, options)
+    work, entry_bytes = Path(folder) / WORK, 4 + options.dtype.itemsize
+    edges = {side: plan(counts[side], options.at_once, entry_bytes, options.shard_bytes) for side in SIDES}
+    with (
+        FolderWriter(folder, shape, rows, cols, options.dtype, made=True) as writer,
+        closing(Buckets(work / "r", edges["r"], counts["r"], options.dtype)) as r,
+        closing(Buckets(work / "c", edges["c"], counts["c"], options.dtype)) as c,
+    ):
+        with progress_bar("sorting", len(spool) * spool.bytes_each, options.progress) as shown:
+            for i, j, values in spool.triplets(options.at_once):
+                for side, buckets in zip(SIDES, (r, c), strict=True):
+                    inside, unit, position = cross.part(side, i, j)
+                    buckets.add(unit, position, values[inside])
+                shown.update(len(i) * spool.bytes_each)
+        spool.close()
+        total = sum(int(buckets.sizes.sum()) * buckets.record.itemsize for buckets in (r, c))
+        with progress_bar("writing shards", total, options.progress) as shown:
+            for side, buckets in zip(SIDES, (r, c), strict=True):
+                resolve, length = cross.resolver(side, options.duplicates), cross.length(side)
+                for k, start in enumerate(buckets.edges[:-1]):
+                    writer.add(side, int(start), buckets.sorted_block(k, length, options.at_once, resolve))
+                    shown.update(int(buckets.sizes[k]) * buckets.record.itemsize)
+                buckets.close()
+        shutil.rmtree(work)  # before the manifest: a directory that has one is complete, and has nothing else
+        writer.finish(n_unused + outside, **more)
 
 
-def _index_dtype(shape: tuple[int, int]) -> type[np.signedinteger[Any]]:
-    return np.int32 if max(shape) <= 1 << 31 else np.int64
+def _chosen(spool: Spool, shape: tuple[int, int], options: BuildOptions) -> tuple[np.ndarray, np.ndarray]:
+    with progress_bar("choosing rows and columns", None, options.progress, unit=" passes") as shown:
+        return choose_cross_of(SpoolPairs(spool, shape, options.memory_bytes), shape, shown.update)
 
 
-def _checked_chunks(
-    chunks: Iterable[tuple[Any, Any, Any]], shape: tuple[int, int], options: BuildOptions
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Chunks as arrays, cut into what is looked at at a time; errors name the chunk."""
-    for k, chunk in enumerate(chunks):
-        try:
-            i, j, values = chunk
-        except (TypeError, ValueError):
-            raise TypeError(f"chunk {k} must be (i, j, values), got {type(chunk).__name__}") from None
-        values = float_values(f"values of chunk {k}", _on_host(f"values of chunk {k}", values))
-        i, j = (_on_host(f"{name} of chunk {k}", x) for name, x in (("i", i), ("j", j)))
-        if values.ndim != 1 or not i.shape == j.shape == values.shape:
-            raise ValueError(
-                f"i, j and values of chunk {k} must be vectors of one length, got {i.shape}, {j.shape} and {values.shape}"
-            )
-        for start in range(0, len(values), options.at_once):
-            piece = slice(start, start + options.at_once)
-            for name, index, size in (("i", i, shape[0]), ("j", j, shape[1])):
-                _check_index(f"{name} of chunk {k}", index[piece], size, start)
-            yield i[piece], j[piece], as_dtype(f"values of chunk {k}", values[piece], options.dtype, start)
+def _counted(spool: Spool, cross: Cross, options: BuildOptions) -> tuple[dict[str, np.ndarray], int]:
+    """Entries of each unit of both sides, and how many observations are in neither."""
+    counts = {side: np.zeros(cross.n_units(side), np.int64) for side in SIDES}
+    outside, at_once = 0, max(options.at_once, *cross.shape)
+    place_bytes = 2 * spool.dtypes[0].itemsize
+    with progress_bar("counting", len(spool) * place_bytes, options.progress) as shown:
+        for i, j in spool.places(at_once):
+            for side in SIDES:
+                _, unit, _ = cross.part(side, i, j)
+                counts[side] += np.bincount(unit, minlength=cross.n_units(side))
+            outside += len(i) - int(np.count_nonzero(cross.uses(i, j)))
+            shown.update(len(i) * place_bytes)
+    for side, what in zip(SIDES, ("rows (R)", "columns (C)"), strict=True):
+        if not counts[side].any():
+            raise NothingObservedError(f"no entry of the chosen {what} was observed: both blocks need observations")
+    return counts, outside
 
 
-def _on_host(name: str, x: Any) -> np.ndarray:
-    refuse_masked(name, x)
-    if is_array(x) and not isinstance(x, np.ndarray):
-        raise TypeError(f"{name} must be a NumPy array, got {type(x).__name__}: bring it to the host first")
-    return host_array(name, x)
-
-
-def _check_index(name: str, index: np.ndarray, size: int, first: int) -> None:
-    if index.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
-    if index.min() < 0 or index.max() >= size:
-        k = int(np.argmax((index < 0) | (index >= size)))
-        raise ValueError(f"{name} must lie in 0..{size - 1}, got {index[k]} at index {first + k}")
-
-
-def as_dtype(name: str, values: np.ndarray, dtype: np.dtype[Any], first: int = 0) -> np.ndarray:
-    """Finite values as `dtype`; errors count them from `first`."""
-    check_finite(name, values, lambda k: f"index {first + k}")
-    with np.errstate(over="ignore"):
-        out = values.astype(dtype, copy=False)
-    if out.dtype.itemsize < values.dtype.itemsize and not np.isfinite(out).all():
-        k = int(np.argmin(np.isfinite(out)))
-        raise ValueError(f"{name} must fit into {dtype}, got {values[k]} at index {first + k}; use dtype='float64'")
-    return out
+@contextmanager
+def workspace(folder: str | os.PathLike[str]) -> Iterator[Path]:
+    """A new directory, and one inside of it for temporary files; after an error nothing is left of what was written."""
+    folder = Path(folder)
+    existed = folder.is_dir()
+    new_folder(folder)
+    work = folder / WORK
+    work.mkdir()
+    try:
+        yield work
+    except BaseException:
+        for path in folder.iterdir():
+            if path.is_dir() and path.name == WORK:
+                shutil.rmtree(path, ignore_errors=True)
+            elif _OURS.fullmatch(path.name):
+                path.unlink(missing_ok=True)
+        if not existed:
+            with suppress(OSError):  # somebody else's files
+                folder.rmdir()
+        raise

@@ -64,19 +64,20 @@ class FolderWriter:
 
     def add(self, side: str, start: int, block: Block) -> None:
         """Write the units `start` to ``start + block.n_units`` of R ("r") or C ("c"), which follow those before."""
-        done = self._facts[side]
-        if start != (done[-1]["stop"] if done else 0):
-            raise ValueError(f"start must be {done[-1]['stop'] if done else 0}, where the shard before ends, got {start}")
-        name = f"{side}-{len(done):06d}.shard"
+        done, chosen = self._facts[side], self.cols if side == "r" else self.rows
+        if start != (end := done[-1]["stop"] if done else 0):
+            raise ValueError(f"start must be {end}, where the shard before ends, got {start}")
+        done.append(self._write(f"{side}-{len(done):06d}.shard", start, block))
+        stop = start + block.n_units
+        self._core[side].append(block.take_units(units_within(chosen, start, stop)).copy())
+        if stop == self.shape[1 if side == "r" else 0]:  # the last: one side's part of the core is enough to hold
+            part = in_order(join_blocks(self._core.pop(side)), chosen)
+            self._core_facts[side] = self._write(f"core-{side}.shard", 0, part)
+
+    def _write(self, name: str, start: int, block: Block) -> dict[str, Any]:
+        """Write a file; returns what the manifest says of it."""
         self._written.append(name)
-        facts = write_shard(self.folder / name, start, block)
-        done.append({"file": name} | asdict(facts))
-        self._core[side].append(block.take_units(units_within(self._chosen(side), start, facts.stop)).copy())
-        if facts.stop == self.shape[1 if side == "r" else 0]:  # the last: one side's part of the core is enough to hold
-            part = in_order(join_blocks(self._core.pop(side)), self._chosen(side))
-            name = f"core-{side}.shard"
-            self._written.append(name)
-            self._core_facts[side] = {"file": name} | asdict(write_shard(self.folder / name, 0, part))
+        return {"file": name} | asdict(write_shard(self.folder / name, start, block))
 
     def finish(self, n_unused: int = 0, **more: Any) -> None:
         """Write what belongs to all shards, the manifest last; `more` goes into it."""
@@ -97,10 +98,6 @@ class FolderWriter:
         }
         text = json.dumps(manifest, indent=1).encode()
         write_whole(self.folder / MANIFEST, lambda file: file.write(text))
-
-    def _chosen(self, side: str) -> np.ndarray:
-        """The units of the side that lie in the intersection."""
-        return self.cols if side == "r" else self.rows
 
 
 def new_folder(folder: Path) -> None:

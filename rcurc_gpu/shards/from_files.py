@@ -5,6 +5,8 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,12 @@ import numpy as np
 
 from ..errors import ArgumentError
 from ..io.labels import Labels
-from ..io.pieces import Books, TableFile
-from ..io.read import PARQUET, TEXT, bar, errors_in_labels
-from ..io.text import Columns, file_size
-from .from_spool import MEMORY_BYTES, BuildOptions, build, workspace
+from ..io.numbering import TableNumbers
+from ..io.read import errors_in_labels
+from ..io.tables import PARQUET, TEXT, TableFile, kind_of, source_words
+from ..io.text import Columns
+from ..progress import progress_bar
+from .build import MEMORY_BYTES, BuildOptions, build, workspace
 from .labels import LABELS, LabelledShards, write_labels
 from .samples import SHARD_BYTES
 from .spool import Spool
@@ -79,27 +83,26 @@ def shard_file(
     options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress)
     columns = Columns(row_column, column_column, value_column, header=header)
     paths = table_paths(path)
-    tables = [TableFile.look_at(name, columns) for name in paths if file_size(name)]
+    tables = [_opened(name, columns) for name in paths if os.path.getsize(name)]
     where = repr(paths[0]) if len(paths) == 1 else f"{paths[0]!r} and {len(paths) - 1} more"
     if not tables:
         raise ValueError(
             f"{where}: there is nothing but empty files (0 bytes)" if len(paths) > 1 else f"{where} is empty (0 bytes)"
         )
-    with workspace(folder) as work, Spool(work, np.int32, options.dtype) as spool:
-        books = Books()
-        n_missing = _spooled(tables, books, spool, options)
+    with workspace(folder) as work, closing(Spool(work, np.int32, options.dtype)) as spool:
+        numbers = TableNumbers()
+        n_missing = _spooled(tables, numbers, spool, options)
         if not len(spool):
-            what = "no values" if n_missing else "a header only" if tables[0].kind == "text" else "no rows"
-            raise ValueError(f"{where} has {what}: there are no observations")
-        (new_rows, row_labels), (new_cols, col_labels) = books.rows.final(), books.cols.final()
+            raise ValueError(f"{where} has {'no values' if n_missing else tables[0].nothing}: there are no observations")
+        (new_rows, row_labels), (new_cols, col_labels) = numbers.rows.final(), numbers.cols.final()
         labels, shape = Labels(row_labels, col_labels), (len(row_labels), len(col_labels))
         spool.renumber(new_rows, new_cols, options.at_once)
         chosen = _numbers("rows", rows, labels.find_rows, shape[0]), _numbers("cols", cols, labels.find_cols, shape[1])
         said = {
             "crc32": write_labels(Path(folder) / LABELS, labels),
-            "source": _source(tables),
+            "source": source_words(tables),
             "n_missing": n_missing,
-            "columns": tables[0].names,
+            "columns": tables[0].columns,
         }
         with errors_in_labels(where, labels):
             build(spool, folder, shape, *chosen, options, labels=said)
@@ -135,32 +138,30 @@ def _expanded(path: str) -> list[str]:
     return [path]
 
 
-def _spooled(tables: list[TableFile], books: Books, spool: Spool, options: BuildOptions) -> int:
+def _opened(path: str, columns: Columns) -> TableFile:
+    if kind_of(path) == "matrix":
+        raise ValueError(f"{path!r} must be a table in text or Parquet, got a matrix: use 'rcurc-gpu complete'")
+    return TableFile.open(path, columns)
+
+
+def _spooled(tables: list[TableFile], numbers: TableNumbers, spool: Spool, options: BuildOptions) -> int:
     """Put all observations into the spool; returns how many lines have no value."""
     n_missing = 0
     name = Path(tables[0].path).name if len(tables) == 1 else f"{len(tables)} files"
-    with bar(f"reading {name}", sum(file_size(table.path) for table in tables), options.progress) as shown:
+    with progress_bar(f"reading {name}", sum(os.path.getsize(table.path) for table in tables), options.progress) as shown:
         for table in tables:
-            for i, j, values in table.pieces(books, shown):
+            for i, j, values in table.pieces(numbers, shown):
                 there = ~np.isnan(values)
                 n_missing += len(values) - int(np.count_nonzero(there))
                 if not there.all():
                     i, j, values = i[there], j[there], values[there]
-                spool.append(i, j, _as_dtype(table, books, i, j, values, options.dtype))
+                spool.append(i, j, options.as_dtype(values, partial(_value_words, table.path, numbers, i, j)))
     return n_missing
 
 
-def _as_dtype(table: TableFile, books: Books, i: np.ndarray, j: np.ndarray, values: np.ndarray, dtype: Any) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        out = values.astype(dtype, copy=False)
-    if not np.isfinite(out).all():
-        k = int(np.argmin(np.isfinite(out)))
-        row, column = books.rows.label(int(i[k])), books.cols.label(int(j[k]))
-        raise ValueError(
-            f"{table.path!r}: the value of row {row!r} and column {column!r} must fit into {dtype}, got {values[k]}; "
-            "use dtype='float64'"
-        )
-    return out
+def _value_words(path: str, numbers: TableNumbers, i: np.ndarray, j: np.ndarray, k: int, problem: str) -> str:
+    row, column = numbers.rows.label(int(i[k])), numbers.cols.label(int(j[k]))
+    return f"{path!r}: the value of row {row!r} and column {column!r} {problem}"
 
 
 def _numbers(name: str, wanted: Sequence[Any] | None, find: Any, size: int) -> np.ndarray | None:
@@ -178,10 +179,3 @@ def _numbers(name: str, wanted: Sequence[Any] | None, find: Any, size: int) -> n
         again = next(text for text in texts if texts.count(text) > 1)
         raise ArgumentError(name, f"must not repeat a label, got {again!r} ({texts.count(again)} times)")
     return numbers
-
-
-def _source(tables: list[TableFile]) -> str:
-    names = tables[0].names
-    columns = "without a header" if names is None else f"with the columns {', '.join(map(repr, names))}"
-    parts = "" if len(tables) == 1 else f" in {len(tables):,} files"
-    return f"triplets in {' and '.join(sorted({table.kind for table in tables}))} {columns}{parts}"

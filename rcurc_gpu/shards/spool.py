@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 
 from ..files import naming
-from ..samples.choosing import ArrayPairs, Pairs, at_once_for, collected
+from ..samples.choosing import Pairs, at_once_for, collected
 
 _PARTS = ("i", "j", "value")
 
@@ -33,14 +32,8 @@ class Spool:
     def __init__(self, folder: Path, index_dtype: Any, dtype: Any) -> None:
         self.dtypes = (np.dtype(index_dtype), np.dtype(index_dtype), np.dtype(dtype))
         self._paths = [folder / f"spool-{part}" for part in _PARTS]
-        self._files: list[BinaryIO] = [open(path, "w+b") for path in self._paths]  # noqa: SIM115  # closed by __exit__
+        self._files: list[BinaryIO] = [open(path, "w+b") for path in self._paths]  # noqa: SIM115
         self._length = 0
-
-    def __enter__(self) -> Spool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None) -> None:
-        self.remove()
 
     def __len__(self) -> int:
         return self._length
@@ -60,8 +53,7 @@ class Spool:
     def triplets(self, at_once: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """Rows, columns and values of all, at most `at_once` at a time."""
         for start in range(0, self._length, at_once):
-            i, j, values = (self._read(part, start, at_once) for part in range(3))
-            yield i, j, values
+            yield self._read(0, start, at_once), self._read(1, start, at_once), self._read(2, start, at_once)
 
     def places(self, at_once: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows and columns only."""
@@ -79,7 +71,7 @@ class Spool:
                     self._files[part].seek(start * self.dtypes[part].itemsize)
                     self._files[part].write(numbers.data)
 
-    def remove(self) -> None:
+    def close(self) -> None:
         """Close and delete the files."""
         for file, path in zip(self._files, self._paths, strict=True):
             file.close()
@@ -127,5 +119,4 @@ class SpoolPairs:
         """The marked pairs in memory, if they fit into it; else all as they are."""
         if 3 * count * self.spool.dtypes[0].itemsize > self.memory_bytes:  # two arrays, and a third for what is under way
             return self
-        pairs: ArrayPairs = collected(self, rows, cols, count, self.spool.dtypes[0], self.at_once)
-        return pairs
+        return collected(self, rows, cols, count, self.spool.dtypes[0], self.at_once)

@@ -491,9 +491,9 @@ def test_ctrl_c_while_reading_leaves_nothing(tmp_path):
 import sys
 sys.modules["pyarrow"] = None
 from rcurc_gpu.cli import main
-from rcurc_gpu.io import read
-look_at = read.look_at
-read.look_at = lambda *given: (look_at(*given), print("ready", flush=True))[0]
+from rcurc_gpu.io import tables
+find_layout = tables.find_layout
+tables.find_layout = lambda *given: (find_layout(*given), print("ready", flush=True))[0]
 main()
 """
     arguments = ["complete", "big.csv", "-o", "a.npz"]

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from rcurc_gpu import ConvergenceWarning, CrossSamples, CURMatrix, rcurc, synthetic
 from rcurc_gpu.io import Completion, LabelledSamples, Labels, load_result, read_observations, read_pairs, save_result
-from rcurc_gpu.io.arrow import read_text_fast
-from rcurc_gpu.io.text import Columns, look_at, read_text
+from rcurc_gpu.io.arrow import parse_block
+from rcurc_gpu.io.tables import read_table
+from rcurc_gpu.io.text import Columns, find_layout
 
 RNG = np.random.default_rng(0)
 MATRIX = np.where(RNG.random((14, 11)) < 0.7, RNG.standard_normal((14, 11)), np.nan)
@@ -144,9 +145,17 @@ def test_a_label_of_several_lines(tmp_path, reader):
     assert read_observations(tmp_path / "a.csv").labels.rows.tolist() == ["a\nb", "c"]
 
 
+def read_both_ways(path):
+    """A table read with pyarrow, and without."""
+    tables = [read_table(path, Columns())]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "pyarrow", None)
+        return [*tables, read_table(path, Columns())]
+
+
 def test_pyarrow_reads_large_files_as_the_plain_reader_does(tmp_path, monkeypatch):
-    """Several blocks, whose dictionaries differ."""
-    monkeypatch.setattr("rcurc_gpu.io.arrow._BLOCK", 2000)
+    """Several blocks, whose labels differ."""
+    monkeypatch.setattr("rcurc_gpu.io.text._BLOCK", 2000)
     path = str(tmp_path / "a.csv")
     rng = np.random.default_rng(3)
     with open(path, "w") as file:
@@ -155,9 +164,8 @@ def test_pyarrow_reads_large_files_as_the_plain_reader_does(tmp_path, monkeypatc
             f"u{a},i{b},{c!r}\n"
             for (a, b), c in zip(rng.integers(500, size=(3000, 2)), rng.random(3000).tolist(), strict=True)
         )
-    layout = look_at(path, Columns())
-    fast, plain = read_text_fast(path, layout), read_text(path, layout)
-    assert fast is not None
+    assert parse_block(Path(path).read_bytes(), find_layout(path, Columns()), 1) is not None
+    fast, plain = read_both_ways(path)
     np.testing.assert_array_equal(fast.values, plain.values)
     for a, b in ((fast.rows, plain.rows), (fast.cols, plain.cols)):
         np.testing.assert_array_equal(a.names, b.names)
@@ -178,12 +186,10 @@ def test_any_labels_and_numbers_come_back_from_both_readers(triplets, delimiter)
         path = str(Path(folder) / "a.csv")
         with open(path, "w", newline="", encoding="utf-8") as file:
             csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("row", "column", "value"), *triplets])
-        layout = look_at(path, Columns())
-        tables = [read_text(path, layout), read_text_fast(path, layout)]
-    for table in filter(None, tables):  # pyarrow may leave a file to the other
-        rows, cols = table.rows.names[table.rows.codes], table.cols.names[table.cols.codes]
-        assert rows.tolist() == [row.strip() for row, _, _ in triplets]
-        assert cols.tolist() == [column.strip() for _, column, _ in triplets]
+        tables = read_both_ways(path)
+    for table in tables:
+        assert table.row_names.tolist() == [row.strip() for row, _, _ in triplets]
+        assert table.col_names.tolist() == [column.strip() for _, column, _ in triplets]
         assert table.values.tolist() == [value for _, _, value in triplets]
 
 

@@ -18,9 +18,9 @@ from pyarrow import parquet
 from test_bad_files import CASES
 
 from rcurc_gpu import CrossSamples, rcurc
-from rcurc_gpu.io import numbering, pieces, read_observations
+from rcurc_gpu.io import arrow, numbering, read_observations, text
 from rcurc_gpu.samples.choosing import ArrayPairs, choose_cross, choose_cross_of
-from rcurc_gpu.shards import LabelledShards, ShardedSamples, from_spool, shard_file, shard_triplets
+from rcurc_gpu.shards import LabelledShards, ShardedSamples, build, shard_file, shard_triplets
 from rcurc_gpu.shards.buckets import plan
 
 SHAPE = (300, 400)
@@ -236,9 +236,9 @@ def test_an_interruption_leaves_nothing(tmp_path, monkeypatch, place):
         raise KeyboardInterrupt
 
     if place == "FolderWriter":
-        monkeypatch.setattr(from_spool.FolderWriter, "finish", interrupt)  # all shards are there
+        monkeypatch.setattr(build.FolderWriter, "finish", interrupt)  # all shards are there
     else:
-        monkeypatch.setattr(from_spool, place, interrupt)
+        monkeypatch.setattr(build, place, interrupt)
     with pytest.raises(KeyboardInterrupt):
         shard_triplets(in_chunks(*drawn()), tmp_path / "s", SHAPE, duplicates="mean")
     assert not (tmp_path / "s").exists()
@@ -376,8 +376,8 @@ LABELS = {
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".tsv", ".parquet"])
 @pytest.mark.parametrize("label", LABELS.values(), ids=LABELS)
 def test_a_file_gives_what_read_observations_gives(tmp_path, monkeypatch, label, ending):
-    monkeypatch.setattr(pieces, "_BLOCK", 50_000)  # many blocks of a small file
-    monkeypatch.setattr(pieces, "_ROWS", 1000)
+    monkeypatch.setattr(text, "_BLOCK", 50_000)  # many blocks of a small file
+    monkeypatch.setattr(arrow, "_ROWS", 1000)
     i, j, values = drawn(8000)
     path = tmp_path / f"table{ending}"
     rows, cols = [label(int(k)) for k in i], [f"item {k}" for k in j]
@@ -461,7 +461,7 @@ TABLES = [name for name in CASES if name.endswith((".csv", ".csv.gz", ".parquet"
 @pytest.mark.parametrize("block", [8 << 20, 64])
 @pytest.mark.parametrize("name", TABLES)
 def test_a_bad_file_gets_the_same_error_as_in_memory(tmp_path, monkeypatch, name, block):
-    monkeypatch.setattr(pieces, "_BLOCK", block)
+    monkeypatch.setattr(text, "_BLOCK", block)
     path = tmp_path / name
     path.write_bytes(CASES[name][0])
     errors = []
@@ -474,7 +474,7 @@ def test_a_bad_file_gets_the_same_error_as_in_memory(tmp_path, monkeypatch, name
 
 
 def test_the_line_is_named_far_into_a_file_of_several(tmp_path, monkeypatch):
-    monkeypatch.setattr(pieces, "_BLOCK", 1000)
+    monkeypatch.setattr(text, "_BLOCK", 1000)
     good = "".join(f"r{k},c{k % 7},{k}\n" for k in range(3000))
     (tmp_path / "a.csv").write_text(good)
     (tmp_path / "b.csv").write_text(f'"two\nlines",c1,1\n\n{good}r1,c1,oops\n{good}')
@@ -485,8 +485,8 @@ def test_the_line_is_named_far_into_a_file_of_several(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("block", [7, 16, 100, 8 << 20])
 def test_odd_but_right_text_is_read_as_in_memory(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(pieces, "_BLOCK", block)
-    monkeypatch.setattr(pieces, "_SOME", 5)
+    monkeypatch.setattr(text, "_BLOCK", block)
+    monkeypatch.setattr(text, "_SOME", 5)
     texts = [
         'a,b,c\n x ,y,1\nx, z ,2\n\n"q\nr",y,3\n',
         "\ufeffrow,col,v\r\n3,1,2\r\n2,1,NA\r\n",
@@ -496,24 +496,27 @@ def test_odd_but_right_text_is_read_as_in_memory(tmp_path, monkeypatch, block):
         '1,"o\np",v\n2,"12"" q",3',
         'value,"the\nrow",col\n1,a,b\n2,"c\r\nd",e\n3,"\n",e\n'.replace('"\n",e', '"f\n\n",e'),
     ]
-    for k, text in enumerate(texts):
+    for k, content in enumerate(texts):
         path = tmp_path / f"{block}-{k}.csv"
-        path.write_text(text, encoding="utf-8", newline="")
-        how = {"row_column": "the\nrow", "column_column": "col", "value_column": "value"} if "the\nrow" in text else {}
+        path.write_text(content, encoding="utf-8", newline="")
+        how = {"row_column": "the\nrow", "column_column": "col", "value_column": "value"} if "the\nrow" in content else {}
         assert_same_table(shard_file(path, tmp_path / f"{block}-{k}", **how), read_observations(path, **how))
 
 
 def test_whole_numbers_are_numbered_in_the_order_of_their_coming(monkeypatch):
     rng = np.random.default_rng(0)
-    for table in (1 << 22, 1 << 4):  # looked up in a table, sorted
+    for table in (1 << 22, 1 << 4):  # looked up in a table, as text
         monkeypatch.setattr(numbering, "_TABLE", table)
         for spread in (50, 10**4, 10**15):
-            book, expected = numbering._WholeNumbers(), {}
+            known, expected = numbering.LabelNumbers(), {}
             for _ in range(20):
-                values = rng.integers(-spread, spread, rng.integers(0, 200))
+                values = rng.integers(-spread, spread, rng.integers(1, 200))
                 numbers = [expected.setdefault(v, len(expected)) for v in values.tolist()]
-                assert book.of(values).tolist() == numbers
-            assert book.values.tolist() == list(expected)
+                labels = np.asarray(list(dict.fromkeys(values.tolist())))
+                codes = np.argmax(labels == values[:, None], axis=1)
+                column = numbering.LabelColumn(codes, lambda v=labels: v, lambda v=labels: list(map(str, v)))
+                assert known.of(known.prepared(column))[codes].tolist() == numbers
+            assert list(known.text) == list(map(str, expected))
 
 
 def test_float32_that_overflows_is_named_by_its_labels(tmp_path):
