@@ -1,18 +1,21 @@
 """Where arrays live, and what computes on them: plain array code, Numba or CUDA. Knows nothing of matrices to recover."""
 
 from . import operators
-from .arrays import asarray_on, namespace_for_device, place_for, to_numpy
+from .arrays import asarray_on, to_numpy
 from .blocks import Block, blank_rows, others
+from .devices import namespace_for_device, place_for
 from .kernels import XP, Kernels, choose
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.passes import Column, EntryIds, FitPass, Iterates
-from .plain.regression import Schedule
-from .random import DataStream, Stream, generator, uniform_at
+from .plain.regression import MAX_STEPS, Schedule
+from .random import MIX_1, MIX_2, DataStream, Stream, generator, stream_key, uniform_at
 
 __all__ = ["Block", "asarray_on", "blank_rows", "namespace_for_device", "others", "place_for", "to_numpy"]
 # Linear algebra and random numbers:
 __all__ += ["hard_threshold", "operators", "product_svd", "truncated_svd", "union_sum"]
-__all__ += ["DataStream", "Stream", "generator", "uniform_at"]
+__all__ += ["DataStream", "Stream", "generator", "stream_key", "uniform_at"]
 # Kernels, and what they take:
 __all__ += ["XP", "Column", "EntryIds", "FitPass", "Grid", "Iterates", "Kernels", "Schedule", "choose"]
+# For the doctor, which looks at single kernels:
+__all__ += ["MAX_STEPS", "MIX_1", "MIX_2"]

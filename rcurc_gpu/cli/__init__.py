@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -11,22 +12,36 @@ from .._version import __version__
 _COMMANDS = ("complete", "demo", "describe", "doctor", "paper", "plot", "ratings", "sample", "shard", "video")
 
 
-class Commands(click.Group):
-    """Imports a command when it is asked for, since most need only a part of the library."""
+class LazyGroup(click.Group):
+    """Imports some commands when they are asked for, since most need only a part of the library.
+
+    Parameters
+    ----------
+    later : dict of str
+        The module of this package for the name of each.
+    """
+
+    def __init__(self, *args: Any, later: dict[str, str], **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.later = later
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All of them, in the order of the help."""
-        return list(_COMMANDS)
+        return sorted({*self.commands, *self.later})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command in the module of the same name."""
-        if cmd_name not in _COMMANDS:
-            return None
-        command: click.Command = getattr(import_module(f".{cmd_name}", __name__), cmd_name)
+        """The command of a name."""
+        if cmd_name not in self.later:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = getattr(import_module(f".{self.later[cmd_name]}", __name__), cmd_name)
         return command
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup,
+    later=dict(zip(_COMMANDS, _COMMANDS, strict=True)),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="rcurc-gpu")
 def main() -> None:
     """Recover a huge low-rank matrix from few, partly wrong entries.

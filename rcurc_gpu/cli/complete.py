@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from ..api import rcurc
-from ..backends.arrays import namespace_for_device
+from ..backends import namespace_for_device
 from ..errors import ConvergenceWarning
 from ..io import (
     OUTLIER_HEADER,

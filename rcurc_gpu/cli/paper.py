@@ -7,11 +7,11 @@ from typing import Any
 import click
 
 from ..paper import convergence, patterns, phase
+from . import LazyGroup
 from .common import CONFIRMED, NOT_CONFIRMED, STOPPED
 from .options import JSON, Finite, directory_option, flag, in_order, solver_option
 from .paper_report import convergence_words, pattern_words, phase_words
 from .paper_run import Experiment, run
-from .paper_table import table1
 
 
 class Numbers(click.ParamType[tuple[Any, ...]]):
@@ -43,7 +43,7 @@ common_options = in_order(
 )
 
 
-@click.group()
+@click.group(cls=LazyGroup, later={"table1": "paper_table"})
 def paper() -> None:
     """Reproduce the paper's figures.
 
@@ -169,9 +169,6 @@ def phase_command(**values: Any) -> None:
         return not any(summary[method]["wrongly_confirmed_in_all"] for method in phase.METHODS)
 
     run(Experiment("phase", phase, settings, phase_words, honest, options), **how)
-
-
-paper.add_command(table1)
 
 
 # ---------------------------------------------------------------- all of them

@@ -14,15 +14,25 @@ from typing import Any
 
 import numpy as np
 
-from ..backends import operators
-from ..backends.arrays import to_numpy
-from ..backends.blocks import Block
-from ..backends.cuda.sources import KERNELS, options, source
-from ..backends.kernels import XP, Kernels, choose
-from ..backends.plain.grid import Grid
-from ..backends.plain.passes import EntryIds, FitPass, Iterates
-from ..backends.plain.regression import MAX_STEPS, Schedule
-from ..backends.random import MIX_1, MIX_2, stream_key, uniform_at
+from ..backends import (
+    MAX_STEPS,
+    MIX_1,
+    MIX_2,
+    XP,
+    Block,
+    EntryIds,
+    FitPass,
+    Grid,
+    Iterates,
+    Kernels,
+    Schedule,
+    choose,
+    operators,
+    stream_key,
+    to_numpy,
+    uniform_at,
+)
+from ..backends.cuda import KERNELS, options, source
 from .probes import Cupy
 from .selftest import Check, Place, Trial
 
@@ -86,7 +96,7 @@ def _compile_checks(compile_one: Callable[[str, str, int], Any], where: str, ran
 
 
 def _compile_here(name: str, dtype: str, size: int) -> None:
-    from ..backends.cuda.launch import kernel
+    from ..backends.cuda import kernel
 
     try:
         for function in KERNELS[name][1]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..backends.random import DataStream, generator
+from ..backends import DataStream, generator
 from ..errors import check_count
 from ..progress import Progress
 from .records import Record, new_record, run_seed

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from ..backends.arrays import place_for
+from ..backends.devices import place_for
 from ..extend.diagnostics import Summary
 from ..options import Settings, Where, check_rank
 from ..progress import Progress

@@ -6,8 +6,9 @@ import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ..backends.arrays import array_namespace, device_scope, place_for
+from ..backends.arrays import array_namespace, device_scope
 from ..backends.blocks import Block
+from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
 from ..extend.normal import Normal
 from ..options import Settings

@@ -17,11 +17,11 @@ from ..backends.arrays import (
     device_of,
     device_scope,
     is_array,
-    place_for,
     quantile_abs,
     take_rows,
 )
 from ..backends.blocks import others
+from ..backends.devices import place_for
 from ..backends.operators import hard_threshold, invert, product_svd, truncated_svd
 from ..backends.plain.grid import residuals
 from ..backends.random import Stream, generator

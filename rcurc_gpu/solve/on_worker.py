@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from distributed import get_worker
 
-from ..backends.arrays import device_scope, namespace_for_device, to_numpy
+from ..backends.arrays import device_scope, to_numpy
 from ..backends.cores import on_one_core
+from ..backends.devices import namespace_for_device
 from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import is_cupy_array
 
-from ..backends.arrays import Array, place_for, same_place
+from ..backends.arrays import Array, same_place
 from ..backends.blocks import Block
+from ..backends.devices import place_for
 from ..errors import ArgumentError
 from ..options import Settings, Where
 from ..samples.cross import CrossSamples

@@ -10,8 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, bring, place_for, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, take_rows, to_numpy
 from ..backends.blocks import Block, blank_rows, join_units, others
+from ..backends.devices import place_for
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics

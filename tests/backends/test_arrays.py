@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
-from rcurc_gpu.backends.arrays import device_name, namespace_for_device, sparse_module
+from rcurc_gpu.backends.arrays import device_name, sparse_module
+from rcurc_gpu.backends.devices import namespace_for_device
 from rcurc_gpu.backends.kernels import XP
 from rcurc_gpu.backends.plain.grid import PaddedGrid
 from rcurc_gpu.solve import engine

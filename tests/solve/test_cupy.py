@@ -17,7 +17,8 @@ from conftest import DEVICE, SKIP_CUPY
 
 import rcurc_gpu as rg
 from rcurc_gpu import cli
-from rcurc_gpu.backends.arrays import device_name, namespace_for_device, sparse_module
+from rcurc_gpu.backends.arrays import device_name, sparse_module
+from rcurc_gpu.backends.devices import namespace_for_device
 from rcurc_gpu.extend import extension
 from rcurc_gpu.solve import search as core_solve
 from rcurc_gpu.solve import work
@@ -431,7 +432,7 @@ def run_without_device(code):
 
 
 def test_cupy_without_a_device_is_named():
-    code = "from rcurc_gpu.backends.arrays import namespace_for_device as f; print(f('auto')[1]); f('cuda')"
+    code = "from rcurc_gpu.backends.devices import namespace_for_device as f; print(f('auto')[1]); f('cuda')"
     said = run_without_device(code)
     assert said.startswith("cpu\n")
     assert "RuntimeError: device='cuda' was asked for, but CuPy is installed but finds no CUDA device; install" in said
@@ -439,7 +440,7 @@ def test_cupy_without_a_device_is_named():
 
 def test_no_cupy_is_named():
     block = "import sys; sys.modules['cupy'] = None; "
-    code = block + "from rcurc_gpu.backends.arrays import namespace_for_device as f; print(f('auto')[1]); f('cuda')"
+    code = block + "from rcurc_gpu.backends.devices import namespace_for_device as f; print(f('auto')[1]); f('cuda')"
     said = run_without_device(code)
     assert said.startswith("cpu\n")
     assert "RuntimeError: device='cuda' was asked for, but CuPy is not installed; install" in said
