@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+import rcurc_gpu as rg
+
 ROOT = Path(__file__).parents[1] / "rcurc_gpu"
 PACKAGE = ROOT.name
 
@@ -28,15 +30,12 @@ COMMANDS = ["complete", "demo", "describe", "doctor", "paper", "plot", "ratings"
 APPLICATIONS = ["plot", "models", "video", "paper", "doctor", "cli"]  # in this order: cli uses all of them
 MAY_IMPORT |= {room: _BELOW | set(APPLICATIONS[:k]) for k, room in enumerate(APPLICATIONS)}
 MAY_IMPORT["__main__"] = {"cli"}
-# What all may import stands at the bottom, and knows two things: seeds, and what a callback sees of an iteration.
-BOTTOM_MAY_IMPORT = {"options": {"backends.random", "core.history"}, "progress": {"core.history"}}
 
 # What a user calls may have more than eight parameters, most of them options by name: (room, function).
 MANY_PARAMETERS = {
     ("api", "rcurc"),
     ("api", "icurc"),
     ("api", "ircur"),
-    ("solve", "ircur"),
     ("shards", "shard_triplets"),
     ("shards", "shard_file"),
     ("models", "complete_ratings"),
@@ -135,7 +134,7 @@ def test_rooms_import_only_what_stands_before_them():
     def fine(i: Import) -> bool:
         room, other = room_of(i.by), room_of(i.module)
         if room in FOR_ALL:
-            return other in FOR_ALL or i.module in BOTTOM_MAY_IMPORT.get(room, ())
+            return other in FOR_ALL
         if not other:  # the package itself is the front door of the whole house
             return room in APPLICATIONS
         return not room or other == room or other in FOR_ALL or other in MAY_IMPORT[room]
@@ -360,3 +359,29 @@ def test_old_names_work_with_a_warning(old, new, monkeypatch):
 def test_there_is_no_other_old_name():
     with pytest.raises(ModuleNotFoundError, match="experiments_of_mine"):
         __import__("rcurc_gpu.experiments_of_mine")
+
+
+# ---------------------------------------------------------------- the way to a kernel
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.02])
+def test_at_most_ten_frames_lead_from_rcurc_to_the_extension_kernel(monkeypatch, noise):
+    from rcurc_gpu.backends.numba import pass_kernel
+
+    kernel, depths = pass_kernel.regress, []
+
+    def counted(*arguments):
+        frames, frame = [], sys._getframe(1)
+        while frame is not None:
+            if frame.f_code.co_filename.startswith(str(ROOT)):
+                frames.append(frame.f_code.co_name)
+            frame = frame.f_back
+        if "rcurc" in frames and "map" in frames:  # not on a thread of its own, and not for the core
+            depths.append(frames.index("rcurc") + 1)
+        return kernel(*arguments)
+
+    monkeypatch.setattr(pass_kernel, "regress", counted)
+    problem = rg.synthetic((300, 280), 3, 0.1, 10, noise, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    rg.rcurc(problem.samples, 3, kernels="fused", accuracy=0.1)
+    assert depths
+    assert max(depths) <= 10

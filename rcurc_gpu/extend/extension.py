@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
-from ..backends.plain.passes import FitPass, again
+from ..backends.plain.passes import again
 from ..backends.plain.regression import Schedule
 from .diagnostics import OK, TOO_FEW_INLIERS
 from .rivals import contestable, contested, rivals
@@ -50,17 +50,17 @@ def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typic
     extension = marked(first, typical, rank)
     # Cheap passes come first: each one leaves fewer doubtful units to the next. They decay slower than the first one, whose
     # gamma of 0.4 left some columns wrong at r = 20, with 30 % outliers hardly larger than the entries.
-    if typical.again:
-        chosen = doubtful(extension.diagnostics, typical, rank, schedule)
-        for fit_pass in [again(task.fit_pass, 0.8)] + [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]:
-            better = _pass_again(task, units, extension, typical, fit_pass, chosen)
+    passes = [again(task.fit_pass, 0.8)] + [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]
+    n_subsets = _subsets_needed(typical.share, rank) if typical.subsets else 0
+    chosen = doubtful(extension.diagnostics, typical, rank, schedule) if typical.again else np.arange(0)
+    for fit_pass in passes + [again(task.fit_pass, 0.7, "subsets", n_subsets)] * bool(n_subsets):
+        if fit_pass.begin == "subsets":
+            chosen = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
+        if chosen.size:
+            found = marked(run_pass(task, units[chosen], fit_pass), typical, rank)
+            better = extension.better_of(found, chosen)
             if better is not extension:
                 extension, chosen = better, doubtful(better.diagnostics, typical, rank, schedule)
-    n_subsets = _subsets_needed(typical.share, rank)
-    if n_subsets and typical.subsets:
-        failed = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
-        subsets = again(task.fit_pass, 0.7, "subsets", n_subsets)
-        extension = _pass_again(task, units, extension, typical, subsets, failed)
     extension = replace(extension, diagnostics=mark_atypical(extension.diagnostics, typical, rank, schedule))
     return without_contested(task, units, extension, typical.share)
 
@@ -80,15 +80,6 @@ def without_contested(task: Task, units: np.ndarray, extension: Extension, typic
 def marked(extension: Extension, typical: Typical, rank: int) -> Extension:
     """Mark units whose inliers are too few."""
     return replace(extension, diagnostics=mark(extension.diagnostics, typical, rank))
-
-
-def _pass_again(
-    task: Task, units: np.ndarray, extension: Extension, typical: Typical, fit_pass: FitPass, chosen: np.ndarray
-) -> Extension:
-    """Fit some of the `units` again, and take what is better."""
-    if chosen.size == 0:
-        return extension
-    return extension.better_of(marked(run_pass(task, units[chosen], fit_pass), typical, task.rank), chosen)
 
 
 def _subsets_needed(typical_share: float, rank: int) -> int:

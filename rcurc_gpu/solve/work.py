@@ -171,7 +171,13 @@ def second(
     """
     here = _Here(side, shard, run)
     extension = Extension(_at_home(shard, part["coefficients"]), _diagnostics(part), *map(int, part["held"]))
-    extension = _mended(here, extension, typical)
+    if shard.resident is None:
+        extension = _mended(here, extension, typical)
+    elif side.mended:
+        extension = later_passes(here.task(shard.resident), here.outside, extension, typical)
+    else:
+        extension = marked(extension, typical, side.rank)
+        extension = without_contested(here.task(shard.resident), here.outside, extension, typical.share)
     new = extension.coefficients * bring(side.to_factor, extension.coefficients)
     core = here.core_rows(new)
     new = array_namespace(core).astype(new, core.dtype, copy=False)
@@ -195,14 +201,8 @@ def again(shard: Shard, block: Block, side: Side, run: RunContext, part: Arrays,
 
 
 def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
-    """Fit units again that are not typical; mark those that remain doubtful or have rivals."""
+    """`later_passes` for a shard that is not in memory: only the observations of the units concerned are read."""
     side, shard = here.side, here.shard
-    if shard.resident is not None:
-        task = here.task(shard.resident)
-        if side.mended:
-            return later_passes(task, here.outside, found, typical)
-        return without_contested(task, here.outside, marked(found, typical, side.rank), typical.share)
-    # The shard is not in memory. First find out which of its units later passes concern.
     few = mark(found.diagnostics, typical, side.rank)
     if not side.mended:
         return replace(found, diagnostics=few)
@@ -212,7 +212,6 @@ def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
         chosen = np.union1d(chosen, contestable(whole, side.consensus, side.settings.holdout, typical.share))
     if chosen.size == 0:
         return replace(found, diagnostics=whole)
-    # read the observations of these units only
     units = here.outside[chosen]
     task = here.task(shard.some(units), shard.start + units)
     these = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))

@@ -13,7 +13,7 @@ from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
 from .normal_kernel import normal_sums as normal_kernel
 from .paper_kernel import advance as advance_kernel
-from .threads import THREADS, run
+from .threads import THREADS, run, shared
 from .vectors import LANES
 
 # Observations of a piece of work: some milliseconds. With smaller ones Python's share grows, with larger ones cores wait for
@@ -57,7 +57,10 @@ def regress(
     start_of = [start if fit_pass.start is None else start[part] for part in parts]
     how = (float(s.zeta0), float(s.floor), float(s.gamma), fit_pass.max_steps, float(fit_pass.informative), rank)
     each = zip(parts, start_of, strict=True)
-    run(pass_kernel.regress, [(*entries, units[part], *there, at, *how, a[part], table[part]) for part, at in each])
+    kernel = pass_kernel.regress
+    with shared(kernel, [(*entries, units[part], *there, at, *how, a[part], table[part]) for part, at in each]) as todo:
+        for arguments in todo:  # here, and not in `run`: the way to the kernel is to be short
+            kernel(*arguments)
     return a, table
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -28,12 +29,19 @@ if hasattr(os, "register_at_fork"):  # the child of a fork has none of the threa
 
 def run(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> None:
     """Call ``kernel(*arguments[k])`` for all k, on all cores; the calls must not depend on each other."""
+    with shared(kernel, arguments) as todo:
+        for these in todo:
+            kernel(*these)
+
+
+@contextmanager
+def shared(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """The arguments of calls that the caller has to make itself, while other threads make the rest of them."""
     n, pool = len(arguments), None if alone.get() else _pool()
     todo = iter(arguments)  # next() on it is one operation under Python's lock
     others = [] if pool is None else [pool.submit(_call_next, kernel, todo) for _ in range(min(THREADS, n) - 1)]
     try:
-        for these in todo:
-            kernel(*these)
+        yield todo
     finally:
         for _ in todo:  # after an error or Ctrl-C: leave nothing for the others to begin
             pass
