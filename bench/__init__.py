@@ -1,6 +1,7 @@
 """Timings and comparisons; nothing here is installed. Each is run by ``python -m bench.NAME`` and says what it leaves out.
 
 speed           against dense blocks and full SVDs, the style of the authors' related code
+same_results    seeded results of two versions, to the bit
 extension       the extension's regressions, compiled against plain NumPy
 shard_build     shards from a stream of observations: time and peak memory
 out_of_core     a solve from disk against reading the files and against memory: time, peak memory, true error

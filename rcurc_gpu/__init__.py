@@ -9,6 +9,7 @@ from .backends.operators import hard_threshold, truncated_svd, union_sum
 from .core.history import IterationState, RankCurve
 from .errors import ConvergenceWarning
 from .extend.diagnostics import UnitDiagnostics
+from .judge.words import Cause, Verdict
 from .models.ratings import Ratings, complete_ratings
 from .result.matrix import CURMatrix, LowRankMatrix
 from .result.result import Result, Transformed
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CURMatrix",
+    "Cause",
     "ConvergenceWarning",
     "CrossSamples",
     "IterationState",
@@ -42,6 +44,7 @@ __all__ = [
     "SyntheticRatings",
     "Transformed",
     "UnitDiagnostics",
+    "Verdict",
     "__version__",
     "ccs_sample",
     "complete_ratings",
