@@ -1,4 +1,4 @@
-"""Files of version 0.1 (tests/data/v0_1, a problem of 40 x 36 made there): what is done loads, what was begun is left alone."""
+"""Files of version 0.1, of a problem of 40 x 36: what was done then loads, what was only begun is left alone."""
 
 import shutil
 from pathlib import Path
