@@ -154,16 +154,8 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         else:
             X = self._validated(X, ensure_min_samples=2, ensure_min_features=2)
             samples = self._samples(X, generator(seed, Stream.ESTIMATOR))
-        self.result_ = rcurc(
-            samples,
-            self.rank,
-            method=self.method,
-            accuracy=self.accuracy,
-            seed=seed,
-            device=self.device,
-            kernels=self.kernels,
-            progress=self.progress,
-        )
+        options = {name: getattr(self, name) for name in ("method", "accuracy", "device", "kernels", "progress")}
+        self.result_ = rcurc(samples, self.rank, seed=seed, **options)
         self.rank_, self.converged_ = self.result_.rank, self.result_.converged
         self.components_, self.singular_values_ = _components(self.result_)
         self.outliers_ = _outliers(self.result_, X)
@@ -294,24 +286,19 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
 def _observations(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and values of what was observed in a matrix; a stored NaN is as good as none."""
-    if isinstance(X, CrossSamples):
-        return _of_cross(X)
+    if isinstance(X, CrossSamples):  # both blocks, and what both have once
+        r, c = X.r_block, X.c_block
+        i = np.concatenate([X.rows[to_numpy(r.index)], to_numpy(c.unit_of_entry())])
+        j = np.concatenate([to_numpy(r.unit_of_entry()), X.cols[to_numpy(c.index)]])
+        values = np.concatenate([to_numpy(r.value), to_numpy(c.value)])
+        _, first = np.unique(i * X.shape[1] + j, return_index=True)
+        return i[first], j[first], values[first]
     if scipy.sparse.issparse(X):
         coo: Any = X.tocoo()  # type: ignore[attr-defined]  # the stubs' class of all of them has none
         seen = ~np.isnan(coo.data)
         return coo.row[seen].astype(np.int64), coo.col[seen].astype(np.int64), coo.data[seen]
     i, j = np.nonzero(~np.isnan(X))
     return i, j, X[i, j]
-
-
-def _of_cross(samples: CrossSamples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The observations of both blocks, each once."""
-    r, c = samples.r_block, samples.c_block
-    i = np.concatenate([samples.rows[to_numpy(r.index)], to_numpy(c.unit_of_entry())])
-    j = np.concatenate([to_numpy(r.unit_of_entry()), samples.cols[to_numpy(c.index)]])
-    values = np.concatenate([to_numpy(r.value), to_numpy(c.value)])
-    _, first = np.unique(i * samples.shape[1] + j, return_index=True)
-    return i[first], j[first], values[first]
 
 
 def _with_nan(X: Any) -> np.ndarray:

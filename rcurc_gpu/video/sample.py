@@ -11,7 +11,7 @@ import numpy as np
 from ..backends import Block, Stream, generator
 from ..errors import ArgumentError, ArgumentTypeError, check_number, seed_to_int
 from ..progress import Progress
-from ..samples import CrossSamples, check_finite, check_observed
+from ..samples import CrossSamples, check_finite
 from .read import open_video
 
 
@@ -87,7 +87,7 @@ def sample_video(
     r_block, c_block = r_parts.block(len(rows)), c_parts.block(n1).transpose()
     for block in (r_block, c_block):
         check_finite("source", block.value)
-    return CrossSamples(check_observed((n1, came), r_block, c_block), rows, cols, r_block, c_block)
+    return CrossSamples((n1, came), rows, cols, r_block, c_block)
 
 
 class _Parts:
