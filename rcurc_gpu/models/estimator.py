@@ -238,31 +238,25 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return validate_data(self, X, accept_sparse="csr", dtype=types, ensure_all_finite="allow-nan", **options)
 
     def _samples(self, X: Any, rng: np.random.Generator) -> CrossSamples:
-        """The cross to solve."""
+        """The cross to solve: rows and columns on which observations concentrate, or random ones."""
         i, j, values = _observations(X)
         if len(i) == 0:
             raise ValueError("X has no observation: all of it is missing")
-        rows, cols = self._cross(i, j, X.shape, rng)
-        return CrossSamples.from_triplets(i, j, values, X.shape, rows, cols)
-
-    def _cross(
-        self, i: np.ndarray, j: np.ndarray, shape: tuple[int, int], rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns of the core: those on which observations concentrate, or random ones."""
+        shape = X.shape
         rank = check_rank(self.rank, min(shape), "min(n_samples, n_features)")
         share = len(i) / (shape[0] * shape[1])
         chosen = choose_cross(i, j, shape)
         inside = [np.isin(k, c) for k, c in zip((i, j), chosen, strict=True)]
         density = float((inside[0] & inside[1]).sum()) / (len(chosen[0]) * len(chosen[1]))
-        out = []
+        cross = []
         for name, count, busiest, n in zip(("n_rows", "n_cols"), (self.n_rows, self.n_cols), chosen, shape, strict=True):
             if count is not None:
                 size, among = check_count(name, count, 1, n), np.arange(n)
             else:
                 among = busiest if density >= _CONCENTRATED * share else np.arange(n)
                 size = min(max(math.ceil(cross_size(rank, n) / max(share, density)), _PLENTY), len(among))
-            out.append(np.sort(rng.choice(among, size, replace=False)))
-        return out[0], out[1]
+            cross.append(np.sort(rng.choice(among, size, replace=False)))
+        return CrossSamples.from_triplets(i, j, values, shape, *cross)
 
     def _without_undetermined(self, out: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`out`, with a warning if NaN is left, and with medians in its place if they are wanted."""

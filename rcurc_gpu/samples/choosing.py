@@ -210,13 +210,11 @@ def _densest_core(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting:
 
     If the first one that is enough for rank 1 leaves out more, that one; if none is enough, the densest there is.
     """
-    least = CORE_PER_RANK  # enough for rank 1
-    core = _Core(pairs, totals)
-    core.peel(least, counting.advance)
-    while core.n_left == 0:
-        least -= 1
+    for least in range(CORE_PER_RANK, 0, -1):  # the first is enough for rank 1, the last leaves all observations
         core = _Core(pairs, totals)
         core.peel(least, counting.advance)
+        if core.n_left:
+            break
     while True:  # a core of m + 1 lies in that of m, so peeling goes on from where it is
         rows, cols = core.rows, core.cols
         least = max(least + 1, int(_GROWTH * least))

@@ -21,11 +21,12 @@ from .background import Background
 from .sample import choose, sample_video
 
 _BYTES = 40  # an observation takes 8; sampling and solving have several copies at a time
-_LEAST_COLS = 16  # frames kept whole, whatever the memory
-_LEAST_SEEN = 128  # pixels of every frame, whatever the memory
-_MOST_TRIES = 3  # of larger ranks
-_ENOUGH = 60  # observations of a pixel, if there are so many frames
-_ENTRIES_AT_ONCE = 1 << 21
+# Whatever the memory: frames kept whole, from which the pixels follow that are not solved at once, and pixels seen of every
+# frame, from which its light follows. With fewer, what moves before a pixel or in a frame may be the majority.
+_LEAST_COLS, _LEAST_SEEN = 16, 128
+_MOST_TRIES = 3  # of larger ranks, each of them another solve
+_ENOUGH = 60  # observations of a pixel, if there are so many frames: enough for small ranks although much moves before it
+_ENTRIES_AT_ONCE = 1 << 21  # of pixels that follow: 8 MB as float32, and a few copies
 
 
 @dataclass(frozen=True)
