@@ -154,16 +154,8 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         else:
             X = self._validated(X, ensure_min_samples=2, ensure_min_features=2)
             samples = self._samples(X, generator(seed, Stream.ESTIMATOR))
-        self.result_ = rcurc(
-            samples,
-            self.rank,
-            method=self.method,
-            accuracy=self.accuracy,
-            seed=seed,
-            device=self.device,
-            kernels=self.kernels,
-            progress=self.progress,
-        )
+        options = {name: getattr(self, name) for name in ("method", "accuracy", "device", "kernels", "progress")}
+        self.result_ = rcurc(samples, self.rank, seed=seed, **options)
         self.rank_, self.converged_ = self.result_.rank, self.result_.converged
         self.components_, self.singular_values_ = _components(self.result_)
         self.outliers_ = _outliers(self.result_, X)
@@ -246,31 +238,25 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return validate_data(self, X, accept_sparse="csr", dtype=types, ensure_all_finite="allow-nan", **options)
 
     def _samples(self, X: Any, rng: np.random.Generator) -> CrossSamples:
-        """The cross to solve."""
+        """The cross to solve: rows and columns on which observations concentrate, or random ones."""
         i, j, values = _observations(X)
         if len(i) == 0:
             raise ValueError("X has no observation: all of it is missing")
-        rows, cols = self._cross(i, j, X.shape, rng)
-        return CrossSamples.from_triplets(i, j, values, X.shape, rows, cols)
-
-    def _cross(
-        self, i: np.ndarray, j: np.ndarray, shape: tuple[int, int], rng: np.random.Generator
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns of the core: those on which observations concentrate, or random ones."""
+        shape = X.shape
         rank = check_rank(self.rank, min(shape), "min(n_samples, n_features)")
         share = len(i) / (shape[0] * shape[1])
         chosen = choose_cross(i, j, shape)
         inside = [np.isin(k, c) for k, c in zip((i, j), chosen, strict=True)]
         density = float((inside[0] & inside[1]).sum()) / (len(chosen[0]) * len(chosen[1]))
-        out = []
+        cross = []
         for name, count, busiest, n in zip(("n_rows", "n_cols"), (self.n_rows, self.n_cols), chosen, shape, strict=True):
             if count is not None:
                 size, among = check_count(name, count, 1, n), np.arange(n)
             else:
                 among = busiest if density >= _CONCENTRATED * share else np.arange(n)
                 size = min(max(math.ceil(cross_size(rank, n) / max(share, density)), _PLENTY), len(among))
-            out.append(np.sort(rng.choice(among, size, replace=False)))
-        return out[0], out[1]
+            cross.append(np.sort(rng.choice(among, size, replace=False)))
+        return CrossSamples.from_triplets(i, j, values, shape, *cross)
 
     def _without_undetermined(self, out: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`out`, with a warning if NaN is left, and with medians in its place if they are wanted."""
@@ -294,24 +280,19 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
 
 def _observations(X: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows, columns and values of what was observed in a matrix; a stored NaN is as good as none."""
-    if isinstance(X, CrossSamples):
-        return _of_cross(X)
+    if isinstance(X, CrossSamples):  # both blocks, and what both have once
+        r, c = X.r_block, X.c_block
+        i = np.concatenate([X.rows[to_numpy(r.index)], to_numpy(c.unit_of_entry())])
+        j = np.concatenate([to_numpy(r.unit_of_entry()), X.cols[to_numpy(c.index)]])
+        values = np.concatenate([to_numpy(r.value), to_numpy(c.value)])
+        _, first = np.unique(i * X.shape[1] + j, return_index=True)
+        return i[first], j[first], values[first]
     if scipy.sparse.issparse(X):
         coo: Any = X.tocoo()  # type: ignore[attr-defined]  # the stubs' class of all of them has none
         seen = ~np.isnan(coo.data)
         return coo.row[seen].astype(np.int64), coo.col[seen].astype(np.int64), coo.data[seen]
     i, j = np.nonzero(~np.isnan(X))
     return i, j, X[i, j]
-
-
-def _of_cross(samples: CrossSamples) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The observations of both blocks, each once."""
-    r, c = samples.r_block, samples.c_block
-    i = np.concatenate([samples.rows[to_numpy(r.index)], to_numpy(c.unit_of_entry())])
-    j = np.concatenate([to_numpy(r.unit_of_entry()), samples.cols[to_numpy(c.index)]])
-    values = np.concatenate([to_numpy(r.value), to_numpy(c.value)])
-    _, first = np.unique(i * samples.shape[1] + j, return_index=True)
-    return i[first], j[first], values[first]
 
 
 def _with_nan(X: Any) -> np.ndarray:

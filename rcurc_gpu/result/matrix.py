@@ -128,14 +128,15 @@ class LowRankMatrix:
         from scipy.sparse.linalg import LinearOperator
 
         left, right = to_numpy(self.left), to_numpy(self.right)
-        return LinearOperator(
-            shape=self.shape,
-            dtype=left.dtype,
-            matvec=lambda x: left @ (right.T @ x),
-            rmatvec=lambda x: right @ (left.T @ x),
-            matmat=lambda x: left @ (right.T @ x),
-            rmatmat=lambda x: right @ (left.T @ x),
-        )
+
+        def times(x: np.ndarray) -> np.ndarray:
+            return left @ (right.T @ x)
+
+        def transposed_times(x: np.ndarray) -> np.ndarray:
+            return right @ (left.T @ x)
+
+        single = {"matvec": times, "rmatvec": transposed_times}
+        return LinearOperator(self.shape, **single, matmat=times, rmatmat=transposed_times, dtype=left.dtype)
 
     def _rows(self, key: Any, axis: int) -> tuple[Array, bool]:
         """Rows of a factor for one index, and whether the axis is dropped (an int was given)."""

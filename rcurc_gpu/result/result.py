@@ -17,7 +17,8 @@ from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
 from ..judge.words import Verdict
-from ..samples.building import as_sparse, block_from_entries, index_vector, new_block
+from ..samples.building import block_from_entries, index_vector, new_block
+from ..samples.cross import as_sparse
 from ..samples.view import Samples
 from .matrix import CURMatrix, LowRankMatrix
 from .outliers import outlying_blocks, outlying_in_matrix

@@ -1,6 +1,6 @@
 """What was observed: blocks, the cross, how it is built, chosen, drawn and planned. Knows nothing of algorithms."""
 
-from .building import check_finite, check_observed, float_values, host_array, new_block, refuse_masked, triplet_index
+from .building import check_finite, float_values, host_array, new_block, refuse_masked, triplet_index
 from .cells import Cells, chosen_first, seen
 from .choosing import choose_cross
 from .cross import CrossSamples
@@ -16,4 +16,4 @@ __all__ += ["Cells", "chosen_first", "seen"]
 # In words, for commands:
 __all__ += ["facts_and_warnings"]
 # From what a user gives:
-__all__ += ["check_finite", "check_observed", "float_values", "host_array", "new_block", "refuse_masked", "triplet_index"]
+__all__ += ["check_finite", "float_values", "host_array", "new_block", "refuse_masked", "triplet_index"]

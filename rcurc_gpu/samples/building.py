@@ -7,21 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import (
-    Array,
-    array_namespace,
-    asarray_on,
-    device_name,
-    device_of,
-    gather,
-    is_array,
-    sparse_module,
-    to_numpy,
-)
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
 from ..backends.blocks import Block
-from ..errors import DisagreementError, NothingObservedError, check_choice
+from ..errors import DisagreementError, check_choice
 
-_READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
+ReadPiece = Callable[[int, int], tuple[Array, "Array | None"]]  # units start to stop as (units, length), and their mask
+READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
 
 
 def host_array(name: str, x: Any) -> np.ndarray:
@@ -183,16 +174,23 @@ def observation_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> 
     return mask
 
 
+def taken(Y: Array, chosen: np.ndarray, axis: int) -> Array:
+    """Some rows (`axis` 0) or columns of an array, by their numbers."""
+    if isinstance(Y, np.ndarray):  # take() would first copy all of a memory map's columns
+        return np.asarray(Y[chosen, :] if axis == 0 else Y[:, chosen])
+    return array_namespace(Y).take(Y, asarray_on(chosen, Y), axis=axis)
+
+
 def block_from_dense(
     name: str,
-    read: Callable[[int, int], tuple[Array, Array | None]],
+    read: ReadPiece,
     n_units: int,
     length: int,
     place: Callable[[int, int], tuple[int, int]],
 ) -> Block:
     """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
     ``place(unit, position)`` is where the user knows an entry."""
-    step = max(_READ_BYTES // (8 * length), 1)
+    step = max(READ_BYTES // (8 * length), 1)
     counts, index, value = [], [], []
     for start in range(0, max(n_units, 1), step):
         dense, mask = read(start, min(start + step, n_units))
@@ -240,14 +238,6 @@ def to_coo(name: str, matrix: Any) -> Any:
     return matrix.tocoo()
 
 
-def check_observed(shape: tuple[int, int], r_block: Block, c_block: Block) -> tuple[int, int]:
-    """`shape`, if both blocks have observations."""
-    for name, block in (("chosen rows (R)", r_block), ("chosen columns (C)", c_block)):
-        if block.n_obs == 0:
-            raise NothingObservedError(f"no entry of the {name} was observed: both blocks need observations")
-    return shape
-
-
 def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
     """New units as a block, with a position for each of `what`; `units_last` if they are the columns of `Y`."""
     xp = array_namespace(like)
@@ -256,15 +246,14 @@ def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array,
             raise TypeError(f"mask must be None where {name} is a sparse matrix: its stored entries are the observations")
         coo = Y.tocoo()
         check_same_place(name, coo.data, "the recovered matrix", like)
-        unit, index = (coo.col, coo.row) if units_last else (coo.row, coo.col)
-        found = Y.shape[0] if units_last else Y.shape[1]
+        n_units, found = Y.shape[::-1] if units_last else Y.shape
         _check_length(name, found, length, what, units_last)
         value = asarray_on(float_values(name, coo.data), like, like.dtype)
         check_finite(name, value, lambda k: (int(coo.row[k]), int(coo.col[k])))
-        unit, index = (asarray_on(x, like, xp.int64) for x in (unit, index))
-        key = index * Y.shape[1] + unit if units_last else unit * Y.shape[1] + index
-        value = resolve_duplicates(key, value, Y.shape[1], "error")
-        return block_from_entries(unit, index, value, Y.shape[1 if units_last else 0], length)
+        row, col = (asarray_on(x, like, xp.int64) for x in (coo.row, coo.col))
+        value = resolve_duplicates(row * Y.shape[1] + col, value, Y.shape[1], "error")
+        unit, index = (col, row) if units_last else (row, col)
+        return block_from_entries(unit, index, value, n_units, length)
     refuse_masked(name, Y)
     Y = Y if is_array(Y) else asarray_on(host_array(name, Y), like)
     check_same_place(name, Y, "the recovered matrix", like)
@@ -286,12 +275,3 @@ def _check_length(name: str, found: int, length: int, what: str, units_last: boo
     if found != length:
         side = "rows" if units_last else "columns"
         raise ValueError(f"{name} must have {length} {side}, one for each of {what}, got {found}")
-
-
-def as_sparse(block: Block, units_last: bool) -> Any:
-    """A block as a sparse matrix, sharing memory: (length, n_units) in CSC form if `units_last`, else (n_units, length) in
-    CSR form."""
-    sparse = sparse_module(block.value)
-    form, shape = ("csc", (block.length, block.n_units)) if units_last else ("csr", (block.n_units, block.length))
-    make = getattr(sparse, f"{form}_array", None) or getattr(sparse, f"{form}_matrix")
-    return make((block.value, block.index, block.indptr), shape=shape)

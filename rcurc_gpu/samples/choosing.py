@@ -138,21 +138,14 @@ class _Counting:
         self.advance()
         return per_row, per_col
 
-    def rows_outside(self, pairs: Pairs, cols: np.ndarray) -> np.ndarray:
-        """Observations of each row outside of the columns `cols` (n1,)."""
-        inside, per_row = _marked(cols, self.shape[1]), np.zeros(self.shape[0], np.int64)
-        for i, j in pairs:
-            per_row += np.bincount(i[~inside[j]], minlength=self.shape[0])
+    def outside(self, pairs: Pairs, chosen: np.ndarray, axis: int) -> np.ndarray:
+        """Observations of each row (`axis` 0) outside of chosen columns, or of each column (1) outside of chosen rows."""
+        elsewhere, total = np.ones(self.shape[1 - axis], dtype=bool), np.zeros(self.shape[axis], np.int64)
+        elsewhere[chosen] = False
+        for pair in pairs:
+            total += np.bincount(pair[axis][elsewhere[pair[1 - axis]]], minlength=len(total))
         self.advance()
-        return per_row
-
-    def cols_outside(self, pairs: Pairs, rows: np.ndarray) -> np.ndarray:
-        """Observations of each column outside of the rows `rows` (n2,)."""
-        inside, per_col = _marked(rows, self.shape[0]), np.zeros(self.shape[1], np.int64)
-        for i, j in pairs:
-            per_col += np.bincount(j[~inside[i]], minlength=self.shape[1])
-        self.advance()
-        return per_col
+        return total
 
 
 def _by_contrast(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: _Counting) -> tuple[np.ndarray, np.ndarray]:
@@ -166,8 +159,8 @@ def _by_contrast(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting: 
     rows, cols = _busiest(per_row), _busiest(per_col)
     # at most five rounds: each one is two passes over all pairs, and a cross that is still not stable is hardly a clear one
     for _ in range(5):
-        new_rows = _top(counting.rows_outside(pairs, cols), per_row, len(rows))
-        new_cols = _top(counting.cols_outside(pairs, new_rows), per_col, len(cols))
+        new_rows = _top(counting.outside(pairs, cols, 0), per_row, len(rows))
+        new_cols = _top(counting.outside(pairs, new_rows, 1), per_col, len(cols))
         if np.array_equal(new_rows, rows) and np.array_equal(new_cols, cols):
             break
         rows, cols = new_rows, new_cols
@@ -191,12 +184,6 @@ def _top(worth: np.ndarray, tie: np.ndarray, size: int) -> np.ndarray:
     return np.sort(np.lexsort((-tie, -worth))[:size])
 
 
-def _marked(numbers: np.ndarray, size: int) -> np.ndarray:
-    marked = np.zeros(size, dtype=bool)
-    marked[numbers] = True
-    return marked
-
-
 def _is_clear(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, counting: _Counting) -> bool:
     """Whether the observations outside the chosen columns drop from the chosen rows to the others, and the same for columns.
 
@@ -204,7 +191,7 @@ def _is_clear(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, counting: _Count
     """
     if max(len(rows), len(cols)) < min(CORE_PER_RANK, *counting.shape):
         return False
-    return _drops(counting.rows_outside(pairs, cols), len(rows)) and _drops(counting.cols_outside(pairs, rows), len(cols))
+    return _drops(counting.outside(pairs, cols, 0), len(rows)) and _drops(counting.outside(pairs, rows, 1), len(cols))
 
 
 def _drops(counts: np.ndarray, size: int) -> bool:
@@ -223,13 +210,11 @@ def _densest_core(pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], counting:
 
     If the first one that is enough for rank 1 leaves out more, that one; if none is enough, the densest there is.
     """
-    least = CORE_PER_RANK  # enough for rank 1
-    core = _Core(pairs, totals)
-    core.peel(least, counting.advance)
-    while core.n_left == 0:
-        least -= 1
+    for least in range(CORE_PER_RANK, 0, -1):  # the first is enough for rank 1, the last leaves all observations
         core = _Core(pairs, totals)
         core.peel(least, counting.advance)
+        if core.n_left:
+            break
     while True:  # a core of m + 1 lies in that of m, so peeling goes on from where it is
         rows, cols = core.rows, core.cols
         least = max(least + 1, int(_GROWTH * least))

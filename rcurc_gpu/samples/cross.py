@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from .. import files
-from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, sparse_module, to_numpy
 from ..backends.blocks import Block
-from ..errors import check_shape
+from ..errors import NothingObservedError, check_shape
 from .building import (
-    as_sparse,
+    ReadPiece,
     block_from_dense,
     block_from_entries,
     check_finite,
-    check_observed,
     check_same_place,
     float_values,
     host_array,
@@ -28,6 +27,7 @@ from .building import (
     positions_in,
     refuse_masked,
     resolve_duplicates,
+    taken,
     to_coo,
     triplet_index,
 )
@@ -35,6 +35,8 @@ from .choosing import choose_cross
 from .describe import describe
 from .intersection import Intersection, freeze, join_intersection
 from .view import CoreView as CoreView  # for the modules that take it from here
+
+_PARTS = ("indptr", "index", "value")  # of a block, as files name them
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,9 @@ class CrossSamples:
     n_unused: int = 0
 
     def __post_init__(self) -> None:
-        for block in (self.r_block, self.c_block):
+        for name, block in (("chosen rows (R)", self.r_block), ("chosen columns (C)", self.c_block)):
+            if block.n_obs == 0:
+                raise NothingObservedError(f"no entry of the {name} was observed: both blocks need observations")
             for array in (block.indptr, block.index, block.value):
                 freeze(array)
         freeze(self.rows)
@@ -105,26 +109,14 @@ class CrossSamples:
         rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
         mask_rows = observation_mask("mask_rows", mask_rows, Y, (len(rows), n2))
         mask_cols = observation_mask("mask_cols", mask_cols, Y, (n1, len(cols)))
-        xp = array_namespace(Y)
-        take_rows, take_cols = asarray_on(rows, Y), asarray_on(cols, Y)
 
         def read_r(start: int, stop: int) -> tuple[Array, Array | None]:
-            if isinstance(Y, np.ndarray):  # take() would first copy all of a memory map's columns
-                piece = np.asarray(Y[rows, start:stop])
-            else:
-                piece = xp.take(Y[:, start:stop], take_rows, axis=0)
-            return piece.T, None if mask_rows is None else mask_rows[:, start:stop].T
+            return taken(Y[:, start:stop], rows, 0).T, None if mask_rows is None else mask_rows[:, start:stop].T
 
         def read_c(start: int, stop: int) -> tuple[Array, Array | None]:
-            if isinstance(Y, np.ndarray):
-                piece = np.asarray(Y[start:stop, cols])
-            else:
-                piece = xp.take(Y[start:stop, :], take_cols, axis=1)
-            return piece, None if mask_cols is None else mask_cols[start:stop, :]
+            return taken(Y[start:stop, :], cols, 1), None if mask_cols is None else mask_cols[start:stop, :]
 
-        r_block = block_from_dense("Y", read_r, n2, len(rows), lambda unit, position: (int(rows[position]), unit))
-        c_block = block_from_dense("Y", read_c, n1, len(cols), lambda unit, position: (unit, int(cols[position])))
-        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+        return samples_of_pieces(read_r, read_c, (n1, n2), rows, cols)
 
     @classmethod
     def from_triplets(
@@ -173,7 +165,7 @@ class CrossSamples:
         r_block = block_from_entries(j[in_rows], place_i[in_rows], values[in_rows], n2, len(rows))
         c_block = block_from_entries(i[in_cols], place_j[in_cols], values[in_cols], n1, len(cols))
         unused = int(xp.sum(xp.astype(~(in_rows | in_cols), xp.int64)))
-        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block, unused)
+        return cls((n1, n2), rows, cols, r_block, c_block, unused)
 
     @classmethod
     def from_sparse(cls, Y: Any, rows: Any = None, cols: Any = None, *, duplicates: str = "error") -> CrossSamples:
@@ -206,7 +198,7 @@ class CrossSamples:
         split = value_r.shape[0]
         r_block = block_from_entries(j_r, r.row, value[:split], n2, len(rows))
         c_block = block_from_entries(i_c, c.col, value[split:], n1, len(cols))
-        return cls(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+        return cls((n1, n2), rows, cols, r_block, c_block)
 
     # ---------------------------------------------------------------- what is there
 
@@ -220,26 +212,20 @@ class CrossSamples:
         """Where the observations live."""
         return device_name(self.r_block.value)
 
-    @property
+    @cached_property
     def n_obs(self) -> int:
         """Observations in the union of Omega_R and Omega_C."""
-        return self.r_block.n_obs + self.c_block.n_obs - self._n_intersection_twice
-
-    @cached_property
-    def _n_intersection_twice(self) -> int:
         xp = array_namespace(self.intersection.seen_by)
-        return int(xp.sum(xp.astype(self.intersection.seen_by == 3, xp.int64)))
+        twice = int(xp.sum(xp.astype(self.intersection.seen_by == 3, xp.int64)))
+        return self.r_block.n_obs + self.c_block.n_obs - twice
 
     @cached_property
     def largest(self) -> tuple[float, float]:
         """The largest size of an observation of R, and of C."""
-        r, c = (self._largest(block.value) for block in (self.r_block, self.c_block))
+        values = self.r_block.value, self.c_block.value
+        xp = array_namespace(*values)
+        r, c = (max(float(xp.max(x)), -float(xp.min(x))) for x in values)  # abs() would take as much memory again
         return r, c
-
-    @staticmethod
-    def _largest(value: Array) -> float:
-        xp = array_namespace(value)
-        return max(float(xp.max(value)), -float(xp.min(value)))  # abs() would take as much memory again
 
     def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
         """The first unit (0) and the observations of R ("r") or of C ("c")."""
@@ -298,8 +284,7 @@ class CrossSamples:
 
     def scaled(self, factor: float) -> CrossSamples:
         """The samples of ``factor * Y``."""
-        r, c = self.r_block.scaled(factor), self.c_block.scaled(factor)
-        return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+        return replace(self, r_block=self.r_block.scaled(factor), c_block=self.c_block.scaled(factor))
 
     def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:
         """Copy the observations to another array namespace (NumPy, CuPy, ...), explicitly."""
@@ -309,18 +294,14 @@ class CrossSamples:
             return xp.asarray(to_numpy(x), **place)
 
         r, c = (Block(make(b.indptr), make(b.index), make(b.value), b.length) for b in (self.r_block, self.c_block))
-        return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+        return replace(self, r_block=r, c_block=c)
 
     def file_arrays(self) -> dict[str, np.ndarray]:
         """What `save` writes, on the host."""
-        arrays = {
-            "shape": np.asarray(self.shape),
-            "rows": self.rows,
-            "cols": self.cols,
-            "n_unused": np.asarray(self.n_unused),
-        }
+        arrays = {"shape": np.asarray(self.shape), "rows": self.rows, "cols": self.cols}
+        arrays["n_unused"] = np.asarray(self.n_unused)
         for name, block in (("r", self.r_block), ("c", self.c_block)):
-            arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in ("indptr", "index", "value")}
+            arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in _PARTS}
         return arrays
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -330,12 +311,31 @@ class CrossSamples:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CrossSamples:
         """Read what `save` wrote, as NumPy arrays."""
-        parts = [f"{name}_{part}" for name in "rc" for part in ("indptr", "index", "value")]
+        parts = [f"{name}_{part}" for name in "rc" for part in _PARTS]
         a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", *parts))
         _check_arrays(os.fspath(path), a)
         r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
         c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
         return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))
+
+
+def samples_of_pieces(
+    read_r: ReadPiece, read_c: ReadPiece, shape: tuple[int, int], rows: np.ndarray, cols: np.ndarray
+) -> CrossSamples:
+    """Samples from pieces of a dense matrix: ``read_r(start, stop)`` gives columns of R, (columns, |I|), and `read_c` rows
+    of C, (rows, |J|)."""
+    r_block = block_from_dense("Y", read_r, shape[1], len(rows), lambda unit, k: (int(rows[k]), unit))
+    c_block = block_from_dense("Y", read_c, shape[0], len(cols), lambda unit, k: (unit, int(cols[k])))
+    return CrossSamples(shape, rows, cols, r_block, c_block)
+
+
+def as_sparse(block: Block, units_last: bool) -> Any:
+    """A block as a sparse matrix, sharing memory: (length, n_units) in CSC form if `units_last`, else (n_units, length) in
+    CSR form."""
+    sparse = sparse_module(block.value)
+    form, shape = ("csc", (block.length, block.n_units)) if units_last else ("csr", (block.n_units, block.length))
+    make = getattr(sparse, f"{form}_array", None) or getattr(sparse, f"{form}_matrix")
+    return make((block.value, block.index, block.indptr), shape=shape)
 
 
 def _check_arrays(path: object, arrays: Mapping[str, np.ndarray]) -> None:
@@ -359,11 +359,9 @@ def _check_arrays(path: object, arrays: Mapping[str, np.ndarray]) -> None:
         need(chosen.min() >= 0 and chosen.max() < size, f"{name} does not lie in 0..{size - 1}")
         need(np.unique(chosen).size == chosen.size, f"{name} repeats an index")
     for name, units, length in (("r", n2, arrays["rows"].size), ("c", n1, arrays["cols"].size)):
-        indptr, index, value = (arrays[f"{name}_{part}"] for part in ("indptr", "index", "value"))
-        need(
-            value.dtype in (np.float32, np.float64) and value.ndim == 1,
-            f"{name}_value is not a vector of float32 or float64",
-        )
+        indptr, index, value = (arrays[f"{name}_{part}"] for part in _PARTS)
+        floats = value.dtype in (np.float32, np.float64) and value.ndim == 1
+        need(floats, f"{name}_value is not a vector of float32 or float64")
         need(value.size, f"{name}_value is empty")
         need(np.isfinite(value).all(), f"{name}_value is not finite")
         need(index.dtype == np.int32 and index.shape == value.shape, f"{name}_index does not fit {name}_value")

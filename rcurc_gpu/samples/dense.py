@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, bring, is_array, to_numpy
+from ..backends.arrays import Array, array_namespace, bring, is_array, to_numpy
 from ..errors import check_shape
-from .building import block_from_dense, check_observed, float_values, host_array, refuse_masked
-from .cross import CrossSamples
-
-_READ_BYTES = 64 << 20  # how much is looked at at once
+from .building import READ_BYTES, float_values, host_array, refuse_masked, taken
+from .cross import CrossSamples, samples_of_pieces
 
 # Rows (columns) over r log(n), as in IRCUR. At 3000 x 3000 and rank 5 that is 161 of them, and an error of 7e-12. More cost
 # more, and average more noise.
@@ -24,13 +22,20 @@ _LEAST = 128  # rows (columns) of a cross, if there are as many: with fewer, sma
 _UNKNOWN_RANK = 10  # assumed for the size of a cross when the rank is to be found; a larger one may then not be confirmed
 
 
-def dense_source(Y: Any) -> Any:
-    """`Y` as something with a shape and rows and columns by index; lists and data frames become arrays."""
+def known_matrix(Y: Any, instead: str) -> Any:
+    """`Y` as something with a shape and entries by index; lists and data frames become arrays. `instead` says what to do
+    with a sparse matrix."""
     if hasattr(Y, "tocoo"):
-        raise TypeError("Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse and rcurc")
+        raise TypeError(f"Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse {instead}")
     refuse_masked("Y", Y)
     if hasattr(Y, "iloc") or not (is_array(Y) or hasattr(Y, "shape")):  # a data frame is indexed by column
-        Y = host_array("Y", Y)
+        return host_array("Y", Y)
+    return Y
+
+
+def dense_source(Y: Any) -> Any:
+    """`Y` as something with a shape and rows and columns by index."""
+    Y = known_matrix(Y, "and rcurc")
     if len(Y.shape) != 2:
         raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
     check_shape("Y.shape", Y.shape)
@@ -88,20 +93,13 @@ class DenseReader:
             samples = CrossSamples.from_dense(self.Y, rows, cols)
         else:
             R, C = self._taken(rows, 0).T, self._taken(cols, 1)
-            r_block = block_from_dense(
-                "Y", lambda a, b: (R[a:b], None), len(R), len(rows), lambda column, k: (int(rows[k]), column)
-            )
-            c_block = block_from_dense(
-                "Y", lambda a, b: (C[a:b], None), len(C), len(cols), lambda row, k: (row, int(cols[k]))
-            )
-            samples = CrossSamples(check_observed(self.Y.shape, r_block, c_block), rows, cols, r_block, c_block)
+            read_r, read_c = (lambda a, b, units=units: (units[a:b], None) for units in (R, C))
+            samples = samples_of_pieces(read_r, read_c, self.Y.shape, rows, cols)
         return samples if self.scale == 1 else samples.scaled(1 / self.scale)
 
     def _taken(self, chosen: np.ndarray, axis: int) -> Any:
-        if isinstance(self.Y, np.ndarray):
-            return np.asarray(self.Y[chosen, :] if axis == 0 else self.Y[:, chosen])
         if is_array(self.Y):
-            return array_namespace(self.Y).take(self.Y, asarray_on(chosen, self.Y), axis=axis)
+            return taken(self.Y, chosen, axis)
         if axis == 0:
             return np.stack([np.asarray(self.Y[int(i)]) for i in chosen])
         return np.concatenate([part[:, chosen] for _, part in self._pieces()])
@@ -109,7 +107,7 @@ class DenseReader:
     def _pieces(self) -> Iterator[tuple[int, Any]]:
         """The number of the first row of some rows, and these rows as they are; all of them one after the other."""
         n1, n2 = self.Y.shape
-        step = max(_READ_BYTES // (8 * n2), 1)
+        step = max(READ_BYTES // (8 * n2), 1)
         for start in range(0, n1, step):
             part = self.Y[start : min(start + step, n1), :]
             yield start, part if is_array(part) else np.asarray(part)

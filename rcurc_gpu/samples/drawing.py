@@ -11,8 +11,9 @@ from ..backends.arrays import Array, array_namespace, asarray_on, is_array, to_n
 from ..backends.blocks import Block
 from ..backends.random import DataStream, generator
 from ..errors import check_count, check_number, check_shape, seed_to_int
-from .building import check_finite, check_observed, float_values, host_array, refuse_masked
+from .building import check_finite, float_values
 from .cross import CrossSamples
+from .dense import known_matrix
 
 _PIECE = 1 << 22  # positions drawn at a time: 32 MB, and few enough pieces for NumPy's overhead not to count
 
@@ -35,11 +36,7 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     -------
     CrossSamples
     """
-    if hasattr(Y, "tocoo"):
-        raise TypeError("Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse for stored ones")
-    refuse_masked("Y", Y)
-    if hasattr(Y, "iloc") or not (is_array(Y) or hasattr(Y, "shape")):  # a data frame is indexed by column
-        Y = host_array("Y", Y)
+    Y = known_matrix(Y, "for stored ones")
     n1, n2 = check_shape("Y.shape", Y.shape)
     n_rows, n_cols = check_count("n_rows", n_rows, 1, n1), check_count("n_cols", n_cols, 1, n2)
     rate_rows = check_number("rate_rows", rate_rows, 0, 1, open_low=True)
@@ -50,7 +47,7 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     read = _reader(Y)
     r_block = draw_block(n2, n_rows, rate_rows, rng, lambda unit, index: read(rows[index], unit))
     c_block = draw_block(n1, n_cols, rate_cols, rng, lambda unit, index: read(unit, cols[index]))
-    return CrossSamples(check_observed((n1, n2), r_block, c_block), rows, cols, r_block, c_block)
+    return CrossSamples((n1, n2), rows, cols, r_block, c_block)
 
 
 def draw_block(

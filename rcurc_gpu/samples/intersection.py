@@ -43,17 +43,12 @@ def join_intersection(from_r: Block, by_c: Block) -> Intersection:
     order = xp.argsort(key, stable=True)
     key = gather(key, order)
     is_from_r = order < by_r.n_obs
-    if key.shape[0] > 1:
-        same = key[1:] == key[:-1]
-        no = xp.zeros((1,), dtype=xp.bool, device=device_of(key))
-        first = xp.concat([~no, ~same])
-        both = xp.concat([same, no])
-    else:
-        first = xp.ones(key.shape, dtype=xp.bool, device=device_of(key))
-        both = ~first
+    first = both = xp.zeros((0,), dtype=xp.bool, device=device_of(key))  # the array API has no slice 1: of an empty array
+    if key.shape[0]:
+        same, no = key[1:] == key[:-1], xp.zeros((1,), dtype=xp.bool, device=device_of(key))
+        first, both = xp.concat([~no, ~same]), xp.concat([same, no])
     # 1 for R only, 2 for C only, 3 for both
-    code = xp.where(both, xp.full_like(order, 3), 2 - xp.astype(is_from_r, order.dtype))
-    code = xp.astype(code, xp.int8)
+    code = xp.astype(xp.where(both, xp.full_like(order, 3), 2 - xp.astype(is_from_r, order.dtype)), xp.int8)
     value = gather(xp.concat([by_r.value, by_c.value]), order)
     key, value, code = key[first], value[first], code[first]
     edges = xp.arange(by_c.n_units + 1, dtype=xp.int64, device=device_of(key)) * width

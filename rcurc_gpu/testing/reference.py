@@ -79,7 +79,7 @@ def rcurc_reference(
     zero = xp.zeros_like(Y_rows[:1, :1])
     Y_rows, Y_cols = xp.where(seen_rows, Y_rows, zero), xp.where(seen_cols, Y_cols, zero)
     seen_R, seen_C = xp.take(seen_rows, J, axis=1), xp.take(seen_cols, I, axis=0)
-    counted = _counted_once(seen_cols, seen_R, I)
+    counted = seen_cols & ~_put_rows(xp.zeros_like(seen_cols), I, seen_R)  # Omega_C without what Omega_R has counted
     total = _square(Y_rows, seen_rows) + _square(Y_cols, counted)
 
     X_rows, X_cols = xp.zeros_like(Y_rows), xp.zeros_like(Y_cols)
@@ -108,13 +108,6 @@ def rcurc_reference(
         if state.error <= tol:
             break
     return state
-
-
-def _counted_once(seen_cols: Array, seen_R: Array, I: Array) -> Array:  # noqa: E741
-    """Omega_C without what Omega_R has counted already."""
-    xp = array_namespace(seen_cols)
-    overlap = _put_rows(xp.zeros_like(seen_cols), I, seen_R)
-    return seen_cols & ~overlap
 
 
 def _square(M: Array, where: Array) -> Array:

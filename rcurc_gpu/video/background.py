@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,10 @@ from ..backends import Schedule
 from ..result import CURMatrix, Positions, complete
 from ..samples import new_block
 
+# New frames whose light is found together: these many bytes of them, and not more than so many, as one that waits is written
+# late.
 _BYTES_AT_ONCE = 1 << 25
-_MOST_AT_ONCE = 64  # frames
+_MOST_AT_ONCE = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,14 +85,9 @@ class Background:
             yield from zip(frames, self.matrix.right, strict=False)  # a damaged file gives as many as before
             return
         most = max(min(_MOST_AT_ONCE, _BYTES_AT_ONCE // int(np.prod(self.shape))), 1)
-        waiting: list[np.ndarray] = []
-        for frame in frames:
-            waiting.append(frame)
-            if len(waiting) == most:
-                yield from zip(waiting, self.coefficients(waiting), strict=True)
-                waiting = []
-        if waiting:
-            yield from zip(waiting, self.coefficients(waiting), strict=True)
+        coming = iter(frames)
+        while some := list(islice(coming, most)):
+            yield from zip(some, self.coefficients(some), strict=True)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file, atomically. `CURMatrix.load` reads the matrix from it."""

@@ -21,11 +21,12 @@ from .background import Background
 from .sample import choose, sample_video
 
 _BYTES = 40  # an observation takes 8; sampling and solving have several copies at a time
-_LEAST_COLS = 16  # frames kept whole, whatever the memory
-_LEAST_SEEN = 128  # pixels of every frame, whatever the memory
-_MOST_TRIES = 3  # of larger ranks
-_ENOUGH = 60  # observations of a pixel, if there are so many frames
-_ENTRIES_AT_ONCE = 1 << 21
+# Whatever the memory: frames kept whole, from which the pixels follow that are not solved at once, and pixels seen of every
+# frame, from which its light follows. With fewer, what moves before a pixel or in a frame may be the majority.
+_LEAST_COLS, _LEAST_SEEN = 16, 128
+_MOST_TRIES = 3  # of larger ranks, each of them another solve
+_ENOUGH = 60  # observations of a pixel, if there are so many frames: enough for small ranks although much moves before it
+_ENTRIES_AT_ONCE = 1 << 21  # of pixels that follow: 8 MB as float32, and a few copies
 
 
 @dataclass(frozen=True)
@@ -46,15 +47,6 @@ class Plan:
     rate: float
 
 
-@dataclass(frozen=True, eq=False)
-class Finding:
-    """A background and how it was found: `figures` for JSON, and the result for the pixels that were solved at once."""
-
-    background: Background
-    figures: dict[str, Any]
-    result: Result
-
-
 def plan_pass(n1: int, n2: int, share_rows: float, share_cols: float, rate: float, memory: int) -> Plan:
     """What fits into `memory` bytes; the shares are taken as they are if that does.
 
@@ -73,9 +65,29 @@ def plan_pass(n1: int, n2: int, share_rows: float, share_cols: float, rate: floa
     return Plan(pixels, n_rows / pixels, n_cols / n2, rate)
 
 
-def find_background(source: Any, shape: tuple[int, ...], plan: Plan, solver: dict[str, Any], progress: bool) -> Finding:
-    """Sample the frames of `source`, uint8 of `shape`, in one pass, and solve; `solver` is what `rcurc` is asked for: rank,
-    resolution, accuracy, seed and device."""
+def find_background(
+    source: Any, shape: tuple[int, ...], plan: Plan, solver: dict[str, Any], progress: bool
+) -> tuple[Background, Result, dict[str, Any]]:
+    """Sample the frames of `source` in one pass, and solve.
+
+    Parameters
+    ----------
+    source : frames
+        uint8, of `shape`.
+    shape : (int, int) or (int, int, 3)
+    plan : Plan
+    solver : dict
+        What `rcurc` is asked for: rank, resolution, accuracy, seed and device.
+    progress : bool
+
+    Returns
+    -------
+    background : Background
+    result : Result
+        For the pixels that were solved at once.
+    figures : dict
+        How it was found, for JSON.
+    """
     n1, seed = int(np.prod(shape)), solver["seed"]
     started = time.perf_counter()
     some = _SomePixels(source, n1, plan, seed)
@@ -88,15 +100,9 @@ def find_background(source: Any, shape: tuple[int, ...], plan: Plan, solver: dic
         result = _solve(samples, **solver)
         bar.advance(1)
     matrix, undetermined = _all_pixels(result, some, n1, progress)
-    background = Background(
-        matrix,
-        shape,
-        result.noise,
-        result.threshold,
-        result.rows.status[samples.rows] == OK,
-        typical_share(result.columns),
-        result.schedule,
-    )
+    determined, typical = result.rows.status[samples.rows] == OK, typical_share(result.columns)
+    background = Background(matrix, shape, result.noise, result.threshold, determined, typical, result.schedule)
+    whole = 0 if some.pixels is None else (n1 - plan.pixels) * len(samples.cols)  # pixels that follow are seen in these
     figures = {
         "frames": matrix.shape[1],
         "rank": matrix.rank,
@@ -104,7 +110,7 @@ def find_background(source: Any, shape: tuple[int, ...], plan: Plan, solver: dic
         "chosen_frames": len(samples.cols),
         "rate": plan.rate,
         "solved_at_once": plan.pixels,
-        "share_seen": _share_seen(samples, some, matrix.shape),
+        "share_seen": (samples.n_obs + whole) / (n1 * matrix.shape[1]),
         "noise": result.noise,
         "confirmed": result.converged,
         "cause": result.cause,
@@ -112,7 +118,7 @@ def find_background(source: Any, shape: tuple[int, ...], plan: Plan, solver: dic
         "undetermined": {"pixels": undetermined, "frames": len(result.columns.undetermined)},
         "seconds": {"sampling": sampled - started, "solving": time.perf_counter() - sampled},
     }
-    return Finding(background, figures, result)
+    return background, result, figures
 
 
 def _solve(samples: CrossSamples, rank: int | str, **options: Any) -> Result:
@@ -199,8 +205,3 @@ def _message(result: Result, undetermined: int, n1: int) -> str:
     frames = len(result.columns.undetermined)
     doubtful += [f"{frames:,} of {result.cur.shape[1]:,} frames"] if frames else []
     return f"The held-out pixels agree; {' and '.join(doubtful)} are doubtful, as too little of their background is seen."
-
-
-def _share_seen(samples: CrossSamples, some: _SomePixels, shape: tuple[int, int]) -> float:
-    whole = 0 if some.pixels is None else (shape[0] - len(some.pixels)) * len(samples.cols)
-    return (samples.n_obs + whole) / (shape[0] * shape[1])

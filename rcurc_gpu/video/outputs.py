@@ -1,11 +1,11 @@
-"""The second pass over a video: background, foreground and mask as files, in a directory of their own."""
+"""What the second pass over a video makes: background, foreground and mask of a frame, and files in a directory."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,15 @@ import numpy as np
 
 from .. import files
 from ..errors import ArgumentError
-from .background import Background
 from .quality import decibels
 from .sheet import contact_sheet
-from .write import VideoWriter, write_png
+from .write import VideoWriter
 
 PROGRAM = "rcurc-gpu video"
 VIDEOS = ("background.mp4", "foreground.mp4", "mask.mp4")
-_PLAIN = 128  # grey level around what was cut out
-_SHEET_WIDTH = 480  # pixels of a picture, about
-_ENTRIES_AT_ONCE = 1 << 18  # what stays in the cache
+_PLAIN = 128  # grey level around what was cut out: dark and bright things both stand out from it
+_SHEET_WIDTH = 480  # pixels of a picture, about; on the sheet it has fewer than 300 (2.6 inches at 110 dpi)
+_ENTRIES_AT_ONCE = 1 << 18  # what stays in the cache: `split` goes over them several times
 
 
 class Outputs:
@@ -63,15 +62,11 @@ class Outputs:
         if not os.access(self.directory, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied", str(self.directory))
 
-    def png(self, name: str, picture: np.ndarray) -> None:
-        """Save a picture."""
-        with self._appearing(name) as path:
-            write_png(path, picture)
-
-    def model(self, name: str, background: Background) -> None:
-        """Save the factors."""
-        with self._appearing(name) as path:
-            background.save(path)
+    def save(self, name: str, write: Callable[[Path], None]) -> None:
+        """Save a file that ``write(path)`` writes."""
+        path = self._path(name)
+        write(path)
+        self._add(path)
 
     def sheet(self, name: str, sheet: Sheet, heading: str) -> str:
         """Save the contact sheet; returns why not, if that cannot be."""
@@ -80,19 +75,17 @@ class Outputs:
             sheet.draw(heading).savefig(drawn, format="png")
         except ImportError as error:
             return str(error)
-        with self._appearing(name) as path:
-            files.write_whole(path, lambda file: file.write(drawn.getvalue()))
+        self._save_bytes(name, drawn.getvalue())
         return ""
 
     def report(self, figures: dict[str, Any], complete: bool) -> dict[str, Any]:
         """Save the report, which names the files and so makes them ours; returns it."""
-        with self._appearing("report.json") as path:
-            names = [file.name for file in dict.fromkeys([*self.saved, path])]
-            report = {"program": PROGRAM, "complete": complete, **figures, "directory": str(self.directory), "files": names}
-            # what an earlier run left and this one has not replaced, or not yet, stays ours
-            report["earlier"] = sorted(name for name in self._earlier - set(names) if (self.directory / name).exists())
-            text = json.dumps(files.jsonable(report), indent=2, allow_nan=False) + "\n"
-            files.write_whole(path, lambda file: file.write(text.encode()))
+        names = [file.name for file in dict.fromkeys([*self.saved, self._path("report.json")])]
+        report = {"program": PROGRAM, "complete": complete, **figures, "directory": str(self.directory), "files": names}
+        # what an earlier run left and this one has not replaced, or not yet, stays ours
+        report["earlier"] = sorted(name for name in self._earlier - set(names) if (self.directory / name).exists())
+        text = json.dumps(files.jsonable(report), indent=2, allow_nan=False) + "\n"
+        self._save_bytes("report.json", text.encode())
         return report
 
     @contextmanager
@@ -116,11 +109,8 @@ class Outputs:
     def _path(self, name: str) -> Path:
         return self.directory / (f"preview-{name}" if self.preview else name)
 
-    @contextmanager
-    def _appearing(self, name: str) -> Iterator[Path]:
-        path = self._path(name)
-        yield path
-        self._add(path)
+    def _save_bytes(self, name: str, data: bytes) -> None:
+        self.save(name, lambda path: files.write_whole(path, lambda file: file.write(data)))
 
     def _add(self, path: Path) -> None:
         if path not in self.saved:
@@ -143,18 +133,17 @@ class Sheet:
         times = min(times, n_frames)
         self.times = {(2 * i + 1) * n_frames // (2 * times) for i in range(times)}
         self._every = max(round(shape[1] / _SHEET_WIDTH), 1)
-        self._pictures: list[list[np.ndarray]] = []
-        self._labels: list[str] = []
+        self._pictures: dict[str, list[np.ndarray]] = {}  # by what to write beside them
 
     def add(self, k: int, pictures: Sequence[np.ndarray]) -> None:
         """Keep the pictures of frame `k`, if it is one of the times."""
         if k in self.times:
-            self._pictures.append([picture[:: self._every, :: self._every].copy() for picture in pictures])
-            self._labels.append(f"frame {k}")
+            self._pictures[f"frame {k}"] = [picture[:: self._every, :: self._every].copy() for picture in pictures]
 
     def draw(self, heading: str) -> Any:
         """A matplotlib figure."""
-        return contact_sheet(self._pictures, ["frame", "background", "foreground", "mask"], self._labels, heading)
+        titles = ["frame", "background", "foreground", "mask"]
+        return contact_sheet(list(self._pictures.values()), titles, list(self._pictures), heading)
 
 
 class Truth:
@@ -217,34 +206,11 @@ def split(
 
 
 def tidy(mask: np.ndarray) -> np.ndarray:
-    """`mask` (height, width) without pixels that have fewer than 2 neighbours in it, and with those that have 6 or more."""
+    """`mask` (height, width) without pixels that have fewer than 2 neighbours in it, and with those that have 6 or more.
+
+    A majority of the 3 x 3 pixels would also take out lines that are one pixel wide, as the legs of distant people are.
+    """
     padded = np.pad(mask, 1, mode="edge").astype(np.uint8)
     lines = padded[:-2] + padded[1:-1] + padded[2:]
     count = lines[:, :-2] + lines[:, 1:-1] + lines[:, 2:]
     return (mask & (count >= 3)) | (count >= 6)
-
-
-def write_videos(
-    outputs: Outputs,
-    background: Background,
-    frames: Iterable[tuple[np.ndarray, np.ndarray]],
-    threshold: float,
-    fps: float,
-    sheet: Sheet,
-    truth: Truth | None,
-    report: Any,
-) -> dict[str, Any]:
-    """Write all frames; `frames` has them with their coefficients, `report` is called after each. Returns figures."""
-    count, covered = 0, 0.0
-    with outputs.videos(background.shape, fps) as writers:
-        for frame, coefficients in frames:
-            pictures = split(frame, background.matrix.left, coefficients, threshold)
-            for writer, picture in zip(writers, pictures, strict=True):
-                writer.write(picture)
-            if truth is not None:
-                truth.compare(pictures[0])
-            sheet.add(count, [frame, *pictures])
-            covered += float(np.count_nonzero(pictures[2])) / pictures[2].size
-            count += 1
-            report(1)
-    return {"frames_written": count, "foreground_share": covered / max(count, 1)}

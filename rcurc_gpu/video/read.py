@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sized
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import check_count, check_shape
+from ..errors import ArgumentError, ArgumentTypeError, check_count, check_shape
 
 # What FFmpeg takes any text for.
 _TEXT_FORMATS = {"tty", "bin", "xbin", "adf", "idf"}
@@ -135,6 +136,19 @@ def open_video(
     return Video(path, shape, start, total if stop is None else min(stop, total), fps, step)
 
 
+def frame_shape(name: str, source: Any) -> tuple[int, ...]:
+    """Shape of the first frame of `source`, an argument called `name`."""
+    if not (isinstance(source, Sized) and isinstance(source, Iterable)):
+        raise ArgumentTypeError(name, f"must be a path, a Video or frames with a length, got {type(source).__name__}")
+    first = next(iter(source), None)
+    if first is None:
+        raise ArgumentError(name, "has no frames")
+    shape = tuple(np.shape(first))
+    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] != 3):
+        raise ArgumentError(name, f"must give frames of shape (height, width) or (height, width, 3), got {shape}")
+    return shape
+
+
 def import_av() -> Any:
     """PyAV, or an error that says how to get it."""
     try:
@@ -153,15 +167,12 @@ def _open(path: Path) -> Any:
     try:
         container = av.open(str(path), metadata_errors="ignore")
     except (av.error.FFmpegError, OSError, ValueError) as error:
-        raise ValueError(f"{str(path)!r} is not a video, or its beginning is damaged ({_reason(error)})") from error
+        reason = " ".join((getattr(error, "strerror", None) or str(error)).split())
+        raise ValueError(f"{str(path)!r} is not a video, or its beginning is damaged ({reason})") from error
     if not container.streams.video or container.format.name in _TEXT_FORMATS:
         container.close()
         raise ValueError(f"{str(path)!r} is not a video: it has no pictures in it")
     return container
-
-
-def _reason(error: Exception) -> str:
-    return " ".join((getattr(error, "strerror", None) or str(error)).split())
 
 
 def _decode(path: Path) -> Iterator[Any]:
@@ -170,19 +181,10 @@ def _decode(path: Path) -> Iterator[Any]:
     with _open(path) as container:
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
-        packets = container.demux(stream)
-        while True:
-            try:
-                packet = next(packets, None)
-            except av.error.FFmpegError:  # the file ends within a packet
-                packet = None
-            if packet is None:
-                return
-            try:
-                frames = packet.decode()
-            except av.error.FFmpegError:
-                continue
-            yield from frames
+        with suppress(av.error.FFmpegError):  # the file may end within a packet
+            for packet in container.demux(stream):
+                with suppress(av.error.FFmpegError):
+                    yield from packet.decode()
 
 
 def _to_array(frame: Any, shape: tuple[int, ...]) -> np.ndarray:

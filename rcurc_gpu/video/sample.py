@@ -11,7 +11,7 @@ import numpy as np
 from ..backends import Block, Stream, generator
 from ..errors import ArgumentError, ArgumentTypeError, check_number, seed_to_int
 from ..progress import Progress
-from ..samples import CrossSamples, check_finite, check_observed
+from ..samples import CrossSamples, check_finite
 from .read import open_video
 
 
@@ -47,9 +47,8 @@ def sample_video(
     if isinstance(source, (str, os.PathLike)):
         source = open_video(source)
     if not (isinstance(source, Sized) and isinstance(source, Iterable)):
-        raise ArgumentTypeError(
-            "source", f"must be a path, a Video or frames with a length (a list, an array), got {_kind(source)}"
-        )
+        kind = type(source).__name__ + (" without a length" if isinstance(source, Iterable) else "")
+        raise ArgumentTypeError("source", f"must be a path, a Video or frames with a length (a list, an array), got {kind}")
     n2 = len(source)
     if n2 == 0:
         raise ArgumentError("source", "has no frames")
@@ -87,7 +86,7 @@ def sample_video(
     r_block, c_block = r_parts.block(len(rows)), c_parts.block(n1).transpose()
     for block in (r_block, c_block):
         check_finite("source", block.value)
-    return CrossSamples(check_observed((n1, came), r_block, c_block), rows, cols, r_block, c_block)
+    return CrossSamples((n1, came), rows, cols, r_block, c_block)
 
 
 class _Parts:
@@ -129,7 +128,3 @@ def _pixels(frame: Any, shape: tuple[int, ...], number: int) -> np.ndarray:
     if frame.dtype.kind not in "uif":
         raise ArgumentTypeError("source", f"must give frames of numbers, got dtype {frame.dtype} as frame {number}")
     return frame.reshape(-1)
-
-
-def _kind(source: Any) -> str:
-    return f"{type(source).__name__} without a length" if isinstance(source, Iterable) else type(source).__name__

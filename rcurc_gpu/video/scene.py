@@ -57,9 +57,10 @@ class SurveillanceScene:
 
     def background(self, k: int) -> np.ndarray:
         """The true background of frame `k`, float32 (height, width), neither noisy nor rounded."""
-        k = self._number(k)
+        if not 0 <= k < self.frames:
+            raise IndexError(f"frame must be at least 0 and below {self.frames}, got {k}")
         matrix = self.background_matrix
-        return (matrix.left @ matrix.right[k]).reshape(self.shape)
+        return (matrix.left @ matrix.right[int(k)]).reshape(self.shape)
 
     def mask(self, k: int) -> np.ndarray:
         """Where something stands before the background in frame `k`, or shades it, bool (height, width)."""
@@ -83,11 +84,6 @@ class SurveillanceScene:
             if mover.enters <= k < mover.leaves:
                 paint(picture, mask, mover, k)
         return picture, mask
-
-    def _number(self, k: int) -> int:
-        if not 0 <= k < self.frames:
-            raise IndexError(f"frame must be at least 0 and below {self.frames}, got {k}")
-        return int(k)
 
 
 def surveillance_scene(

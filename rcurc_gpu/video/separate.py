@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Iterable, Sized
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -14,27 +14,21 @@ from typing import Any
 import numpy as np
 
 from ..backends import place_for
-from ..errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    ConvergenceWarning,
-    check_count,
-    check_number,
-    check_shape,
-    seed_to_int,
-)
+from ..errors import ArgumentError, ConvergenceWarning, check_count, check_number, check_shape, seed_to_int
 from ..progress import Progress
 from ..result import CURMatrix, Result
 from .background import Background
 from .find import find_background, plan_pass
-from .outputs import VIDEOS, Outputs, Sheet, Truth, split, write_videos
-from .read import Video, VideoWarning, open_video
-from .write import encoder
+from .outputs import VIDEOS, Outputs, Sheet, Truth, split
+from .read import Video, VideoWarning, frame_shape, open_video
+from .write import encoder, write_png
 
-MEMORY = 512 << 20
-_PREVIEW_FRAMES, _PREVIEW_PIXELS = 100, 160 * 120
-_LEAST_FRAMES = 8
-_LEAST_THRESHOLD = 10.0  # grey levels; compression makes errors near to what moves that are larger than the noise elsewhere
+MEMORY = 512 << 20  # two minutes of 1080 x 1920 then take 0.9 GB in all (docs/video.md)
+_PREVIEW_FRAMES, _PREVIEW_PIXELS = 100, 160 * 120  # small enough to be held, so that the file is read once
+_LEAST_FRAMES = 8  # with fewer, a pixel has hardly more observations than a background of rank 2 or 3 needs
+# Grey levels. Compression makes errors near to what moves that are larger than the noise elsewhere. Set by looking at a few
+# clips. One for each pixel would do better: on a highway the mask's F was 0.93 with it, and 0.80 with one for all.
+_LEAST_THRESHOLD = 10.0
 _CONFIRMED = ("", "undetermined")  # single pixels may be doubtful
 
 
@@ -80,7 +74,7 @@ class Options:
     share_cols: float = 0.4
     rate: float = 0.3
     threshold: float | None = None
-    resolution: float = 2.0
+    resolution: float = 2.0  # with 1, larger ranks fitted the errors of compression; set by looking at a few clips
     accuracy: float = 0.03
     size: tuple[int, int] | None = None
     frames: int | None = None
@@ -107,24 +101,24 @@ def separate(
     source: Any,
     output: str | os.PathLike[str],
     *,
-    rank: int | str = "auto",
-    colour: bool | str = "auto",
-    share_rows: float = 0.4,
-    share_cols: float = 0.4,
-    rate: float = 0.3,
+    rank: int | str = Options.rank,
+    colour: bool | str = Options.colour,
+    share_rows: float = Options.share_rows,
+    share_cols: float = Options.share_cols,
+    rate: float = Options.rate,
     threshold: float | None = None,
-    resolution: float = 2.0,
-    accuracy: float = 0.03,
+    resolution: float = Options.resolution,
+    accuracy: float = Options.accuracy,
     size: tuple[int, int] | None = None,
     frames: int | None = None,
-    memory: int = MEMORY,
+    memory: int = Options.memory,
     model: str | os.PathLike[str] | Background | None = None,
     truth: Any = None,
     preview: bool = False,
     force: bool = False,
-    seed: Any = 0,
-    device: str = "auto",
-    progress: bool = False,
+    seed: Any = Options.seed,
+    device: str = Options.device,
+    progress: bool = Options.progress,
 ) -> Separation:
     """Separate what moves in a video of a fixed camera from what stands still, and write both as videos.
 
@@ -225,7 +219,7 @@ class _Run:
             source = _open(Path(source), options, self.model, outputs.preview)
         elif options.size is not None or options.frames is not None or outputs.preview:
             raise ValueError("size, frames and preview are for files: give a path as source")
-        self.source, self.shape = source, _frame_shape("source", source)
+        self.source, self.shape = source, frame_shape("source", source)
         if self.model is not None and self.model.shape != self.shape:
             raise ValueError(f"the video must be as that of the model, {_words(self.model.shape)}, got {_words(self.shape)}")
         if self.model is None and len(source) < _LEAST_FRAMES:
@@ -257,7 +251,7 @@ class _Run:
         if self.model is None:
             background, result = self._first_pass()
             if not self.outputs.preview:
-                self.outputs.model("result.npz", background)
+                self.outputs.save("result.npz", background.save)
         else:
             background = self.model
             self.figures |= {"rank": background.matrix.rank, "noise": background.noise, "seconds": {}}
@@ -266,7 +260,7 @@ class _Run:
         if threshold is None:
             threshold = max(2 * background.threshold, _LEAST_THRESHOLD)
         self.figures["threshold"] = threshold
-        self.outputs.png("background.png", background.still())
+        self.outputs.save("background.png", partial(write_png, picture=background.still()))
         self.outputs.report(self.figures, complete=False)
         sheet = Sheet(len(self.source) if self.model is not None else background.matrix.shape[1], self.shape)
         started = time.perf_counter()
@@ -288,31 +282,42 @@ class _Run:
         plan = plan_pass(int(np.prod(self.shape)), len(self.source), **shares, memory=o.memory)
         solver = {name: getattr(o, name) for name in ("rank", "resolution", "accuracy")}
         solver |= {"seed": self.seed, "device": o.device}
-        finding = find_background(self.source, self.shape, plan, solver, o.progress)
-        self.figures |= finding.figures | {"settings": {**solver, **shares, "memory": o.memory}}
-        return finding.background, finding.result
+        background, result, figures = find_background(self.source, self.shape, plan, solver, o.progress)
+        self.figures |= figures | {"settings": {**solver, **shares, "memory": o.memory}}
+        return background, result
 
     def _second_pass(self, background: Background, threshold: float, sheet: Sheet) -> dict[str, Any]:
+        """Write the videos; returns figures."""
         truth = None if self.truth is None else Truth(self.truth)
         fps = float(getattr(self.source, "fps", float("nan")))
+        count, covered = 0, 0.0
         with Progress(self.options.progress) as bar, warnings.catch_warnings():
             if self.model is None:
                 warnings.simplefilter("ignore", VideoWarning)  # it was issued in the first pass
             bar.stage("writing", len(self.source))
-            frames = background.follow(self.source, new=self.model is not None)
-            figures = write_videos(self.outputs, background, frames, threshold, fps, sheet, truth, bar.advance)
+            with self.outputs.videos(self.shape, fps) as writers:
+                for frame, coefficients in background.follow(self.source, new=self.model is not None):
+                    pictures = split(frame, background.matrix.left, coefficients, threshold)
+                    for writer, picture in zip(writers, pictures, strict=True):
+                        writer.write(picture)
+                    if truth is not None:
+                        truth.compare(pictures[0])
+                    sheet.add(count, [frame, *pictures])
+                    covered += float(np.count_nonzero(pictures[2])) / pictures[2].size
+                    count += 1
+                    bar.advance(1)
+        figures = {"frames_written": count, "foreground_share": covered / max(count, 1)}
         return figures if truth is None else figures | {"psnr_truth": truth.psnr}
 
     def _open_truth(self, truth: Any) -> Any:
         if isinstance(truth, (str, os.PathLike)):
             truth = open_video(truth, colour=len(self.shape) == 3, size=self.shape[:2])  # type: ignore[arg-type]
-        shape = _frame_shape("truth", truth)
+        shape = frame_shape("truth", truth)
         if shape != self.shape:
             raise ArgumentError("truth", f"must have frames as the source, {_words(self.shape)}, got {_words(shape)}")
-        if len(truth) not in (1, len(self.source)):
-            raise ArgumentError(
-                "truth", f"must have one frame, or as many as the source, {len(self.source)}, got {len(truth)}"
-            )
+        found, wanted = len(truth), len(self.source)
+        if found not in (1, wanted):
+            raise ArgumentError("truth", f"must have one frame, or as many as the source, {wanted}, got {found}")
         return truth
 
     def _heading(self) -> str:
@@ -347,22 +352,10 @@ def _open(path: Path, options: Options, model: Background | None, preview: bool)
 
 
 def _has_colour(path: Path, size: tuple[int, int] | None) -> bool:
-    """Whether the first second or so has more than grey in it."""
+    """Whether the first second or so has more than grey in it: its channels differ by more than 2 levels on average.
+    Less is taken for what colour formats make of grey."""
     beginning = islice(open_video(path, colour=True, size=size), 25)
     return any(float(np.mean(np.max(frame, axis=2) - np.min(frame, axis=2))) > 2.0 for frame in beginning)
-
-
-def _frame_shape(name: str, source: Any) -> tuple[int, ...]:
-    """Shape of the first frame."""
-    if not (isinstance(source, Sized) and isinstance(source, Iterable)):
-        raise ArgumentTypeError(name, f"must be a path, a Video or frames with a length, got {type(source).__name__}")
-    first = next(iter(source), None)
-    if first is None:
-        raise ArgumentError(name, "has no frames")
-    shape = tuple(np.shape(first))
-    if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] != 3):
-        raise ArgumentError(name, f"must give frames of shape (height, width) or (height, width, 3), got {shape}")
-    return shape
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -226,7 +226,7 @@ def test_float32_on_any_device(xp):
 def test_the_size_of_the_pieces_does_not_matter(xp, cross, piece):
     Y, rows, cols = cross
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ingest, "_READ_BYTES", piece)
+        patch.setattr(ingest, "READ_BYTES", piece)
         assert_observes(CrossSamples.from_dense(xp.array(Y), rows, cols), Y[rows], Y[:, cols], rows, cols)
 
 
@@ -238,7 +238,7 @@ def test_a_memmap_is_read_piece_by_piece(tmp_path, monkeypatch):
     file.flush()
     rows, cols = [40, 3, 17], [5, 59, 0, 8]
     readonly = np.memmap(tmp_path / "Y.bin", dtype=np.float64, mode="r", shape=Y.shape)
-    monkeypatch.setattr(ingest, "_READ_BYTES", 500)
+    monkeypatch.setattr(ingest, "READ_BYTES", 500)
     samples = CrossSamples.from_dense(readonly, rows, cols)
     assert_observes(samples, Y[rows], Y[:, cols], rows, cols)
     assert type(samples.r_block.value) is np.ndarray
@@ -251,7 +251,7 @@ def test_a_memmap_is_read_piece_by_piece(tmp_path, monkeypatch):
 def test_an_error_says_where_in_the_matrix_whichever_piece_it_is_in(xp, monkeypatch, place):
     Y = np.ones((50, 60))
     Y[place] = np.inf
-    monkeypatch.setattr(ingest, "_READ_BYTES", 500)
+    monkeypatch.setattr(ingest, "READ_BYTES", 500)
     with pytest.raises(ValueError, match=re.escape(f"got inf at {place};")):
         CrossSamples.from_dense(xp.array(Y), [40, 3], [5, 9])
 
