@@ -242,10 +242,15 @@ def to_coo(name: str, matrix: Any) -> Any:
 
 def check_observed(shape: tuple[int, int], r_block: Block, c_block: Block) -> tuple[int, int]:
     """`shape`, if both blocks have observations."""
-    for name, block in (("chosen rows (R)", r_block), ("chosen columns (C)", c_block)):
-        if block.n_obs == 0:
-            raise NothingObservedError(f"no entry of the {name} was observed: both blocks need observations")
+    check_both_observed(r_block.n_obs, c_block.n_obs)
     return shape
+
+
+def check_both_observed(n_rows: int, n_cols: int) -> None:
+    """Refuse samples without an observation in R, or in C."""
+    for name, n_obs in (("rows (R)", n_rows), ("columns (C)", n_cols)):
+        if n_obs == 0:
+            raise NothingObservedError(f"no entry of the chosen {name} was observed: both blocks need observations")
 
 
 def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
