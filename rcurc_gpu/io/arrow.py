@@ -37,8 +37,18 @@ def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColu
         from pyarrow import csv
     except ImportError:
         return None
+    label = pa.dictionary(pa.int32(), pa.string())
+    names = [str(k) for k in range(layout.n_columns)]  # numbers for names: a header may name two columns alike
+    taken = [names[k] for k in layout.taken]
+    types = dict(zip(taken, (label, label, pa.float64()), strict=False))
+    missing = {"null_values": list(MISSING), "strings_can_be_null": False}
+    options = (
+        csv.ReadOptions(block_size=_PARSE, column_names=names, skip_rows=n_skipped),
+        csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
+        csv.ConvertOptions(column_types=types, include_columns=taken, **missing),
+    )
     try:
-        table = csv.read_csv(pa.BufferReader(block), *_csv_options(layout, n_skipped))
+        table = csv.read_csv(pa.BufferReader(block), *options)
     except (pa.ArrowException, OSError):
         return None
     values = table.column(2).to_numpy() if len(layout.taken) == 3 else np.full(table.num_rows, np.nan)
@@ -67,25 +77,6 @@ def _whole(labels: Any) -> np.ndarray | None:
     if not pa.types.is_integer(labels.type) and not pc.all(pc.equal(pc.cast(numbers, labels.type), labels)).as_py():
         return None  # 07 and 7 are two labels
     return np.asarray(numbers.to_numpy())
-
-
-def _csv_options(layout: Layout, n_skipped: int) -> tuple[Any, Any, Any]:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    label = pa.dictionary(pa.int32(), pa.string())
-    names = [str(k) for k in range(layout.n_columns)]  # numbers for names: a header may name two columns alike
-    taken = [names[k] for k in layout.taken]
-    return (
-        csv.ReadOptions(block_size=_PARSE, column_names=names, skip_rows=n_skipped),
-        csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
-        csv.ConvertOptions(
-            column_types=dict(zip(taken, (label, label, pa.float64()), strict=False)),
-            include_columns=taken,
-            null_values=list(MISSING),
-            strings_can_be_null=False,
-        ),
-    )
 
 
 # ---------------------------------------------------------------- Parquet
@@ -147,7 +138,8 @@ def _parquet(path: str, **how: Any) -> Iterator[Any]:
     except (pa.ArrowException, OSError, EOFError) as error:
         if isinstance(error, OSError) and error.errno:
             raise  # what the system says of a missing or unreadable file is clear
-        raise ValueError(f"{path!r} is not a Parquet file, or is damaged ({_first_line(error)})") from error
+        words = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(f"{path!r} is not a Parquet file, or is damaged ({words[0]})") from error
 
 
 def _parquet_column(path: str, name: str, column: Any, later: Iterator[Any]) -> LabelColumn:
@@ -171,13 +163,11 @@ def _parquet_labels(where: str, labels: Any) -> list[str]:
     import pyarrow as pa
 
     found = _iso(labels) if pa.types.is_date(labels.type) or pa.types.is_timestamp(labels.type) else labels.to_pylist()
-    for label in found:
-        if isinstance(label, float) and not label.is_integer():
-            raise ValueError(f"{where}: labels must be text or whole numbers, got {label}")
+    if fraction := [label for label in found if isinstance(label, float) and not label.is_integer()]:
+        raise ValueError(f"{where}: labels must be text or whole numbers, got {fraction[0]}")
     names = [str(int(label)) if isinstance(label, float) else str(label) for label in found]
-    for label in names:
-        if problem := wrong_with_label(label):
-            raise ValueError(f"{where}: a label {problem}")
+    if problem := next(filter(None, map(wrong_with_label, names)), None):
+        raise ValueError(f"{where}: a label {problem}")
     return names
 
 
@@ -204,7 +194,3 @@ def _parquet_values(path: str, name: str, column: Any, before: int) -> np.ndarra
         k = int(np.argmax(np.isinf(values)))
         raise ValueError(f"{path!r}, column {name!r}: the value {values[k]} in row {before + k} is not finite")
     return values
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from .. import files
 from ..backends.arrays import to_numpy
-from ..core.history import IterationState, RankCurve, as_table, from_table
+from ..core.history import RankCurve, as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
 from ..result.matrix import CURMatrix
 from ..result.outliers import outlying_once
-from ..result.result import Result
+from ..result.result import Outcome, Result
 from ..samples.building import index_vector
 from ..samples.cells import Cells, chosen_first
 from .labels import Labels
@@ -23,6 +23,8 @@ from .labels import Labels
 _VERSION = 1
 _WORDS = ("message", "cause", "method", "device", "kernels")
 _NUMBERS = ("noise", "threshold", "expected_error", "seconds")
+_FACTORS = ("left", "right", "rows", "cols")  # of the matrix
+_LISTED = ("i", "j", "observed")  # of the outliers; the rest follows from the matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +84,8 @@ class Predictions:
         return ~self.unknown & np.isnan(self.value)
 
 
-@dataclass(frozen=True, eq=False)
-class Completion:
+@dataclass(frozen=True, eq=False, repr=False)
+class Completion(Outcome):
     """A solve as it is kept in a file: what `Result` says, and the labels. The functions of `plot` draw both.
 
     Attributes
@@ -99,22 +101,7 @@ kernels, seconds :
         Observations in each cell of a coarse grid (see `cells.Cells`), for pictures.
     """
 
-    cur: CURMatrix
     labels: Labels
-    converged: bool
-    message: str
-    cause: str
-    history: list[IterationState]
-    columns: UnitDiagnostics
-    rows: UnitDiagnostics
-    noise: float
-    threshold: float
-    expected_error: float
-    rank_curve: RankCurve | None
-    method: str
-    device: str
-    kernels: str
-    seconds: float
     outliers: Outliers
     n_obs: int
     seen: np.ndarray
@@ -124,26 +111,14 @@ kernels, seconds :
         """What to keep of a result."""
         cur = CURMatrix(to_numpy(result.cur.left), to_numpy(result.cur.right), result.cur.rows, result.cur.cols)
         i, j, observed, _ = outlying_once(result.samples, cur, result.threshold)
-        same = {name: getattr(result, name) for name in (*_WORDS, *_NUMBERS, "history", "columns", "rows", "rank_curve")}
+        same = {field.name: getattr(result, field.name) for field in fields(Outcome)}
         return cls(
-            cur=cur,
+            **same | {"cur": cur, "converged": bool(result.converged)},
             labels=Labels() if labels is None else labels,
-            converged=bool(result.converged),
             outliers=_ranked(cur, i, j, observed.astype(np.float64), result.threshold),
             n_obs=result.samples.n_obs,
             seen=_cells(cur).count_seen(result.samples),
-            **same,
         )
-
-    @property
-    def n_iter(self) -> int:
-        """Iterations of the core."""
-        return len(self.history)
-
-    @property
-    def rank(self) -> int:
-        """Rank of the recovered matrix."""
-        return self.cur.rank
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -222,16 +197,11 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
     c = result if isinstance(result, Completion) else Completion.of(result, labels)
     arrays: dict[str, np.ndarray] = {
         "completion": np.asarray(_VERSION),
-        "left": c.cur.left,
-        "right": c.cur.right,
-        "rows": c.cur.rows,
-        "cols": c.cur.cols,
+        **{name: getattr(c.cur, name) for name in _FACTORS},
         "singular_values": c.cur.singular_values(),
         "converged": np.asarray(c.converged),
         "history": as_table(c.history),
-        "outlier_i": c.outliers.i,
-        "outlier_j": c.outliers.j,
-        "outlier_observed": c.outliers.observed,
+        **{f"outlier_{name}": getattr(c.outliers, name) for name in _LISTED},
         "n_obs": np.asarray(c.n_obs),
         "seen": c.seen,
     }
@@ -255,7 +225,7 @@ def load_result(path: str | os.PathLike[str]) -> Completion:
         If the file is another one, or damaged.
     """
     where = os.fspath(path)
-    a = files.read_npz(path, "CURMatrix", ("left", "right", "rows", "cols"))
+    a = files.read_npz(path, "CURMatrix", _FACTORS)
     if "completion" not in a:
         raise ValueError(f"{where!r} has a matrix only, not how it was found (CURMatrix.save wrote it, not save_result)")
     if int(a["completion"]) != _VERSION:
@@ -272,7 +242,7 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
     for name in ("left", "right"):
         if a[name].ndim != 2 or a[name].dtype not in (np.float32, np.float64):
             raise ValueError(f"{where!r} is damaged: {name} is not a matrix of numbers")
-    cur = CURMatrix(a["left"], a["right"], a["rows"], a["cols"])
+    cur = CURMatrix(*(a[name] for name in _FACTORS))
     for name, n in zip(("rows", "cols"), cur.shape, strict=True):
         index_vector(f"{where!r} is damaged: {name}", a[name], n)
     if a["seen"].shape != _cells(cur).shape:
@@ -288,6 +258,7 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         ranks, errors, supported = a["rank_curve"].tolist()
         curve = RankCurve([int(k) for k in ranks], errors, [int(k) for k in supported], int(a["rank_chosen"]))
     words: dict[str, Any] = {name: str(a[name]) for name in _WORDS} | {name: float(a[name]) for name in _NUMBERS}
+    i, j, observed = (a[f"outlier_{name}"] for name in _LISTED)
     return Completion(
         cur=cur,
         labels=Labels.from_arrays(a, cur.shape, where),
@@ -296,7 +267,7 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         columns=units["col"],
         rows=units["row"],
         rank_curve=curve,
-        outliers=_ranked(cur, a["outlier_i"], a["outlier_j"], a["outlier_observed"], words["threshold"]),
+        outliers=_ranked(cur, i, j, observed, words["threshold"]),
         n_obs=int(a["n_obs"]),
         seen=a["seen"],
         **words,

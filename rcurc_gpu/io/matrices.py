@@ -37,9 +37,7 @@ class MaskedMatrix:
     def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """The entries (i[k], j[k]), NaN where not observed."""
         found = np.asarray(self.values[i, j])
-        if self.mask is None:
-            return found
-        return np.where(self.mask[i, j], found, np.nan)
+        return found if self.mask is None else np.where(self.mask[i, j], found, np.nan)
 
     def rows(self, start: int, stop: int) -> tuple[np.ndarray, np.ndarray]:
         """Some rows, and what of them was observed."""
@@ -79,7 +77,9 @@ def _damaged(path: str, kind: str) -> Iterator[None]:
     except (*MALFORMED, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        reason = "it holds Python objects, not numbers" if kind == ".npy" and "bject" in str(error) else _line(error)
+        reason = " ".join(str(error).split()) or type(error).__name__
+        if kind == ".npy" and "bject" in reason:
+            reason = "it holds Python objects, not numbers"
         raise ValueError(f"{path!r} is not a {kind} file, or is damaged ({reason})") from error
 
 
@@ -130,9 +130,13 @@ def _read_market(path: str) -> Any:
     return _checked_sparse(path, matrix.tocoo())
 
 
+def _check_real(path: str, dtype: np.dtype[Any]) -> None:
+    if dtype.kind not in "iufb":
+        raise ValueError(f"{path!r} must hold real numbers, got {'Python objects' if dtype.kind == 'O' else dtype}")
+
+
 def _checked(path: str, values: np.ndarray) -> np.ndarray:
-    if values.dtype.kind not in "iufb":
-        raise ValueError(f"{path!r} must hold real numbers, got {_dtype_words(values.dtype)}")
+    _check_real(path, values.dtype)
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"{path!r} must hold a matrix, got an array of shape {values.shape}")
     return values
@@ -140,18 +144,9 @@ def _checked(path: str, values: np.ndarray) -> np.ndarray:
 
 def _checked_sparse(path: str, matrix: Any) -> Any:
     n1, n2 = matrix.shape
-    if matrix.data.dtype.kind not in "iufb":
-        raise ValueError(f"{path!r} must hold real numbers, got {_dtype_words(matrix.data.dtype)}")
+    _check_real(path, matrix.data.dtype)
     if matrix.nnz == 0:
         raise ValueError(f"{path!r} has no entries: there are no observations")
     if n1 + n2 > 1_000_000 + 100 * matrix.nnz:  # memory goes with the rows and columns, nearly all of them empty
         raise ValueError(f"{path!r} declares {n1:,} x {n2:,}, but has only {matrix.nnz:,} entries; leave empty rows out")
     return matrix
-
-
-def _dtype_words(dtype: np.dtype[Any]) -> str:
-    return "Python objects" if dtype.kind == "O" else str(dtype)
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__

@@ -179,9 +179,8 @@ class _SortedIntegers:
     def of(self, values: np.ndarray) -> np.ndarray:
         """The numbers of distinct values, int32 (k,); new ones get the next in the order in which they stand."""
         place = np.searchsorted(self._known, values)
-        there = (
-            np.append(self._known, self._known[-1:])[place] == values if len(self._known) else np.zeros(len(values), bool)
-        )
+        there = place < len(self._known)
+        there[there] = self._known[place[there]] == values[there]
         numbers = np.empty(len(values), np.int32)
         numbers[there] = self._numbers[place[there]]
         numbers[~there] = np.arange(len(self.values), len(self.values) + np.count_nonzero(~there))

@@ -291,14 +291,12 @@ def _value(field: str) -> float:
     if text in MISSING:
         return math.nan
     value = _number(text)
-    if value is not None and math.isfinite(value):
-        return value
-    if value is not None:
-        problem = f"the value {text} is not finite"
-    else:
+    if value is None:
         comma = ": decimal commas are not read, write a point" if re.fullmatch(r"[+-]?[\d.]*,\d+", text) else ""
-        problem = f"the value {_short(text)} is not a number{comma}"
-    raise ValueError(problem)
+        raise ValueError(f"the value {_short(text)} is not a number{comma}")
+    if not math.isfinite(value):
+        raise ValueError(f"the value {text} is not finite")
+    return value
 
 
 def _number(text: str) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,38 @@ class Transformed:
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class Outcome:
+    """What a solve found: in memory a `Result`, which says what the fields mean, in a file an `io.Completion`."""
+
+    cur: CURMatrix
+    converged: bool
+    message: str
+    cause: str
+    history: list[IterationState]
+    columns: UnitDiagnostics
+    rows: UnitDiagnostics
+    noise: float
+    threshold: float
+    expected_error: float
+    rank_curve: RankCurve | None
+    method: str
+    device: str
+    kernels: str
+    seconds: float
+
+    @property
+    def n_iter(self) -> int:
+        """Iterations of the core."""
+        return len(self.history)
+
+    @property
+    def rank(self) -> int:
+        """Rank of the recovered matrix."""
+        return self.cur.rank
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result(Outcome):
     """The recovered matrix and how far it can be trusted.
 
     Attributes
@@ -85,36 +116,11 @@ class Result:
         What `converged`, `cause` and `message` say, with the figures behind it.
     """
 
-    cur: CURMatrix
-    converged: bool
-    message: str
-    cause: str
-    history: list[IterationState]
-    columns: UnitDiagnostics
-    rows: UnitDiagnostics
-    noise: float
-    threshold: float
-    expected_error: float
     agreeing: float | None
-    rank_curve: RankCurve | None
-    method: str
-    device: str
-    kernels: str
-    seconds: float
-    samples: Samples = field(repr=False)
-    schedule: Schedule = field(repr=False)
-    chunk_bytes: int | None = field(repr=False)
-    verdict: Verdict | None = field(default=None, repr=False)
-
-    @property
-    def n_iter(self) -> int:
-        """Iterations of the core."""
-        return len(self.history)
-
-    @property
-    def rank(self) -> int:
-        """Rank of the recovered matrix."""
-        return self.cur.rank
+    samples: Samples
+    schedule: Schedule
+    chunk_bytes: int | None
+    verdict: Verdict | None = None
 
     def __repr__(self) -> str:
         return (

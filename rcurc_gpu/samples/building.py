@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
 from ..backends.blocks import Block
-from ..errors import DisagreementError, check_choice
+from ..errors import DisagreementError, NothingObservedError, check_choice
 
 ReadPiece = Callable[[int, int], tuple[Array, "Array | None"]]  # units start to stop as (units, length), and their mask
 READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
@@ -236,6 +236,13 @@ def to_coo(name: str, matrix: Any) -> Any:
     if not hasattr(matrix, "tocoo"):
         raise TypeError(f"{name} must be a sparse matrix (scipy.sparse or cupyx.scipy.sparse), got {type(matrix).__name__}")
     return matrix.tocoo()
+
+
+def check_both_observed(n_rows: int, n_cols: int) -> None:
+    """Refuse samples without an observation in R, or in C."""
+    for name, n_obs in (("rows (R)", n_rows), ("columns (C)", n_cols)):
+        if n_obs == 0:
+            raise NothingObservedError(f"no entry of the chosen {name} was observed: both blocks need observations")
 
 
 def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:

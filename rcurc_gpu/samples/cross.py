@@ -13,11 +13,12 @@ import numpy as np
 from .. import files
 from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, sparse_module, to_numpy
 from ..backends.blocks import Block
-from ..errors import NothingObservedError, check_shape
+from ..errors import check_shape
 from .building import (
     ReadPiece,
     block_from_dense,
     block_from_entries,
+    check_both_observed,
     check_finite,
     check_same_place,
     float_values,
@@ -68,9 +69,8 @@ class CrossSamples:
     n_unused: int = 0
 
     def __post_init__(self) -> None:
-        for name, block in (("chosen rows (R)", self.r_block), ("chosen columns (C)", self.c_block)):
-            if block.n_obs == 0:
-                raise NothingObservedError(f"no entry of the {name} was observed: both blocks need observations")
+        check_both_observed(self.r_block.n_obs, self.c_block.n_obs)
+        for block in (self.r_block, self.c_block):
             for array in (block.indptr, block.index, block.value):
                 freeze(array)
         freeze(self.rows)

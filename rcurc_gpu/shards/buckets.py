@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from io import RawIOBase
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,7 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from ..backends.blocks import Block, join_blocks
-from ..files import naming
-from .spool import read_all
+from .spool import ScratchFile
 
 UNIT_BYTES = 8  # of an `indptr`
 
@@ -64,17 +62,16 @@ class Buckets:
     """
 
     def __init__(self, path: Path, edges: np.ndarray, counts: np.ndarray, dtype: np.dtype) -> None:
-        self.path, self.edges = path, edges
+        self.edges = edges
         self.sizes = np.add.reduceat(counts, edges[:-1])
         self.record = np.dtype([("unit", np.uint32), ("index", np.int32), ("value", dtype)])
         self._bucket_of = np.repeat(np.arange(len(edges) - 1, dtype=np.int32), np.diff(edges))
         self._next = np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
-        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
+        self._file = ScratchFile(path, self.record, buffering=0)
 
     def close(self) -> None:
         """Close and delete the file."""
         self._file.close()
-        self.path.unlink(missing_ok=True)
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -89,19 +86,14 @@ class Buckets:
         records = records[order]
         for k in np.flatnonzero(np.diff(ends)):
             part = records[ends[k] : ends[k + 1]]
-            with naming(self.path):
-                self._file.seek(int(self._next[k]) * self.record.itemsize)
-                _write_all(self._file, part)
+            self._file.write(int(self._next[k]), part)
             self._next[k] += len(part)
 
     def pieces(self, k: int, at_once: int) -> Iterator[np.ndarray]:
         """The records of bucket `k`, with units counted from its first, at most `at_once` at a time."""
         stop = int(self._next[k])
         for start in range(stop - int(self.sizes[k]), stop, at_once):
-            records = np.empty(min(at_once, stop - start), self.record)
-            self._file.seek(start * self.record.itemsize)
-            read_all(self._file, records)
-            yield records
+            yield self._file.read(start, min(at_once, stop - start))
 
     def sorted_block(self, k: int, length: int, most_entries: int, resolve: Resolve) -> Block:
         """The units of bucket `k`, each of `length` positions, as a block without repeats.
@@ -127,8 +119,8 @@ class Buckets:
         for records in self.pieces(k, most_entries):
             counts += np.bincount(records["index"], minlength=length)
         edges = plan(counts, most_entries, 0, UNIT_BYTES * most_entries)
-        dtype = self.record["value"]
-        with closing(Buckets(self.path.with_name(f"{self.path.name}-unit"), edges, counts, dtype)) as parts:
+        path = self._file.path
+        with closing(Buckets(path.with_name(f"{path.name}-unit"), edges, counts, self.record["value"])) as parts:
             for records in self.pieces(k, most_entries):
                 parts.add(records["index"], np.zeros(len(records), np.int32), records["value"])
             # a place that was observed more often than that is sorted whole: its median needs all of it
@@ -162,10 +154,3 @@ def grouped(numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     places: Any = (np.empty(n, np.int8), numbers.astype(kind), np.arange(n + 1, dtype=kind))
     found = csr_array(places, shape=(n, size)).tocsc()
     return found.indices, found.indptr
-
-
-def _write_all(file: RawIOBase, array: np.ndarray) -> None:
-    """Write all of an array; an unbuffered file may take a part only."""
-    view, done = array.view(np.uint8).data, 0
-    while done < len(view):
-        done += file.write(view[done:]) or 0

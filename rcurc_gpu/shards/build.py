@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import NothingObservedError, check_choice, check_count
+from ..errors import check_choice, check_count
 from ..progress import progress_bar
-from ..samples.building import resolve_duplicates
+from ..samples.building import check_both_observed, resolve_duplicates
 from ..samples.choosing import choose_cross_of
 from .buckets import Buckets, Resolve, plan
-from .folder import SIDES, FolderWriter, new_folder
+from .folder import SIDES, Cross, FolderWriter, new_folder
 from .spool import Spool, SpoolPairs
 
 MEMORY_BYTES = 512 << 20  # by default
@@ -71,19 +71,8 @@ class BuildOptions:
         return out
 
 
-@dataclass(frozen=True, eq=False)
-class Cross:
-    """The chosen rows and columns of a matrix.
-
-    Attributes
-    ----------
-    shape : (int, int)
-    rows, cols : int64 vectors
-    """
-
-    shape: tuple[int, int]
-    rows: np.ndarray
-    cols: np.ndarray
+class CrossPlaces(Cross):
+    """A cross that knows which observations lie in it, and where."""
 
     @cached_property
     def places(self) -> tuple[np.ndarray, np.ndarray]:
@@ -102,14 +91,6 @@ class Cross:
         unit, position = (j, self.places[0][i]) if side == "r" else (i, self.places[1][j])
         inside = position >= 0
         return inside, unit[inside], position[inside]
-
-    def n_units(self, side: str) -> int:
-        """Columns of R, or rows of C."""
-        return self.shape[1] if side == "r" else self.shape[0]
-
-    def length(self, side: str) -> int:
-        """|I| for R, |J| for C."""
-        return len(self.rows if side == "r" else self.cols)
 
     def resolver(self, side: str, duplicates: str) -> Resolve:
         """What decides about entries of a side that repeat a place."""
@@ -150,12 +131,12 @@ def build(
     if rows is None or cols is None:
         best_rows, best_cols = _chosen(spool, shape, options)
         rows, cols = best_rows if rows is None else rows, best_cols if cols is None else cols
-    cross = Cross(shape, rows, cols)
+    cross = CrossPlaces(shape, rows, cols)
     counts, outside = _counted(spool, cross, options)
     work, entry_bytes = Path(folder) / WORK, 4 + options.dtype.itemsize
     edges = {side: plan(counts[side], options.at_once, entry_bytes, options.shard_bytes) for side in SIDES}
     with (
-        FolderWriter(folder, shape, rows, cols, options.dtype, made=True) as writer,
+        FolderWriter(folder, cross, options.dtype, made=True) as writer,
         closing(Buckets(work / "r", edges["r"], counts["r"], options.dtype)) as r,
         closing(Buckets(work / "c", edges["c"], counts["c"], options.dtype)) as c,
     ):
@@ -183,11 +164,11 @@ def _chosen(spool: Spool, shape: tuple[int, int], options: BuildOptions) -> tupl
         return choose_cross_of(SpoolPairs(spool, shape, options.memory_bytes), shape, shown.update)
 
 
-def _counted(spool: Spool, cross: Cross, options: BuildOptions) -> tuple[dict[str, np.ndarray], int]:
+def _counted(spool: Spool, cross: CrossPlaces, options: BuildOptions) -> tuple[dict[str, np.ndarray], int]:
     """Entries of each unit of both sides, and how many observations are in neither."""
     counts = {side: np.zeros(cross.n_units(side), np.int64) for side in SIDES}
     outside, at_once = 0, max(options.at_once, *cross.shape)
-    place_bytes = 2 * spool.dtypes[0].itemsize
+    place_bytes = 2 * spool.index_dtype.itemsize
     with progress_bar("counting", len(spool) * place_bytes, options.progress) as shown:
         for i, j in spool.places(at_once):
             for side in SIDES:
@@ -195,9 +176,7 @@ def _counted(spool: Spool, cross: Cross, options: BuildOptions) -> tuple[dict[st
                 counts[side] += np.bincount(unit, minlength=cross.n_units(side))
             outside += len(i) - int(np.count_nonzero(cross.uses(i, j)))
             shown.update(len(i) * place_bytes)
-    for side, what in zip(SIDES, ("rows (R)", "columns (C)"), strict=True):
-        if not counts[side].any():
-            raise NothingObservedError(f"no entry of the chosen {what} was observed: both blocks need observations")
+    check_both_observed(*(int(counts[side].sum()) for side in SIDES))
     return counts, outside
 
 

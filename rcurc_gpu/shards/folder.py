@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,34 @@ FORMAT = "rcurc-gpu shards 1"
 SIDES = ("r", "c")
 
 
+@dataclass(frozen=True, eq=False)
+class Cross:
+    """The chosen rows and columns of a matrix.
+
+    Attributes
+    ----------
+    shape : (int, int)
+    rows, cols : int64 vectors
+        I and J.
+    """
+
+    shape: tuple[int, int]
+    rows: np.ndarray
+    cols: np.ndarray
+
+    def n_units(self, side: str) -> int:
+        """Columns of R ("r"), or rows of C ("c")."""
+        return self.shape[1] if side == "r" else self.shape[0]
+
+    def length(self, side: str) -> int:
+        """|I| for R, |J| for C: how long a unit is."""
+        return len(self.rows if side == "r" else self.cols)
+
+    def chosen(self, side: str) -> np.ndarray:
+        """The units of a side that lie in the intersection: J for R, I for C."""
+        return self.cols if side == "r" else self.rows
+
+
 class FolderWriter:
     """Writes shards into a new directory, in any memory that holds one of them and the intersection.
 
@@ -27,25 +55,14 @@ class FolderWriter:
     ----------
     folder : path
         A directory that is empty or does not exist yet; its parent does.
-    shape : (int, int)
-    rows, cols : int64 vectors
-        I and J.
+    cross : Cross
     dtype : float32 or float64
     made : bool
         Whether `new_folder` made the directory before, and what is in it by now is known.
     """
 
-    def __init__(
-        self,
-        folder: str | os.PathLike[str],
-        shape: tuple[int, int],
-        rows: np.ndarray,
-        cols: np.ndarray,
-        dtype: Any,
-        *,
-        made: bool = False,
-    ) -> None:
-        self.folder, self.shape, self.rows, self.cols, self.dtype = Path(folder), shape, rows, cols, np.dtype(dtype)
+    def __init__(self, folder: str | os.PathLike[str], cross: Cross, dtype: Any, *, made: bool = False) -> None:
+        self.folder, self.cross, self.dtype = Path(folder), cross, np.dtype(dtype)
         if not made:
             new_folder(self.folder)
         self._facts: dict[str, list[dict[str, Any]]] = {side: [] for side in SIDES}
@@ -64,13 +81,13 @@ class FolderWriter:
 
     def add(self, side: str, start: int, block: Block) -> None:
         """Write the units `start` to ``start + block.n_units`` of R ("r") or C ("c"), which follow those before."""
-        done, chosen = self._facts[side], self.cols if side == "r" else self.rows
+        done, chosen = self._facts[side], self.cross.chosen(side)
         if start != (end := done[-1]["stop"] if done else 0):
             raise ValueError(f"start must be {end}, where the shard before ends, got {start}")
         done.append(self._write(f"{side}-{len(done):06d}.shard", start, block))
         stop = start + block.n_units
         self._core[side].append(block.take_units(units_within(chosen, start, stop)).copy())
-        if stop == self.shape[1 if side == "r" else 0]:  # the last: one side's part of the core is enough to hold
+        if stop == self.cross.n_units(side):  # the last: one side's part of the core is enough to hold
             part = in_order(join_blocks(self._core.pop(side)), chosen)
             self._core_facts[side] = self._write(f"core-{side}.shard", 0, part)
 
@@ -81,17 +98,18 @@ class FolderWriter:
 
     def finish(self, n_unused: int = 0, **more: Any) -> None:
         """Write what belongs to all shards, the manifest last; `more` goes into it."""
-        for side, n_units in zip(SIDES, self.shape[::-1], strict=True):
+        for side, n_units in zip(SIDES, self.cross.shape[::-1], strict=True):
             if not self._facts[side] or self._facts[side][-1]["stop"] != n_units:
                 raise ValueError(f"the shards of side {side!r} must cover {n_units} units")
-        for name in ("rows", "cols"):
-            write_whole(self.folder / f"{name}.npy", partial(np.save, arr=getattr(self, name)))
+        chosen = {"rows": self.cross.rows, "cols": self.cross.cols}
+        for name, numbers in chosen.items():
+            write_whole(self.folder / f"{name}.npy", partial(np.save, arr=numbers))
         manifest = {
             "format": FORMAT,
-            "shape": list(self.shape),
+            "shape": list(self.cross.shape),
             "dtype": str(self.dtype),
             "n_unused": n_unused,
-            "cross": {name: checksum([getattr(self, name)]) for name in ("rows", "cols")},
+            "cross": {name: checksum([numbers]) for name, numbers in chosen.items()},
             "core": self._core_facts,
             "shards": self._facts,
             **more,

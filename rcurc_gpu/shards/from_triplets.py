@@ -14,7 +14,7 @@ from ..backends.arrays import is_array
 from ..errors import check_shape
 from ..progress import progress_bar
 from ..samples.building import check_finite, float_values, host_array, index_vector, refuse_masked
-from .build import MEMORY_BYTES, BuildOptions, Cross, build, workspace
+from .build import MEMORY_BYTES, BuildOptions, CrossPlaces, build, workspace
 from .samples import SHARD_BYTES, ShardedSamples
 from .spool import Spool
 
@@ -67,7 +67,7 @@ def shard_triplets(
     options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress)
     rows = None if rows is None else index_vector("rows", rows, n1)
     cols = None if cols is None else index_vector("cols", cols, n2)
-    given = None if rows is None or cols is None else Cross((n1, n2), rows, cols)
+    given = None if rows is None or cols is None else CrossPlaces((n1, n2), rows, cols)
     n_unused = 0
     index_dtype = np.int32 if max(n1, n2) <= 1 << 31 else np.int64
     with workspace(folder) as work, closing(Spool(work, index_dtype, options.dtype)) as spool:

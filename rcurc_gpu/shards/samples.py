@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from ..backends.blocks import Block, join_blocks, pieces
-from ..errors import NothingObservedError, check_count, check_shape
-from ..samples.building import index_vector
+from ..errors import check_count, check_shape
+from ..samples.building import check_both_observed, index_vector
 from ..samples.cross import CrossSamples
 from ..samples.describe import describe
 from ..samples.intersection import Intersection, freeze, join_intersection
-from .folder import SIDES, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
+from .folder import SIDES, Cross, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
 from .on_disk import block_checksum, checksum
 from .source import InMemory, Made, OnDisk, Shard
 
@@ -36,7 +36,7 @@ class Survey:
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedSamples:
+class ShardedSamples(Cross):
     """Cross-concentrated samples of an n1 x n2 matrix in shards, each small beside the whole.
 
     Make them with `open` (a directory), `of` (samples in memory), `from_functions`, or `shard_file` and `shard_triplets`
@@ -57,9 +57,6 @@ class ShardedSamples:
         The directory they are read from.
     """
 
-    shape: tuple[int, int]
-    rows: np.ndarray
-    cols: np.ndarray
     dtype: np.dtype[Any]
     r_shards: list[Shard]
     c_shards: list[Shard]
@@ -133,32 +130,19 @@ class ShardedSamples:
         if dtype not in ("float32", "float64", np.float32, np.float64):
             raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
         steps = (check_count("columns_at_once", columns_at_once), check_count("rows_at_once", rows_at_once))
-        shards = []
-        for side, make, total, step, length in zip(
-            SIDES, (make_r, make_c), (n2, n1), steps, (len(rows), len(cols)), strict=True
-        ):
-            edges = [(start, min(start + step, total)) for start in range(0, total, step)]
-            shards.append(
-                [
-                    Shard(side, k, start, stop, Made(make, side, start, stop, length, str(np.dtype(dtype))))
-                    for k, (start, stop) in enumerate(edges)
-                ]
-            )
-        return cls((n1, n2), rows, cols, np.dtype(dtype), shards[0], shards[1])
+        cross, shards = Cross((n1, n2), rows, cols), {side: list[Shard]() for side in SIDES}
+        for side, make, step in zip(SIDES, (make_r, make_c), steps, strict=True):
+            for k, start in enumerate(range(0, cross.n_units(side), step)):
+                stop = min(start + step, cross.n_units(side))
+                source = Made(make, side, start, stop, cross.length(side), str(np.dtype(dtype)))
+                shards[side].append(Shard(side, k, start, stop, source))
+        return cls((n1, n2), rows, cols, np.dtype(dtype), shards["r"], shards["c"])
 
     # ---------------------------------------------------------------- what is there
 
     def shards(self, side: str) -> list[Shard]:
         """Those of R ("r") or of C ("c")."""
         return self.r_shards if side == "r" else self.c_shards
-
-    def length(self, side: str) -> int:
-        """|I| for R, |J| for C: how long a unit is."""
-        return len(self.rows) if side == "r" else len(self.cols)
-
-    def chosen(self, side: str) -> np.ndarray:
-        """The units of a side that lie in the intersection: J for R, I for C."""
-        return self.cols if side == "r" else self.rows
 
     def blocks(self, side: str) -> Iterator[tuple[int, Block]]:
         """The first unit and the observations of each shard, one after the other."""
@@ -244,7 +228,7 @@ class ShardedSamples:
 
     def save(self, folder: str | os.PathLike[str]) -> ShardedSamples:
         """Write a directory of shards, the manifest last, and open it."""
-        with FolderWriter(folder, self.shape, self.rows, self.cols, self.dtype) as writer:
+        with FolderWriter(folder, self, self.dtype) as writer:
             for side in SIDES:
                 for start, block in self.blocks(side):
                     writer.add(side, start, block)
@@ -292,9 +276,7 @@ def gathered(samples: ShardedSamples, answers: Iterable[Surveyed]) -> tuple[Surv
 
 
 def _survey(n_obs: list[int], largest: list[float], by_r: Block, by_c: Block) -> tuple[Survey, Block, Block]:
-    for name, n in zip(("rows (R)", "columns (C)"), n_obs, strict=True):
-        if n == 0:
-            raise NothingObservedError(f"no entry of the chosen {name} was observed: both blocks need observations")
+    check_both_observed(*n_obs)
     return Survey((n_obs[0], n_obs[1]), (largest[0], largest[1])), by_r, by_c
 
 

@@ -20,7 +20,7 @@ from rcurc_gpu.extend.normal import normal_equations, solve_normal_equations
 from rcurc_gpu.extend.tasks import Task
 from rcurc_gpu.io import Completion
 from rcurc_gpu.shards import ShardedSamples
-from rcurc_gpu.shards.folder import FolderWriter
+from rcurc_gpu.shards.folder import Cross, FolderWriter
 from rcurc_gpu.shards.on_disk import checksum
 from rcurc_gpu.shards.source import OnDisk
 
@@ -529,7 +529,7 @@ def test_directories_that_cannot_be(folder, tmp_path):
         ShardedSamples.of(problem().samples).save(folder / "rows.npy")
     with pytest.raises(FileNotFoundError, match="no such directory"):
         ShardedSamples.open(tmp_path / "nowhere")
-    writer = FolderWriter(tmp_path / "new", (50, 50), np.arange(5), np.arange(5), "float64")
+    writer = FolderWriter(tmp_path / "new", Cross((50, 50), np.arange(5), np.arange(5)), "float64")
     block = Block(np.zeros(11, np.int64), np.zeros(0, np.int32), np.zeros(0), 5)
     writer.add("r", 0, block)
     with pytest.raises(ValueError, match="start must be 10, where the shard before ends, got 20"):

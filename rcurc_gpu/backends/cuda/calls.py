@@ -32,8 +32,7 @@ def regress(
     block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, fit_pass: FitPass
 ) -> tuple[Array, Array]:
     """`passes.regress` in one launch; `units` may be on the host or on the device."""
-    dtype, rank = basis.dtype, basis.shape[1]
-    real = dtype.type
+    dtype, rank, s = basis.dtype, basis.shape[1], fit_pass.schedule
     with basis.device:
         u = len(units)
         coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, len(Column)), dtype)
@@ -43,25 +42,18 @@ def regress(
         stream = PositionStream.PART + fit_pass.number if fit_pass.begin == "part" else PositionStream.SUBSET
         start = None if fit_pass.begin != "given" else dense(fit_pass.start, dtype)
         arguments = (
-            cupy.asarray(units, dtype=cupy.int64),
-            np.int64(u),
-            np.int32(per_block),
+            *(cupy.asarray(units, dtype=cupy.int64), np.int64(u), np.int32(per_block)),
             *_entries(block),
             *(dense(x, dtype) for x in (basis, usable, white)),
             *_held(ids),
             np.int32(_BEGIN[fit_pass.begin]),
-            *(
-                real(x)
-                for x in (fit_pass.schedule.zeta0, fit_pass.schedule.floor, fit_pass.schedule.gamma, fit_pass.informative)
-            ),
+            *(dtype.type(x) for x in (s.zeta0, s.floor, s.gamma, fit_pass.informative)),
             np.int32(fit_pass.number),
             np.int32(fit_pass.max_steps),
             pointer(start),
             np.uint64(stream_key(ids.seed, stream)),
             np.uint64(_below(PART)),
-            np.int32(tiles),
-            coefficients,
-            table,
+            *(np.int32(tiles), coefficients, table),
         )
         staged = warps * tiles * 32 * (2 * dtype.itemsize + 4)
         launch(kernel("regress.cu", "regress", dtype.name, rank), -(-u // per_block), 32 * warps, arguments, staged)

@@ -58,7 +58,6 @@ def union_sum(
         etas = (real(step_rows), real(step_cols), real(step_rows + step_cols))
         seen = (dense(seen_R, np.bool_), dense(seen_C, np.bool_))
         if out.size:
-            _launch(
-                "union_each", out, (dense(R_inter), dense(C_inter), *seen, *etas, pointer(None if X is None else dense(X)))
-            )
+            base = pointer(None if X is None else dense(X))
+            _launch("union_each", out, (dense(R_inter), dense(C_inter), *seen, *etas, base))
     return out

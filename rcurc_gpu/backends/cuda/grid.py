@@ -47,58 +47,35 @@ class _KernelGrid(Grid):
         """Where rows begin and which columns their entries are in; null pointers if rows are dense."""
         return pointer(None), pointer(None)
 
-    def _kernel(self, name: str, width: int) -> Any:
-        return kernel("core.cu", name, self.value.dtype.name, width)
+    def _fit(self, left: Array, Q: Array) -> tuple[Any, ...]:
+        """What kernels that go over the entries of the fit take first."""
+        m, n = self.shape
+        factors = (dense(x, self.value.dtype) for x in (left, Q))
+        return np.int64(m), np.int64(n), *self._places, self.value, self.weights, *factors
+
+    def _launch(self, name: str, width: int, blocks: int, arguments: tuple[Any, ...], threads: int = 32 * _WARPS) -> None:
+        launch(kernel("core.cu", name, self.value.dtype.name, width), blocks, threads, arguments)
 
     def threshold(
         self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
     ) -> tuple[list[Array], list[Array], Array, Array, Array]:
-        (m, n), dtype = self.shape, self.value.dtype
+        dtype = self.value.dtype
         with self.value.device:
-            left, Q = dense(left, dtype), dense(Q, dtype)
-            blocks = min(_rows_to_blocks(m), _MOST_BLOCKS)
+            blocks = min(_rows_to_blocks(self.shape[0]), _MOST_BLOCKS)
             G, outliers = cupy.empty_like(self.value), cupy.empty_like(self.value) if S is None else S[0]
             Z, sums = cupy.empty(left.shape, dtype), cupy.empty(2, dtype)
-            arguments = (
-                np.int64(m),
-                np.int64(n),
-                *self._places,
-                self.value,
-                self.weights,
-                left,
-                Q,
-                cupy.asarray(zeta, dtype=dtype),
-                pointer(None if S is None else S[0]),
-                outliers,
-                G,
-                Z,
-                cupy.empty(2 * blocks, np.float64),
-                self._arrived,
-                sums,
-            )
-            launch(self._kernel("threshold", left.shape[1]), blocks, 32 * _WARPS, arguments)
+            before = (cupy.asarray(zeta, dtype=dtype), pointer(None if S is None else S[0]))
+            work = (cupy.empty(2 * blocks, np.float64), self._arrived, sums)
+            self._launch("threshold", left.shape[1], blocks, (*self._fit(left, Q), *before, outliers, G, Z, *work))
         return [G], [outliers], Z, sums[0], sums[1]
 
     def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
-        (m, n), dtype = self.shape, self.value.dtype
+        m = self.shape[0]
         with self.value.device:
-            left, Q = dense(left, dtype), dense(Q, dtype)
             kept, inside = cupy.empty_like(self.value), cupy.empty(self.value.shape, np.uint8)
             by_row = cupy.empty(m, np.int64)
-            arguments = (
-                np.int64(m),
-                np.int64(n),
-                *self._places,
-                self.value,
-                self.weights,
-                left,
-                Q,
-                dtype.type(zeta),
-                kept,
-                inside,
-                by_row,
-            )
-            launch(self._kernel("inlying", left.shape[1]), _rows_to_blocks(m), 32 * _WARPS, arguments)
+            arguments = (*self._fit(left, Q), self.value.dtype.type(zeta), kept, inside, by_row)
+            self._launch("inlying", left.shape[1], _rows_to_blocks(m), arguments)
             return [kept], by_row, self._count_columns(inside, left.shape[1])
 
     @abstractmethod
@@ -112,20 +89,11 @@ class _KernelGrid(Grid):
             if floor == 0 or n == 0:
                 return cupy.full((), zeta, dtype=dtype)
             result = cupy.empty((), dtype)
-            arguments = (
-                np.int64(n),
-                *(dense(x, np.int64) for x in sample[:2]),
-                dense(sample[2], dtype),
-                dense(left, dtype),
-                dense(Q, dtype),
-                dtype.type(zeta),
-                dtype.type(floor),
-                cupy.empty(n, dtype),
-                self._arrived,
-                result,
-            )
+            arrays = (*(dense(x, np.int64) for x in sample[:2]), *(dense(x, dtype) for x in (sample[2], left, Q)))
+            work = (cupy.empty(n, dtype), self._arrived, result)
+            arguments = (np.int64(n), *arrays, dtype.type(zeta), dtype.type(floor), *work)
             blocks = min(-(-n // _SELECT_THREADS), _MOST_BLOCKS)
-            launch(self._kernel("floor_threshold", left.shape[1]), blocks, _SELECT_THREADS, arguments)
+            self._launch("floor_threshold", left.shape[1], blocks, arguments, _SELECT_THREADS)
         return result
 
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
@@ -133,11 +101,10 @@ class _KernelGrid(Grid):
         width = left.shape[1]
         with self.value.device:
             arrays = tuple(dense(x, dtype) for x in (left, Q, old_left, old_Q, old_s))
-            threads = 32 * _WARPS
-            blocks = min(-(-(m + n) * width // threads), _MOST_BLOCKS)
+            blocks = min(-(-(m + n) * width // (32 * _WARPS)), _MOST_BLOCKS)
             result = cupy.empty((), dtype)
             work = (dense(arrays[3].T @ arrays[1]), cupy.empty(2 * blocks, np.float64), self._arrived, result)
-            launch(self._kernel("change", width), blocks, threads, (np.int64(m), np.int64(n), *arrays, *work))
+            self._launch("change", width, blocks, (np.int64(m), np.int64(n), *arrays, *work))
         return result
 
     def record(self, before: Array | None, numbers: list[Array], s: Array) -> Array:
@@ -146,17 +113,15 @@ class _KernelGrid(Grid):
         with self.value.device:
             out = cupy.empty(n_before + 5 + width, dtype)
             given = [cupy.asarray(x, dtype=dtype) for x in numbers]
-            launch(self._kernel("record", width), 1, 64, (pointer(before), np.int32(n_before), *given, s, out))
+            self._launch("record", width, 1, (pointer(before), np.int32(n_before), *given, s, out), 64)
         return out
 
     def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
-        width, threads = s.shape[0], 32 * _WARPS
         with self.value.device:
             P = dense(P)
             left, leading = cupy.empty(P.shape, P.dtype), cupy.empty(s.shape, s.dtype)
-            blocks = min(-(-left.size // threads), _MOST_BLOCKS)
-            arguments = (np.int64(P.shape[0]), np.int32(rank), P, s, left, leading)
-            launch(self._kernel("scale", width), blocks, threads, arguments)
+            blocks = min(-(-left.size // (32 * _WARPS)), _MOST_BLOCKS)
+            self._launch("scale", s.shape[0], blocks, (np.int64(P.shape[0]), np.int32(rank), P, s, left, leading))
         return left, leading
 
 
@@ -209,15 +174,14 @@ class CudaGrid(_KernelGrid):
             out = cupy.empty((rows, X.shape[1]), dtype)
             base = None if base is None else dense(base, dtype)
             arguments = (np.int64(rows), *places, G, X, *steps, pointer(base), out)
-            launch(self._kernel("multiply", X.shape[1]), _rows_to_blocks(rows), 32 * _WARPS, arguments)
+            self._launch("multiply", X.shape[1], _rows_to_blocks(rows), arguments)
         return out
 
     def _count_columns(self, inside: Array, width: int) -> Array:
         n = self.shape[1]
         counts = cupy.empty(n, np.int64)
         indptr, _, source = self.by_column
-        arguments = (np.int64(n), indptr, source, inside, counts)
-        launch(self._kernel("count_columns", width), _rows_to_blocks(n), 32 * _WARPS, arguments)
+        self._launch("count_columns", width, _rows_to_blocks(n), (np.int64(n), indptr, source, inside, counts))
         return counts
 
 

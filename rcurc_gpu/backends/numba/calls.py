@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -24,12 +25,7 @@ _PIECES_OF_A_CORE = 4  # at least, so that no core waits long for the others
 # A rank up to the first is told to the compiler where there are so many observations. At rank 5 that saves a fifth to a
 # quarter of the time, at rank 20 nothing (CONTRIBUTING.md); each rank takes some five seconds to compile.
 _MOST_KNOWN, _MANY = 8, 1 << 20
-_BEGIN = {
-    "zero": pass_kernel.ZERO,
-    "given": pass_kernel.GIVEN,
-    "part": pass_kernel.PART_OF,
-    "subsets": pass_kernel.SUBSETS,
-}
+_BEGIN = {"zero": pass_kernel.ZERO, "given": pass_kernel.GIVEN, "part": pass_kernel.PART_OF, "subsets": pass_kernel.SUBSETS}
 
 
 def regress(
@@ -53,7 +49,7 @@ def regress(
     s = fit_pass.schedule
     known = r <= _MOST_KNOWN and block.n_obs >= _MANY and fit_pass.begin in ("zero", "given")
     rank = (0,) * r if known else r
-    entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
+    entries = _entries(block)
     start_of = [start if fit_pass.start is None else start[part] for part in parts]
     how = (float(s.zeta0), float(s.floor), float(s.gamma), fit_pass.max_steps, float(fit_pass.informative), rank)
     each = zip(parts, start_of, strict=True)
@@ -68,14 +64,12 @@ def advance(
     block: Block, units: np.ndarray, usable: Array, ids: EntryIds, iterates: Iterates, a: Array
 ) -> tuple[Array, Array]:
     """`passes.advance`."""
-    key = np.uint64(stream_key(ids.seed, PositionStream.HOLDOUT))
     units, a = _fixed(units), np.array(a, order="C")
     edges = pieces(block.counts[units], _PIECE)
     sums = np.zeros((len(edges) - 1, len(iterates.turns), 2))
-    entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
-    there = (*map(_fixed, (usable, ids.unit, ids.index)), ids.transposed, key, float(ids.share))
+    there = (_fixed(usable), *_held(ids))
     path = (*map(_fixed, (iterates.bases, iterates.turns, iterates.zetas)), float(iterates.step_size))
-    parts = zip(_slices(edges), sums, strict=True)
+    entries, parts = _entries(block), zip(_slices(edges), sums, strict=True)
     run(advance_kernel, [(*entries, units[part], *there, *path, a[part], into) for part, into in parts])
     return a, sums.sum(axis=0).astype(iterates.bases.dtype)
 
@@ -85,11 +79,9 @@ def normal_sums(
 ) -> Array:
     """`passes.normal_sums`."""
     r = basis.shape[1]
-    key = np.uint64(stream_key(ids.seed, PositionStream.HOLDOUT))
     out = np.empty((len(units), r * r + r + 2))
     units, a = _fixed(units), _fixed(a)
-    entries = (_fixed(block.indptr), _fixed(block.index), _fixed(block.value))
-    there = (*map(_fixed, (basis, usable, ids.unit, ids.index)), ids.transposed, key, float(ids.share))
+    entries, there = _entries(block), (_fixed(basis), _fixed(usable), *_held(ids))
     parts = _slices(pieces(block.counts[units], _PIECE))
     run(normal_kernel, [(*entries, units[part], *there, a[part], float(floor), out[part]) for part in parts])
     return out
@@ -102,6 +94,16 @@ def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: 
     there = tuple(map(_fixed, (block.indptr, block.index, unit_ids, index_ids)))
     core_kernels.held_out(*there, key, float(share), out)
     return out
+
+
+def _entries(block: Block) -> tuple[np.ndarray, ...]:
+    return _fixed(block.indptr), _fixed(block.index), _fixed(block.value)
+
+
+def _held(ids: EntryIds) -> tuple[Any, ...]:
+    """Ids and what is held out, as the kernels want them."""
+    key = np.uint64(stream_key(ids.seed, PositionStream.HOLDOUT))
+    return _fixed(ids.unit), _fixed(ids.index), ids.transposed, key, float(ids.share)
 
 
 def _slices(edges: np.ndarray) -> list[slice]:
