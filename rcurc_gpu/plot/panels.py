@@ -149,7 +149,14 @@ def convergence(
     ax.plot(at, errors[shown], "o-", color=BLUE, label="$e_k$ (squared relative residual)", **style)
     ax.plot(at, thresholds[shown], "s--", color=ORANGE, label=r"threshold $\zeta_k$ (unit of the data)", **style)
     if truth is not None:
-        _draw_truth(ax, at, shown, truth, len(result.history), style)
+        values, n = _positive(truth), len(result.history)
+        if values.shape not in ((), (n,)):
+            raise ValueError(f"truth must be a number or one for each of the {n} iterations, got shape {values.shape}")
+        if values.ndim == 1:
+            ax.plot(at, values[shown], "^:", color=GREEN, label="true relative error", **style)
+        elif np.isfinite(values):
+            label = f"true error of the result, {values:.1e}"
+            ax.axhline(float(values), color=GREEN, linewidth=1.4, linestyle=":", label=label)
     across = "iteration" if x == "iteration" else "time since the start of the solve (s)"
     ax.set(yscale="log", xlabel=across, ylabel="value (units in the legend)")
     ax.set_title(f"{result.n_iter} iterations of the core ({result.method}), {result.seconds:.2f} s in all", fontsize=10)
@@ -164,21 +171,6 @@ def _abscissa(result: Result | Completion, x: str) -> tuple[np.ndarray, np.ndarr
     # iterations between two looks at the clock carry the time of the later look: that one's is right
     last = np.flatnonzero(np.diff(seconds, append=np.inf) > 0)
     return seconds[last], last
-
-
-def _draw_truth(
-    ax: Axes, at: np.ndarray, shown: np.ndarray, truth: float | Sequence[float], n_iter: int, style: dict[str, Any]
-) -> None:
-    values = _positive(truth)
-    if values.ndim == 0:
-        if np.isfinite(values):
-            ax.axhline(
-                float(values), color=GREEN, linewidth=1.4, linestyle=":", label=f"true error of the result, {values:.1e}"
-            )
-        return
-    if values.shape != (n_iter,):
-        raise ValueError(f"truth must be a number or one for each of the {n_iter} iterations, got shape {values.shape}")
-    ax.plot(at, values[shown], "^:", color=GREEN, label="true relative error", **style)
 
 
 def _positive(values: Any) -> np.ndarray:
