@@ -6,6 +6,9 @@ An error that speaks of arguments keeps them apart from its words, so that the c
 from __future__ import annotations
 
 import operator
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +16,14 @@ import numpy as np
 
 class ConvergenceWarning(UserWarning):
     """The solve ended without a result that the held-out entries confirm."""
+
+
+@contextmanager
+def without_warning() -> Iterator[None]:
+    """Solve without a ConvergenceWarning: its text is the result's message, which is reported or kept."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        yield
 
 
 class Argument:

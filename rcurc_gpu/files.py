@@ -100,15 +100,17 @@ def npz_header(path: str | os.PathLike[str]) -> str:
     return text if text.startswith("rcurc-gpu ") else ""
 
 
-def jsonable(x: Any) -> Any:
-    """`x` with null for NaN and infinity, which JSON does not have."""
+def jsonable(x: Any, digits: int = 17) -> Any:
+    """`x` with what JSON has: null for NaN and infinity, floats of so many digits (17 keep all), texts for paths."""
     if isinstance(x, dict):
-        return {name: jsonable(value) for name, value in x.items()}
+        return {name: jsonable(value, digits) for name, value in x.items()}
     if isinstance(x, (list, tuple)):
-        return [jsonable(value) for value in x]
+        return [jsonable(value, digits) for value in x]
     if isinstance(x, float):
-        return float(x) if math.isfinite(x) else None
-    return x
+        return float(f"{x:.{digits}g}") if math.isfinite(x) else None
+    if isinstance(x, np.bool_):
+        return bool(x)
+    return str(x) if isinstance(x, Path) else x
 
 
 def _umask() -> int:

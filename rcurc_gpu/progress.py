@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -104,3 +105,10 @@ def progress_bar(name: str, total: int | None, visible: bool, unit: str = "B") -
 class _Invisible:
     def update(self, count: int = 1) -> None:
         """Nothing to show."""
+
+
+def timed(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, float]:
+    """What a function gives, and how many seconds it took."""
+    start = time.perf_counter()
+    made = function(*args, **options)
+    return made, time.perf_counter() - start

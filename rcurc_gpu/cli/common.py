@@ -102,6 +102,14 @@ def saved_words(saved: list[Path], end: str = "") -> str:
     return f"Saved before that: {', '.join(map(str, saved))}{end}" if saved else "Nothing was saved."
 
 
+def files_words(*files: Path | None, hint: str = "", skipped: str | None = None, again: str = "") -> str:
+    """Where things were saved, with a `hint` for the first, and why there is no picture."""
+    lines = [str(path) for path in files if path is not None]
+    lines[0] += hint
+    why = "" if skipped is None else f"\nPlot:       skipped; {skipped}{again}"
+    return "Saved:      " + "\n            ".join(lines) + why
+
+
 def finish(report: dict[str, Any], as_json: bool, good: bool = True) -> NoReturn:
     """Print the report if JSON is wanted, and end."""
     if as_json:
@@ -122,10 +130,6 @@ def make_directory(path: Path) -> None:
     """Before the work, so that none is lost to a directory that cannot be made."""
     with writing_to(path, "cannot make"):
         path.mkdir(parents=True, exist_ok=True)
-
-
-def say_nothing(text: str) -> None:
-    """What speaks where nothing but JSON may be printed."""
 
 
 def json_text(report: dict[str, Any]) -> str:

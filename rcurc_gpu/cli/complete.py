@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,23 +11,14 @@ import click
 
 from ..api import rcurc
 from ..backends import namespace_for_device
-from ..errors import ConvergenceWarning
-from ..io import (
-    OUTLIER_HEADER,
-    PREDICTION_HEADER,
-    Completion,
-    WantedEntries,
-    read_pairs,
-    save_result,
-    write_outliers,
-    write_predictions,
-)
+from ..errors import without_warning
+from ..io import PREDICTION_HEADER, Completion, save_result, write_outliers, write_predictions
 from ..shards import LabelledShards
 from . import complete_report as words
-from .common import BadInput, OptionWording, errors_in_options, finish, stoppable
+from .common import BadInput, OptionWording, errors_in_options, files_words, finish, stoppable
 from .describe import describe_samples, observations
 from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, shared_options, solver_option, table_options
-from .outputs import check_output, check_tables, different, is_result, predictions_place
+from .outputs import check_outputs, wanted_entries
 
 _PATIENCE = 15  # seconds to wait for a scheduler
 OPTION_OF = {"output": "--checkpoint"} | {
@@ -96,24 +86,20 @@ def complete(**values: Any) -> None:
 
 def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
     """Read, solve and save; `saved` is filled as files appear. Returns the report."""
-    predictions = _check_outputs(options)
+    predictions = check_outputs(options, options.output, PREDICTION_HEADER)
     device = namespace_for_device(options.device)[1]
     labelled = observations(options.file, options.visible, table)
-    pairs = _pairs(options, labelled.columns or (table["row_column"], table["column_column"]))
+    pairs = wanted_entries(options, labelled.columns or (table["row_column"], table["column_column"]))
     rank = options.rank if isinstance(options.rank, int) else None
     report: dict[str, Any] = {"file": str(options.file), "observed": describe_samples(labelled, rank)}
     options.say(words.observed_words(report))
     # shards are kept one by one, in a directory
     kept_in = "output" if isinstance(labelled, LabelledShards) else "checkpoint"
-    with warnings.catch_warnings(), _client(options.scheduler) as client:
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
+    with without_warning(), _client(options.scheduler) as client:
         result = rcurc(
             labelled.samples,
             options.rank,
-            method=options.method,
-            accuracy=options.accuracy,
-            undetermined=options.undetermined,
-            seed=options.seed,
+            **{name: getattr(options, name) for name in ("method", "accuracy", "undetermined", "seed")},
             device=device,
             progress=options.visible,
             client=client,
@@ -135,9 +121,9 @@ def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> d
     if options.outliers is not None:
         write_outliers(options.outliers, completion.outliers, completion.labels)
         saved.append(options.outliers)
-    named = {"result": options.output, "predictions": predictions, "outliers": options.outliers}
-    report["files"] = {name: None if path is None else str(path) for name, path in named.items()}
-    options.say(words.files_words(report))
+    report["files"] = {"result": options.output, "predictions": predictions, "outliers": options.outliers}
+    hint = f"  (next: rcurc-gpu plot {options.output} -o PICTURE.png)"
+    options.say(files_words(options.output, predictions, options.outliers, hint=hint))
     return report
 
 
@@ -157,23 +143,3 @@ def _client(address: str | None) -> Iterator[Any]:
         raise BadInput(f"--scheduler: there is no Dask scheduler at {address!r}") from error
     with client:
         yield client
-
-
-def _check_outputs(options: CommandOptions) -> Path | None:
-    """Before the work, so that none is lost. Returns where predictions go."""
-    predictions = predictions_place(options.predict, options.predictions, options.output)
-    different(output=options.output, predictions=predictions, outliers=options.outliers, checkpoint=options.checkpoint)
-    inputs = [path for path in (options.file, options.predict) if path is not None]
-    check_output("--output", options.output, is_result, options.force, inputs, (".npz",))
-    tables = {"--predictions": (predictions, PREDICTION_HEADER), "--outliers": (options.outliers, OUTLIER_HEADER)}
-    check_tables(tables, options.force, inputs)
-    return predictions
-
-
-def _pairs(options: CommandOptions, names: tuple[str | None, ...]) -> WantedEntries | None:
-    """The entries asked for, whose columns may be called as those of FILE are."""
-    if options.predict is None:
-        return None
-    row, column = names[:2]
-    usual = None if row is None or column is None else (row, column)
-    return read_pairs(options.predict, usual=usual, progress=options.visible)

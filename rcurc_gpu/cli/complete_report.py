@@ -63,10 +63,8 @@ def _once(names: np.ndarray) -> list[str]:
 
 def observed_words(report: dict[str, Any]) -> str:
     """What was read, in words."""
-    lines = report["observed"]["lines"]
-    return "\n".join(
-        [f"Read:       {report['file']}, {report['observed']['source']}", *(f"            {line}" for line in lines)]
-    )
+    observed = report["observed"]
+    return "\n            ".join([f"Read:       {report['file']}, {observed['source']}", *observed["lines"]])
 
 
 def result_words(report: dict[str, Any], verdict: str) -> str:
@@ -113,11 +111,3 @@ def prediction_words(report: dict[str, Any]) -> str:
 def _list(names: list[str]) -> str:
     more = f", and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return ", ".join(map(repr, names[:_SHOWN])) + more
-
-
-def files_words(report: dict[str, Any]) -> str:
-    """Where things were saved, in words."""
-    files = report["files"]
-    lines = [f"Saved:      {files['result']}  (next: rcurc-gpu plot {files['result']} -o PICTURE.png)"]
-    lines += [f"            {files[name]}" for name in ("predictions", "outliers") if files[name] is not None]
-    return "\n".join(lines)

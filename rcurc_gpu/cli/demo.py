@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,14 +12,16 @@ import numpy as np
 
 from ..api import rcurc
 from ..backends import namespace_for_device
-from ..errors import ConvergenceWarning, NothingObservedError
+from ..errors import NothingObservedError, without_warning
 from ..plot import demo_figure
+from ..progress import timed
 from ..result import Result
 from ..samples import CrossSamples
 from ..testing import SyntheticProblem, synthetic
 from . import demo_report
-from .common import errors_in_options, finish, make_directory, say_nothing, stoppable, writing_to
+from .common import errors_in_options, files_words, finish, make_directory, stoppable, writing_to
 from .options import SHARE, CommandOptions, Finite, directory_option, shared_options, solver_option
+from .outputs import save_picture
 
 # What the library calls an argument, and the option it came from.
 _OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate"}
@@ -68,28 +67,24 @@ def demo(**values: Any) -> None:
 
 def _run(options: CommandOptions, saved: list[Path]) -> dict[str, Any]:
     """Make, solve, compare and save; `saved` is filled as files appear. Returns the report."""
-    say = say_nothing if options.as_json else click.echo
+    say = options.tell
     xp, device = namespace_for_device(options.device)
     make_directory(options.output)
-    problem, generating = _timed(lambda: _problem(options))
+    problem, generating = timed(_problem, options)
     report = demo_report.describe_problem(options, problem)
     say(demo_report.problem_words(report, generating))
-    samples, copying = _timed(lambda: problem.samples if xp is np else problem.samples.to_namespace(xp))
+    samples, copying = timed(lambda: problem.samples if xp is np else problem.samples.to_namespace(xp))
     say(f"Device:     {demo_report.device_words(options.device, samples.device, copying)}, method '{options.method}'")
-    result, solving = _timed(lambda: _solve(samples, options, xp))
+    result, solving = timed(_solve, samples, options, xp)
     report |= {"device": samples.device, "method": options.method}
     report["seconds"] = {"generating": generating, "copying": 0.0 if device == "cpu" else copying, "solving": solving}
     report |= demo_report.describe_result(problem, result)
     say(demo_report.result_words(report))
     report["files"] = _save(options.output, problem, result, saved)
-    say(demo_report.files_words(report["files"]))
+    files = report["files"]
+    read = "  (read it with rcurc_gpu.CURMatrix.load)"
+    say(files_words(files["result"], files["plot"], hint=read, skipped=files["plot_skipped"]))
     return report
-
-
-def _timed(make: Callable[[], Any]) -> tuple[Any, float]:
-    start = time.perf_counter()
-    made = make()
-    return made, time.perf_counter() - start
 
 
 @contextmanager
@@ -104,21 +99,15 @@ def _enough() -> Iterator[None]:
 def _problem(options: CommandOptions) -> SyntheticProblem:
     return synthetic(
         (options.size, options.size),
-        options.rank,
-        alpha=options.alpha,
-        c=options.c,
-        noise=options.noise,
         n_rows=max(round(options.rows * options.size), 1),
         n_cols=max(round(options.cols * options.size), 1),
-        rate=options.rate,
-        seed=options.seed,
+        **{name: getattr(options, name) for name in ("rank", "alpha", "c", "noise", "rate", "seed")},
     )
 
 
 def _solve(samples: CrossSamples, options: CommandOptions, xp: Any) -> Result:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is reported
-        visible = not (options.quiet or options.as_json)
+    visible = not (options.quiet or options.as_json)
+    with without_warning():
         result = rcurc(samples, options.rank, method=options.method, seed=options.seed, progress=visible)
     if xp is not np:
         xp.cuda.get_current_stream().synchronize()  # else the clock stops before the GPU does
@@ -132,10 +121,7 @@ def _save(directory: Path, problem: SyntheticProblem, result: Result, saved: lis
         result.cur.save(data)
         saved.append(data)
         try:
-            drawn = io.BytesIO()  # so that Ctrl-C leaves no half of a picture
-            demo_figure(problem, result).savefig(drawn, format="png")
+            save_picture(demo_figure(problem, result), picture, saved)
         except ImportError as error:
-            return {"result": str(data), "plot": None, "plot_skipped": str(error)}
-        picture.write_bytes(drawn.getvalue())
-        saved.append(picture)
-    return {"result": str(data), "plot": str(picture), "plot_skipped": None}
+            return {"result": data, "plot": None, "plot_skipped": str(error)}
+    return {"result": data, "plot": picture, "plot_skipped": None}

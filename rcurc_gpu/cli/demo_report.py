@@ -53,7 +53,9 @@ def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]
 def compare_outliers(problem: SyntheticProblem, result: Result) -> dict[str, Any]:
     """Flagged against truly corrupted observations, each entry counted once however many blocks see it."""
     samples = problem.samples  # on the host, wherever the result is
-    corrupted = _corrupted(problem, *_positions(samples, samples.R, samples.C))
+    i, j = _positions(samples, samples.R, samples.C)
+    bad = problem.is_outlier(i, j)
+    corrupted = _as_keys(problem, i[bad], j[bad])
     flagged = _as_keys(problem, *_positions(samples, *result.outliers()))
     found = np.intersect1d(corrupted, flagged, assume_unique=True)
     missed = np.setdiff1d(corrupted, flagged, assume_unique=True)
@@ -79,12 +81,6 @@ def _positions(samples: CrossSamples, R: Any, C: Any) -> tuple[np.ndarray, np.nd
     i = np.concatenate([samples.rows[to_numpy(r.row)], to_numpy(c.row)])
     j = np.concatenate([to_numpy(r.col), samples.cols[to_numpy(c.col)]])
     return i.astype(np.int64), j.astype(np.int64)
-
-
-def _corrupted(problem: SyntheticProblem, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Those of the positions that carry an outlier, as keys."""
-    bad = problem.is_outlier(i, j)
-    return _as_keys(problem, i[bad], j[bad])
 
 
 def _as_keys(problem: SyntheticProblem, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -167,10 +163,3 @@ def _count(number: int, thing: str) -> str:
 def percent(part: int, whole: int) -> str:
     """Rounded down, so that 100 % means all."""
     return f"{math.floor(100_000 * part / whole) / 1000:g} %"
-
-
-def files_words(files: dict[str, Any]) -> str:
-    """Where things were saved, in words."""
-    lines = [f"Saved:      {files['result']}  (read it with rcurc_gpu.CURMatrix.load)"]
-    lines.append(f"            {files['plot']}" if files["plot"] else f"Plot:       skipped; {files['plot_skipped']}")
-    return "\n".join(lines)

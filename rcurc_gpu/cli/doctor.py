@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
 
 import click
 
-from .common import NOT_CONFIRMED, finish, json_text, say_nothing, stoppable
-from .options import JSON, flag, solver_option
+from .common import NOT_CONFIRMED, finish, json_text, stoppable
+from .options import JSON, CommandOptions, flag, solver_option
 
 
 @click.command(context_settings={"show_default": True})
@@ -34,8 +33,7 @@ def doctor(device: str, quick: bool, as_json: bool) -> None:
     from ..doctor import diagnose
 
     with stoppable(lambda: ""):
-        say: Callable[[str], None] = say_nothing if as_json else click.echo
-        report = diagnose(device, quick, say, visible=not as_json and sys.stderr.isatty())
+        report = diagnose(device, quick, CommandOptions(as_json=as_json).tell, visible=not as_json and sys.stderr.isatty())
     if report["device_lost"]:  # a kernel may run forever, and an orderly end would wait for it
         if as_json:
             click.echo(json_text(report))

@@ -150,6 +150,11 @@ class CommandOptions(SimpleNamespace):
         return sys.stderr.isatty() and not (self.quiet or self.as_json)
 
     def say(self, text: str) -> None:
-        """Print a part of the report."""
-        if not (self.quiet or self.as_json):
+        """Print a part of the report, unless --quiet forbids it."""
+        if not self.quiet:
+            self.tell(text)
+
+    def tell(self, text: str) -> None:
+        """Print a part of the report, unless JSON is wanted: that is printed alone."""
+        if not self.as_json:
             click.echo(text)

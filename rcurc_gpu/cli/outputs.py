@@ -5,21 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..files import npz_header
-from ..io import delimiter_of
+from ..files import npz_header, write_whole
+from ..io import OUTLIER_HEADER, WantedEntries, delimiter_of, read_pairs
 from .common import BadInput
+from .options import CommandOptions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 TABLE_ENDINGS = (".csv", ".tsv", ".txt")
 
 
 def check_output(
-    option: str,
-    path: Path,
-    is_ours: Callable[[Path], bool],
-    force: bool,
-    inputs: list[Path],
-    endings: tuple[str, ...] = (),
+    option: str, path: Path, is_ours: Callable[[Path], bool], force: bool, inputs: list[Path], endings: tuple[str, ...] = ()
 ) -> None:
     """Refuse, before the work, a place that cannot be written or that holds something else.
 
@@ -53,19 +53,45 @@ def check_output(
         )
 
 
-def different(**outputs: Path | None) -> None:
-    """Refuse two outputs in one place."""
+def check_outputs(options: CommandOptions, beside: Path, header: tuple[str, ...]) -> Path | None:
+    """Refuse, before the work, outputs of a solve that are in one place or that replace something else.
+
+    Parameters
+    ----------
+    options : CommandOptions
+    beside : Path
+        The file beside which predictions go, unless ``--predictions`` says where.
+    header : tuple of str
+        Of the predictions.
+
+    Returns
+    -------
+    Path or None
+        Where predictions go.
+    """
+    names = ("output", "predictions", "outliers", "suspicious", "checkpoint")
+    outputs: dict[str, Path | None] = {name: getattr(options, name, None) for name in names}
+    outputs["predictions"] = _predictions_place(options.predict, options.predictions, beside)
+    _check_different(outputs)
+    inputs = [path for path in (options.file, options.predict) if path is not None]
+    kinds = {"output": (is_result, (".npz",)), "predictions": (is_table(header), TABLE_ENDINGS)}
+    kinds |= dict.fromkeys(("outliers", "suspicious"), (is_table(OUTLIER_HEADER), TABLE_ENDINGS))
+    for name, (is_ours, endings) in kinds.items():
+        path = outputs[name]
+        if path is not None:
+            check_output(f"--{name}", path, is_ours, options.force, inputs, endings)
+    return outputs["predictions"]
+
+
+def _check_different(outputs: dict[str, Path | None]) -> None:
     taken: dict[Path, str] = {}
     for option, path in outputs.items():
-        if path is None:
-            continue
-        first = taken.setdefault(path.absolute(), option)
+        first = option if path is None else taken.setdefault(path.absolute(), option)
         if first != option:
             raise BadInput(f"--{first} and --{option} are the same file, {str(path)!r}")
 
 
-def predictions_place(predict: Path | None, predictions: Path | None, beside: Path) -> Path | None:
-    """Where predictions go: as `predictions` says, or beside another file; None if none are asked for."""
+def _predictions_place(predict: Path | None, predictions: Path | None, beside: Path) -> Path | None:
     if predict is None and predictions is not None:
         raise BadInput("--predictions says where to write what --predict asks for; --predict is missing")
     if predict is not None and predictions is None:
@@ -73,11 +99,13 @@ def predictions_place(predict: Path | None, predictions: Path | None, beside: Pa
     return predictions
 
 
-def check_tables(tables: dict[str, tuple[Path | None, tuple[str, ...]]], force: bool, inputs: list[Path]) -> None:
-    """`check_output` of the tables to be written: by option, where and with which header."""
-    for option, (path, header) in tables.items():
-        if path is not None:
-            check_output(option, path, is_table(header), force, inputs, TABLE_ENDINGS)
+def wanted_entries(options: CommandOptions, columns: tuple[str | None, ...] | None) -> WantedEntries | None:
+    """What ``--predict`` asks for; its columns may be called as those of the observations are."""
+    if options.predict is None:
+        return None
+    row, column = (columns or (None, None))[:2]
+    usual = None if row is None or column is None else (row, column)
+    return read_pairs(options.predict, usual=usual, progress=options.visible)
 
 
 def is_samples(path: Path) -> bool:
@@ -98,6 +126,13 @@ def is_table(header: tuple[str, ...]) -> Callable[[Path], bool]:
             return file.read(200).partition(b"\n")[0].rstrip(b"\r") == delimiter_of(path).join(header).encode()
 
     return test
+
+
+def save_picture(figure: Figure, path: Path, saved: list[Path], **options: Any) -> None:
+    """Write a figure, whole or not at all; `saved` gets the path."""
+    write_whole(path, lambda file: figure.savefig(file, **{"format": "png", **options}))
+    if path not in saved:
+        saved.append(path)
 
 
 PICTURE_MARK = "rcurc-gpu plot"  # in the metadata of our pictures

@@ -9,9 +9,8 @@ import click
 from ..paper import convergence, patterns, phase
 from . import LazyGroup
 from .common import CONFIRMED, NOT_CONFIRMED, STOPPED
-from .options import JSON, Finite, directory_option, flag, in_order, solver_option
-from .paper_report import convergence_words, pattern_words, phase_words
-from .paper_run import Experiment, run
+from .options import JSON, CommandOptions, Finite, directory_option, flag, in_order, solver_option
+from .paper_run import Experiment
 
 
 class Numbers(click.ParamType[tuple[Any, ...]]):
@@ -58,15 +57,12 @@ def paper() -> None:
     """  # noqa: D301
 
 
-def _settings(kind: Any, full: dict[str, Any], values: dict[str, Any]) -> Any:
-    """Settings from options; those that are None are left at their defaults, or at those of --full."""
-    wanted = full if values.pop("full") else {}
-    return kind(**{**wanted, **{name: value for name, value in values.items() if value is not None}})
-
-
-def _split(values: dict[str, Any]) -> dict[str, Any]:
-    """Take the options that are not settings out of `values`."""
-    return {name: values.pop(name) for name in ("output", "force", "quiet", "as_json")}
+def _run(name: str, module: Any, kind: Any, values: dict[str, Any], **option_of: str) -> None:
+    """Run an experiment with the options; settings that are None are left at their defaults, or at those of --full."""
+    options = CommandOptions(**{key: values.pop(key) for key in ("output", "force", "quiet", "as_json")})
+    wanted = module.FULL if values.pop("full", False) else {}
+    settings = kind(**wanted | {key: value for key, value in values.items() if value is not None})
+    Experiment(name, module, settings, options, option_of).run()
 
 
 # ---------------------------------------------------------------- figures
@@ -89,9 +85,7 @@ def fig1(**values: Any) -> None:
     \b
     Exit status: 0, 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    how = _split(values)
-    settings = patterns.PatternSettings(**values)
-    run(Experiment("fig1", patterns, settings, pattern_words, lambda summary: True, {"size": "--size"}), **how)
+    _run("fig1", patterns, patterns.PatternSettings, values, size="--size")
 
 
 @paper.command(context_settings={"show_default": True})
@@ -128,10 +122,7 @@ def fig2(**values: Any) -> None:
     Exit status: 0 if every curve of e_k is a falling line (R^2 of at least
     0.95), 1 if not, 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    how = _split(values)
-    settings = _settings(convergence.ConvergenceSettings, convergence.FULL, values)
-    options = {"rank": "--ranks", "n_rows": "--size"}
-    run(Experiment("fig2", convergence, settings, convergence_words, lambda s: s["linear"], options), **how)
+    _run("fig2", convergence, convergence.ConvergenceSettings, values, rank="--ranks", n_rows="--size")
 
 
 @paper.command("phase", context_settings={"show_default": True})
@@ -159,16 +150,9 @@ def phase_command(**values: Any) -> None:
     Exit status: 0 if no wrong result was confirmed, 1 if one was, 2 if an
     option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
-    how = _split(values)
     size = values["size"] or (phase.FULL["size"] if values["full"] else phase.PhaseSettings.size)
     values["observations"] = phase.observations_for(size)
-    settings = _settings(phase.PhaseSettings, phase.FULL, values)
-    options = {"rank": "--rank", "n_rows": "--size"}
-
-    def honest(summary: dict[str, Any]) -> bool:
-        return not any(summary[method]["wrongly_confirmed_in_all"] for method in phase.METHODS)
-
-    run(Experiment("phase", phase, settings, phase_words, honest, options), **how)
+    _run("phase", phase, phase.PhaseSettings, values, rank="--rank", n_rows="--size")
 
 
 # ---------------------------------------------------------------- all of them
@@ -202,20 +186,10 @@ def everything(context: click.Context, /, **values: Any) -> None:
 
 def _call(command: click.Command, name: str, context: click.Context, values: dict[str, Any]) -> int:
     """Run `command` with those of the options it knows; its exit status."""
-    arguments: list[str] = []
-    for parameter in command.params:
-        if parameter.name in values and isinstance(parameter, click.Option):
-            value = values[parameter.name]
-            if parameter.is_flag:
-                arguments += [parameter.opts[0]] if value else []
-            else:
-                arguments += [parameter.opts[0], str(value)]
+    own = click.Context(command, parent=context.parent, info_name=name)
+    known = {option.name: option for option in command.params if option.name in values}
     try:
-        command.main(
-            arguments,
-            prog_name=f"{context.parent.command_path if context.parent else 'paper'} {name}",
-            standalone_mode=False,
-        )
+        own.invoke(command, **{key: option.type_cast_value(own, values[key]) for key, option in known.items()})
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else NOT_CONFIRMED
     except click.ClickException as error:  # one that cannot run here does not keep the others from running

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ..files import write_whole
 from ..paper import Record, differences, new_record, read_record, rounded, write_record
 from ..progress import Progress
-from .common import errors_in_options, finish, make_directory, saved_words, say_nothing, stoppable, writing_to
+from .common import errors_in_options, files_words, finish, make_directory, saved_words, stoppable, writing_to
+from .options import CommandOptions
+from .outputs import save_picture
 
 _MEMORY = "--size: the problem does not fit into the memory"
 
@@ -29,115 +28,106 @@ class Experiment:
     name : str
         Of the files.
     module : module
-        With ``compute``, ``summarize`` and ``draw``; with ``tasks`` if it can be taken up again.
+        With ``compute``, ``summarize``, ``words``, ``is_good`` and ``draw``; with ``tasks`` if it can be taken up again.
     settings : dataclass
-    words : callable
-        Tells a record and its summary in words.
-    good : callable
-        Whether a summary shows what it should.
-    options : dict
+    options : CommandOptions
+        Where to save, whether to replace what is there, and what to print.
+    option_of : dict
         The option for each argument that the library may complain about.
+    saved : list of Path
+        Filled as files appear.
     """
 
     name: str
     module: Any
     settings: Any
-    words: Callable[[Record, Record], str]
-    good: Callable[[Record], bool]
-    options: dict[str, str]
+    options: CommandOptions
+    option_of: dict[str, str]
+    saved: list[Path] = field(default_factory=list)
 
+    @property
+    def path(self) -> Path:
+        """Of the record."""
+        return self._file("json")
 
-def run(experiment: Experiment, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
-    """Do all of it, and end with the exit status."""
-    path = output / f"{experiment.name}.json"
-    say = say_nothing if as_json else click.echo
-    saved: list[Path] = []
-    with stoppable(lambda: _kept(experiment, path, saved)):
-        make_directory(output)
-        record = _computed(experiment, path, force, not (quiet or as_json), saved, say)
-        summary = record["summary"] = rounded(experiment.module.summarize(record))
-        with writing_to(output):
-            write_record(path, record)
-            saved.append(path)
-            say(experiment.words(record, summary))
-            files = {"data": str(path), **_drawn(experiment, record, output, saved)}
-    say(_file_words(files))
-    report = {name: record[name] for name in ("experiment", "version", "settings")}
-    finish({**report, "summary": _short(summary), "files": files}, as_json, good=experiment.good(summary))
+    def _file(self, kind: str) -> Path:
+        return Path(self.options.output) / f"{self.name}.{kind}"
 
+    def run(self) -> None:
+        """Do all of it, and end with the exit status."""
+        tell = self.options.tell
+        with stoppable(self._kept):
+            make_directory(self.options.output)
+            record = self._computed()
+            summary = record["summary"] = rounded(self.module.summarize(record))
+            with writing_to(self.options.output):
+                write_record(self.path, record)
+                self.saved.append(self.path)
+                tell(self.module.words(record, summary))
+                files = {"data": self.path, **self._drawn(record)}
+        again = " (then the same command draws, without computing again)"
+        tell(files_words(*(files[name] for name in ("data", "png", "pdf")), skipped=files["plot_skipped"], again=again))
+        report = {name: record[name] for name in ("experiment", "version", "settings")}
+        report |= {"summary": _short(summary), "files": files}
+        finish(report, self.options.as_json, good=self.module.is_good(summary))
 
-def _computed(
-    experiment: Experiment, path: Path, force: bool, visible: bool, saved: list[Path], say: Callable[[str], Any]
-) -> Record:
-    """The complete record; `saved` gets the path as soon as there is something."""
-    module, settings = experiment.module, experiment.settings
-    fresh = new_record(experiment.name, settings)
-    record = None if force else _earlier(path, fresh)
-    with errors_in_options(experiment.options, memory=_MEMORY, usage=True), Progress(visible) as show:
-        if not hasattr(module, "tasks"):
-            return module.compute(settings, show=show)
-        total = len(module.tasks(settings))
-        if record is not None:
-            saved.append(path)
-            done = len(record["runs"])
-            again = "complete, only drawn again (--force measures anew)"
-            say(f"{path}: {again if done == total else f'{done} of {total} problems are there already'}")
+    def _total(self) -> int | None:
+        """How many problems there are; None if they are not saved one by one."""
+        return len(self.module.tasks(self.settings)) if hasattr(self.module, "tasks") else None
 
-        def save(record: Record) -> None:
-            with writing_to(path.parent):
-                write_record(path, record)
-            saved[:] = [path]
+    def _computed(self) -> Record:
+        """The complete record; `saved` gets the path as soon as there is something."""
+        record = None if self.options.force else self._earlier()
+        visible = not (self.options.quiet or self.options.as_json)
+        with errors_in_options(self.option_of, memory=_MEMORY, usage=True), Progress(visible) as show:
+            total = self._total()
+            if total is None:
+                return self.module.compute(self.settings, show=show)
+            if record is not None:
+                self.saved.append(self.path)
+                done = len(record["runs"])
+                again = "complete, only drawn again (--force measures anew)"
+                there = again if done == total else f"{done} of {total} problems are there already"
+                self.options.tell(f"{self.path}: {there}")
+            return self.module.compute(self.settings, record, self._save, show)
 
-        return module.compute(settings, record, save, show)
+    def _save(self, record: Record) -> None:
+        with writing_to(self.path.parent):
+            write_record(self.path, record)
+        self.saved[:] = [self.path]
 
+    def _earlier(self) -> Record | None:
+        """What was computed before with the same settings; an error if there is something else."""
+        place, hint = repr(str(self.path)), "choose another --output, or replace it with --force"
+        try:
+            record = read_record(self.path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise click.UsageError(f"cannot read {place}: {error.strerror}") from error
+        except ValueError as error:
+            raise click.UsageError(f"{' '.join(str(error).split())}; {hint}") from error
+        others = differences(record, new_record(self.name, self.settings))
+        if others:
+            raise click.UsageError(f"{place} was made with other settings ({'; '.join(others)}); {hint}")
+        return record
 
-def _earlier(path: Path, fresh: Record) -> Record | None:
-    """What was computed before with the same settings; an error if there is something else."""
-    hint = "choose another --output, or replace it with --force"
-    try:
-        record = read_record(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise click.UsageError(f"cannot read {str(path)!r}: {error.strerror}") from error
-    except ValueError as error:
-        raise click.UsageError(f"{' '.join(str(error).split())}; {hint}") from error
-    others = differences(record, fresh)
-    if others:
-        raise click.UsageError(f"{str(path)!r} was made with other settings ({'; '.join(others)}); {hint}")
-    return record
+    def _drawn(self, record: Record) -> dict[str, Any]:
+        """Write the pictures, if matplotlib is there; say what was written and what was not."""
+        try:
+            figure = self.module.draw(record)
+        except ImportError as error:
+            return {"png": None, "pdf": None, "plot_skipped": str(error)}
+        for kind, metadata in (("png", {}), ("pdf", {"CreationDate": None})):  # the same record, the same bytes
+            save_picture(figure, self._file(kind), self.saved, format=kind, dpi=_DPI, metadata=metadata)
+        return {"png": self._file("png"), "pdf": self._file("pdf"), "plot_skipped": None}
 
-
-def _drawn(experiment: Experiment, record: Record, output: Path, saved: list[Path]) -> dict[str, Any]:
-    """Write the pictures, if matplotlib is there; say what was written and what was not."""
-    try:
-        figure = experiment.module.draw(record)
-    except ImportError as error:
-        return {"png": None, "pdf": None, "plot_skipped": str(error)}
-    files: dict[str, Any] = {}
-    for kind, metadata in (("png", {}), ("pdf", {"CreationDate": None})):  # the same record, the same bytes
-        path = output / f"{experiment.name}.{kind}"
-        write_whole(path, partial(figure.savefig, format=kind, dpi=_DPI, metadata=metadata))
-        files[kind] = str(path)
-        saved.append(path)
-    return {**files, "plot_skipped": None}
-
-
-def _kept(experiment: Experiment, path: Path, saved: list[Path]) -> str:
-    kept = saved_words(saved, end=".")
-    if saved == [path] and hasattr(experiment.module, "tasks"):
-        done, total = len(read_record(path)["runs"]), len(experiment.module.tasks(experiment.settings))
-        kept += f" It has {done} of {total} problems; the same command goes on from there."
-    return kept
-
-
-def _file_words(files: dict[str, Any]) -> str:
-    lines = [f"Saved:      {files['data']}"]
-    if files["png"]:
-        lines += [f"            {files['png']}", f"            {files['pdf']}"]
-    else:
-        lines.append(f"Plot:       skipped; {files['plot_skipped']} (then the same command draws, without computing again)")
-    return "\n".join(lines)
+    def _kept(self) -> str:
+        kept, total = saved_words(self.saved, end="."), self._total()
+        if self.saved == [self.path] and total is not None:
+            done = len(read_record(self.path)["runs"])
+            kept += f" It has {done} of {total} problems; the same command goes on from there."
+        return kept
 
 
 def _short(summary: Record) -> Record:

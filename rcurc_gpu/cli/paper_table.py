@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +12,9 @@ import click
 from .._version import __version__
 from ..paper import table1 as experiment
 from ..video import SurveillanceScene, Video, VideoWarning, open_video, surveillance_scene
-from .common import errors_in_options, finish, json_text, make_directory, say_nothing, stoppable, writing_to
-from .options import RANK, SHARE, CommandOptions, directory_option, flag, shared_options, solver_option
+from .common import errors_in_options, finish, json_text, make_directory, stoppable, writing_to
+from .options import IN_FILE, RANK, SHARE, CommandOptions, directory_option, flag, shared_options, solver_option
+from .outputs import save_picture
 from .video import in_proportion
 
 _PAPER_SIZE, _QUICK_SIZE = (256, 320), (96, 120)
@@ -23,7 +22,7 @@ _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("videos", nargs=-1, type=click.Path(path_type=Path))
+@click.argument("videos", nargs=-1, type=IN_FILE)
 @click.option("--rank", type=RANK, default="auto", metavar="auto|N", help="Rank of the backgrounds.")
 @click.option("--rows", type=SHARE, default=0.4, help="Share of the pixels that is chosen.")
 @click.option("--cols", type=SHARE, default=0.4, help="Share of the frames that is chosen.")
@@ -60,21 +59,19 @@ def table1(**values: Any) -> None:
     with stoppable(saved), errors_in_options({}, memory=memory, usage=True):
         sources = _sources(o.videos, (o.height, o.width), o.frames, o.full, o.seed)
         make_directory(o.output)
-        visible, say = not (o.quiet or o.as_json), say_nothing if o.as_json else click.echo
-        report = _run(sources, settings, o.output, visible, say, saved)
+        report = _run(sources, settings, o, saved)
     finish(report, o.as_json, good=all(row["rcurc"]["cause"] in ("", "undetermined") for row in report["videos"]))
 
 
 def _run(
     sources: dict[str, Video | SurveillanceScene],
     settings: experiment.TableSettings,
-    output: Path,
-    visible: bool,
-    say: Callable[[str], Any],
+    options: CommandOptions,
     saved: list[Path],
 ) -> dict[str, Any]:
     """All videos; the table is saved anew after each. Returns the report."""
     report: dict[str, Any] = {"version": __version__, "videos": [], "files": {}}
+    say, visible = options.tell, not (options.quiet or options.as_json)
     experiment.warm_up(settings)
     for name, source in sources.items():
         say(f"{name}: {source.shape[0]} x {source.shape[1]}, {len(source)} frames")
@@ -86,7 +83,7 @@ def _run(
         for text in [*notices, *(f"RCURC: {row['rcurc']['message']}" for _ in range(not row["rcurc"]["confirmed"]))]:
             say(f"  {text}")
         report["videos"].append(row)
-        _save(report, outcome, name, output, saved)
+        _save(report, outcome, name, options.output, saved)
     say("\n" + experiment.markdown(report["videos"]) + "\n")
     say("PSNR: background of RCURC against that of IRCUR, which sees the whole video; to the truth: against the true one.")
     say(f"Sampling reads the video; real time is {experiment.REAL_TIME:.0f} frames/s.")
@@ -99,15 +96,15 @@ def _run(
 def _save(report: dict[str, Any], outcome: experiment.Outcome, name: str, output: Path, saved: list[Path]) -> None:
     """Write the contact sheet of a video, and the table and the figures so far."""
     files = report["files"]
+    pictured = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    sheet, table, data = (output / file for file in (f"table1-{pictured}.png", "table1.md", "table1.json"))
     try:
-        drawn = io.BytesIO()  # so that Ctrl-C leaves no half of a picture
-        experiment.draw(outcome).savefig(drawn, format="png")
-        _write(output / f"table1-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}.png", drawn.getvalue(), saved)
-        files.setdefault("sheets", []).append(str(saved[-1]))
+        with writing_to(sheet, "cannot write"):
+            save_picture(experiment.draw(outcome), sheet, saved)
+        files.setdefault("sheets", []).append(sheet)
     except ImportError as error:
         files["sheets_skipped"] = str(error)
-    table, data = output / "table1.md", output / "table1.json"
-    files |= {"table": str(table), "data": str(data)}
+    files |= {"table": table, "data": data}
     _write(table, (experiment.markdown(report["videos"]) + "\n").encode(), saved)
     _write(data, f"{json_text(report)}\n".encode(), saved)
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..files import write_whole
 from ..io import Completion, load_result
 from ..plot import pictures, result_figure
 from .common import BadInput, errors_in_options, finish, stoppable
 from .options import IN_FILE, CommandOptions, shared_options
-from .outputs import PICTURE_MARK, check_output, is_picture
+from .outputs import PICTURE_MARK, check_output, is_picture, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,18 +53,16 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
 
 
 def _draw_all(completion: Completion, result: Path, folder: Path, force: bool, saved: list[Path]) -> None:
-    drawn = pictures(completion)
-    paths = {name: folder / f"{name}.png" for name in drawn}
+    drawn = {folder / f"{name}.png": draw for name, draw in pictures(completion).items()}
     folder.mkdir(exist_ok=True)
-    for path in paths.values():
+    for path in drawn:
         check_output("--output", path, is_picture, force, [result])
-    for name, draw in drawn.items():
+    for path, draw in drawn.items():
         figure: Any = draw(None).figure
-        _save(figure, paths[name], saved)
+        _save(figure, path, saved)
 
 
 def _save(figure: Figure, path: Path, saved: list[Path]) -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # a label in a script that no font here has
-        write_whole(path, lambda file: figure.savefig(file, format="png", metadata={"Software": PICTURE_MARK}))
-    saved.append(path)
+        save_picture(figure, path, saved, metadata={"Software": PICTURE_MARK})

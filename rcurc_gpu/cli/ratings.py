@@ -8,24 +8,11 @@ from typing import Any
 import click
 import numpy as np
 
-from ..io import (
-    OUTLIER_HEADER,
-    Columns,
-    Labels,
-    Outliers,
-    Table,
-    WantedEntries,
-    kind_of,
-    numbers_as_text,
-    read_pairs,
-    read_table,
-    write_outliers,
-    write_table,
-)
+from ..io import Columns, Labels, Outliers, WantedEntries, kind_of, numbers_as_text, read_table, write_outliers, write_table
 from ..models import Ratings, complete_ratings
 from .common import BadInput, errors_in_options, finish, stoppable
 from .options import IN_FILE, CommandOptions, Finite, Parsed, column_options, shared_options
-from .outputs import check_tables, different, predictions_place
+from .outputs import check_outputs, wanted_entries
 
 _HEADER = ("row", "column", "value")
 
@@ -42,10 +29,7 @@ _SCALE = Parsed("scale", _scale, "is not the least and the greatest rating, as i
 @click.argument("file", type=IN_FILE)
 @click.option("--predict", type=IN_FILE, metavar="PAIRS.csv", help="Ratings wanted: a table of (row, column), by label.")
 @click.option(
-    "--predictions",
-    type=IN_FILE,
-    metavar="CSV",
-    help="Where to write them.  [default: PAIRS-predictions.csv beside it]",
+    "--predictions", type=IN_FILE, metavar="CSV", help="Where to write them.  [default: PAIRS-predictions.csv beside it]"
 )
 @click.option("--suspicious", type=IN_FILE, metavar="CSV", help="Where to write suspicious ratings, the worst first.")
 @click.option("--level", type=Finite(min=0), default=3.0, help="Surprise, in units of what is usual, to be listed.")
@@ -87,13 +71,17 @@ def ratings(**values: Any) -> None:
 
 def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
     """Read, fit and save; `saved` is filled as files appear. Returns the report."""
-    say, visible = options.say, options.visible
-    predictions = _check_outputs(options)
-    table = _table(options.file, columns, visible)
-    usual = None if table.columns is None else (table.columns[0], table.columns[1])
-    pairs = None if options.predict is None else read_pairs(options.predict, usual=usual, progress=visible)
+    say = options.say
+    predictions = check_outputs(options, options.predict or options.file, _HEADER)
+    place = repr(str(options.file))
+    if kind_of(str(options.file)) == "matrix":
+        raise BadInput(f"{place} is a matrix; ratings come as a table of user, item and rating (.csv, .parquet)")
+    table = read_table(str(options.file), columns, progress=options.visible)
     values = np.asarray(table.values)
     rated = ~np.isnan(values)
+    if not rated.any():
+        raise BadInput(f"{place} has no values: there are no ratings")
+    pairs = wanted_entries(options, table.columns)
     i, j, values = table.rows.codes[rated], table.cols.codes[rated], values[rated]
     n1, n2 = len(table.rows.names), len(table.cols.names)
     say(f"Read:       {options.file}, {len(values):,} ratings of {n1:,} users for {n2:,} items")
@@ -115,28 +103,8 @@ def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[s
         write_outliers(options.suspicious, outliers, labels)
         saved.append(options.suspicious)
         say(f"Saved:      {options.suspicious}")
-    named = {"predictions": predictions, "suspicious": options.suspicious}
-    report["files"] = {name: None if path is None else str(path) for name, path in named.items()}
+    report["files"] = {"predictions": predictions, "suspicious": options.suspicious}
     return report
-
-
-def _check_outputs(options: CommandOptions) -> Path | None:
-    """Before the work, so that none is lost. Returns where predictions go."""
-    predictions = predictions_place(options.predict, options.predictions, options.predict or options.file)
-    different(predictions=predictions, suspicious=options.suspicious)
-    inputs = [path for path in (options.file, options.predict) if path is not None]
-    tables = {"--predictions": (predictions, _HEADER), "--suspicious": (options.suspicious, OUTLIER_HEADER)}
-    check_tables(tables, options.force, inputs)
-    return predictions
-
-
-def _table(path: Path, columns: Columns, visible: bool) -> Table:
-    if kind_of(str(path)) == "matrix":
-        raise BadInput(f"{str(path)!r} is a matrix; ratings come as a table of user, item and rating (.csv, .parquet)")
-    table = read_table(str(path), columns, progress=visible)
-    if np.isnan(np.asarray(table.values)).all():
-        raise BadInput(f"{str(path)!r} has no values: there are no ratings")
-    return table
 
 
 def _report(options: CommandOptions, found: Ratings, values: np.ndarray, shape: tuple[int, int]) -> dict[str, Any]:
@@ -155,24 +123,22 @@ def _report(options: CommandOptions, found: Ratings, values: np.ndarray, shape: 
 
 
 def _words(report: dict[str, Any]) -> str:
-    lines = []
-    if report["outside_scale"]:
-        low, high = report["scale"]
+    r, lines = report, []
+    if r["outside_scale"]:
+        low, high = r["scale"]
         lines.append(
-            f"Scale:      {report['outside_scale']:,} ratings lie outside of {low:g} to {high:g}; they are used as they are"
+            f"Scale:      {r['outside_scale']:,} ratings lie outside of {low:g} to {high:g}; they are used as they are"
         )
-    if np.isnan(report["held_out_error"]):
+    if np.isnan(r["held_out_error"]):
         lines.append("Verdict:    too few ratings to hold any out: nothing is known of how good predictions are")
     else:
         lines.append(
-            f"Held out:   ratings that were kept aside are off by {report['held_out_error']:.3g} on average; "
-            f"{report['offsets_error']:.3g} with the offsets of users and items alone"
+            f"Held out:   ratings that were kept aside are off by {r['held_out_error']:.3g} on average; "
+            f"{r['offsets_error']:.3g} with the offsets of users and items alone"
         )
         better = "better than the offsets of users and items alone"
-        lines.append(f"Verdict:    {better if report['helps'] else f'no {better}, beyond what chance gives'}")
-    lines.append(
-        f"Suspicious: {report['suspicious']:,} ratings are at least {report['level']:g} times as far off as is usual"
-    )
+        lines.append(f"Verdict:    {better if r['helps'] else f'no {better}, beyond what chance gives'}")
+    lines.append(f"Suspicious: {r['suspicious']:,} ratings are at least {r['level']:g} times as far off as is usual")
     return "\n".join(lines)
 
 

@@ -77,7 +77,12 @@ def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_jso
 
 def _drawn(file: Path, *, rows: float | int, cols: float | int, rate: float, seed: int, progress: bool) -> CrossSamples:
     if file.suffix.lower() in VIDEO:
-        return _of_video(file, rows, cols, rate, seed, progress)
+        if isinstance(rows, int) or isinstance(cols, int):
+            raise ValueError("--rows and --cols must be shares (0.3 or 30%) for a video")
+        from ..video import sample_video
+
+        file.stat()  # a file that is not there is the first thing to know
+        return sample_video(file, share_rows=rows, share_cols=cols, rate=rate, seed=seed, progress=progress)
     if kind_of(str(file)) != "matrix":
         raise ValueError(f"{str(file)!r} is a table of observations, which are samples already: use 'rcurc-gpu complete'")
     if is_samples(file):
@@ -105,12 +110,3 @@ class _Watched:
     def entries(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         self.shown.update(len(i))
         return self.matrix.entries(i, j)
-
-
-def _of_video(file: Path, rows: float | int, cols: float | int, rate: float, seed: int, progress: bool) -> CrossSamples:
-    if isinstance(rows, int) or isinstance(cols, int):
-        raise ValueError("--rows and --cols must be shares (0.3 or 30%) for a video")
-    from ..video import sample_video
-
-    file.stat()  # a file that is not there is the first thing to know
-    return sample_video(file, share_rows=rows, share_cols=cols, rate=rate, seed=seed, progress=progress)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..shards import LabelledShards, shard_file
+from ..shards import shard_file
 from .common import BadInput, errors_in_options, finish, stoppable
 from .describe import describe_samples
 from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, Parsed, shared_options, table_options
@@ -72,7 +72,14 @@ def shard(**values: Any) -> None:
             progress=options.visible,
             **{name: values[name] for name in TABLE_OPTIONS},
         )
-        report = {"files": [str(file) for file in options.files], **_report(labelled, options.output)}
+        report = {
+            "files": options.files,
+            "output": options.output,
+            **describe_samples(labelled, None),
+            "dtype": str(labelled.samples.dtype),
+            "shards": len(labelled.samples.r_shards) + len(labelled.samples.c_shards),
+            "bytes": sum(path.stat().st_size for path in options.output.iterdir()),
+        }
     options.say("\n".join([report["source"], *report["lines"]]))
     options.say(f"Saved:  {options.output}  ({report['shards']:,} shards, {report['bytes'] / 1e6:,.1f} MB)")
     finish(report, options.as_json)
@@ -96,14 +103,3 @@ def _read_labels(path: Path | None) -> list[str] | None:
     except UnicodeDecodeError as error:
         raise ValueError(f"{str(path)!r} is not UTF-8 text; save it as UTF-8") from error
     return [line.strip() for line in lines if line.strip()]
-
-
-def _report(labelled: LabelledShards, output: Path) -> dict[str, Any]:
-    samples = labelled.samples
-    return {
-        "output": str(output),
-        **describe_samples(labelled, None),
-        "dtype": str(samples.dtype),
-        "shards": len(samples.r_shards) + len(samples.c_shards),
-        "bytes": sum(path.stat().st_size for path in output.iterdir()),
-    }

@@ -11,7 +11,7 @@ import click
 from .._version import __version__
 from ..video import MEMORY, Options, Outputs, Separation, VideoWarning, open_video, separate_into
 from .common import errors_in_options, finish, saved_words, stoppable
-from .options import RANK, SHARE, Finite, flag, shared_options
+from .options import IN_FILE, RANK, SHARE, Finite, flag, shared_options
 
 _MEMORY = "the memory is not enough: give a smaller --memory or --height, or --grey"
 
@@ -23,11 +23,11 @@ _OPTION_OF |= {
 
 
 @click.command(context_settings={"show_default": True})
-@click.argument("source", metavar="IN", type=click.Path(path_type=Path))
+@click.argument("source", metavar="IN", type=IN_FILE)
 @click.option(
     "-o",
     "--output",
-    type=click.Path(path_type=Path),
+    type=IN_FILE,
     default=Path("rcurc-video"),
     metavar="DIR",
     help="Where to save; files of an earlier run there are replaced.",
@@ -37,8 +37,8 @@ _OPTION_OF |= {
 @click.option(
     "--colour/--grey", "--color/--gray", "colour", default=None, show_default=False, help="By default as the video is."
 )
-@click.option("--model", type=click.Path(path_type=Path), metavar="NPZ", help="Apply an earlier result.npz.")
-@click.option("--truth", type=click.Path(path_type=Path), metavar="FILE", help="True background, picture or video.")
+@click.option("--model", type=IN_FILE, metavar="NPZ", help="Apply an earlier result.npz.")
+@click.option("--truth", type=IN_FILE, metavar="FILE", help="True background, picture or video.")
 @click.option("--threshold", type=Finite(min=0), help="Grey levels by which foreground differs.  [default: from the noise]")
 @click.option("--height", type=click.IntRange(min=16), help="Height to scale the frames to.")
 @click.option("--width", type=click.IntRange(min=16), help="Width to scale the frames to.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
@@ -12,7 +11,7 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from ..api import rcurc
-from ..errors import ConvergenceWarning
+from ..errors import without_warning
 from ..testing import synthetic
 from . import report
 from .checks import QUICK_RANKS, RANKS, cpu_checks, cuda_checks, device_compile_checks, nvrtc_compile_checks, plain_checks
@@ -99,8 +98,7 @@ def _solve(method: str, tolerance: float, way: dict[str, Any], place: Place, siz
     samples = problem.samples.to_namespace(place.xp) if there else problem.samples
 
     def run() -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with without_warning():
             return rcurc(samples, 2, method=method, seed=5, progress=False, **way)
 
     return Trial(run, lambda result: float(problem.relative_error(result.cur)), tolerance, float(problem.samples.n_obs))

@@ -18,7 +18,7 @@ from ..progress import Progress
 from ..result import CURMatrix, Result
 from ..solve import PAPER_GAMMA
 from ..testing import SyntheticProblem, synthetic
-from .records import Record, fill, new_record, quietly, run_seed
+from .records import Record, Save, fill, new_record, quietly, run_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,10 +60,7 @@ FULL: dict[str, Any] = {"size": 3000, "runs": 50, "ranks": (5, 10, 15, 20, 25)} 
 
 
 def compute(
-    settings: ConvergenceSettings,
-    record: Record | None = None,
-    save: Callable[[Record], None] | None = None,
-    show: Progress | None = None,
+    settings: ConvergenceSettings, record: Record | None = None, save: Save = None, show: Progress | None = None
 ) -> Record:
     """Solve every problem by Algorithm 1 and by ``method="fast"``.
 
@@ -148,8 +145,7 @@ def _solve(
     problem: SyntheticProblem, rank: int, method: str, device: str, callback: Callable[[IterationState], Any] | None = None
 ) -> Result:
     options = {"method": method, "undetermined": "keep", "device": device, "callback": callback}
-    result: Result = quietly(rcurc, problem.samples, rank, **options)
-    return result
+    return quietly(rcurc, problem.samples, rank, **options)
 
 
 @cache
@@ -242,6 +238,45 @@ def line(y: np.ndarray) -> tuple[float, float]:
     slope, intercept = np.polyfit(k, y, 1)
     rest, all_of_it = np.sum((y - slope * k - intercept) ** 2), np.sum((y - y.mean()) ** 2)
     return float(slope), float(1 - rest / all_of_it) if all_of_it > 0 else float("nan")
+
+
+def is_good(summary: Record) -> bool:
+    """Whether every curve of e_k is a falling line."""
+    return bool(summary["linear"])
+
+
+def words(record: Record, summary: Record) -> str:
+    """Figure 2 in words: a line for each curve, and what they show."""
+    settings, first = record["settings"], record["runs"][0]
+    n, runs = settings["size"], settings["runs"]
+    lines = [
+        f"Figure 2:   {n:,} x {n:,}, {100 * settings['alpha']:g} % outliers, "
+        f"{'one run' if runs == 1 else f'{runs} runs'} of each problem, on {first['device']} ({first['kernels']})",
+        "",
+        '              Algorithm 1                                                method="fast"',
+        "   r     c    steps    time  true error   slope of log10 e_k     R^2    time  true error",
+    ]
+    for curve in summary["curves"]:
+        e, fast = curve["e"], curve["fast"]
+        lines.append(
+            f"{curve['rank']:>4}{curve['c']:>6g}{curve['iterations']:>9}{curve['seconds']:>6.2f} s"
+            f"{_number(curve['true_error']['last'], '.1e'):>12}{_number(e['slope'], '.4f'):>13} per step"
+            f"{_number(e['r_squared'], '.4f'):>8}{fast['seconds']:>6.2f} s{_number(fast['true_error'], '.1e'):>12}"
+        )
+    known = [curve["e"]["worst_r_squared"] for curve in summary["curves"] if curve["e"]["worst_r_squared"] is not None]
+    worst = f"; lowest R^2 of a single run: {min(known):.4f}" if known else ""
+    verdict = "for every curve" if summary["linear"] else "NOT for every curve"
+    lines += [
+        "",
+        f"Linear convergence of e_k (falling, R^2 of at least {LINEAR:g}): {verdict}{worst}.",
+        f"The square of the threshold, which bounds e_k, falls by {-summary['slope_of_threshold']:.4f} per step.",
+        "Times are medians, errors geometric means.",
+    ]
+    return "\n".join(lines)
+
+
+def _number(value: float | None, form: str) -> str:
+    return "unknown" if value is None else format(value, form)
 
 
 # ---------------------------------------------------------------- picture

@@ -98,6 +98,26 @@ def summarize(record: Record) -> Record:
     }
 
 
+def is_good(summary: Record) -> bool:
+    """There is nothing that could fail."""
+    return True
+
+
+def words(record: Record, summary: Record) -> str:
+    """Figure 1 in words."""
+    n = record["settings"]["size"]
+    lines = [
+        f"Figure 1:   {summary['observations']:,} of {n:,} x {n:,} entries ({100 * summary['share_of_matrix']:.1f} %) "
+        "in every panel"
+    ]
+    lines += [
+        f"            {panel['title']:<24}{panel['chosen']:>5,} rows and columns, "
+        f"{100 * panel['share_of_cross']:.0f} % of their entries"
+        for panel in summary["panels"]
+    ]
+    return "\n".join(lines)
+
+
 def draw(record: Record) -> Figure:
     """The four patterns side by side: black is missing, colours say which block sees an entry."""
     from ..plot import BLUE, ORANGE, new_figure
@@ -107,14 +127,14 @@ def draw(record: Record) -> Figure:
     from matplotlib.patches import Patch
 
     n = record["settings"]["size"]
-    colours = ["#000000", "#56B4E9", ORANGE, "#FFFFFF", "#7FD6B8"]
-    names = [
-        "missing",
-        "seen, in a chosen row",
-        "seen, in a chosen column",
-        "seen, in both",
-        "seen, no row or column preferred",
-    ]
+    kinds = {
+        "missing": "#000000",
+        "seen, in a chosen row": "#56B4E9",
+        "seen, in a chosen column": ORANGE,
+        "seen, in both": "#FFFFFF",
+        "seen, no row or column preferred": "#7FD6B8",
+    }
+    colours = list(kinds.values())
     axes = figure.subplots(1, len(record["runs"]))
     for letter, ax, run in zip("abcd", axes, record["runs"], strict=True):
         image = np.zeros((n, n), dtype=np.int8)
@@ -128,7 +148,7 @@ def draw(record: Record) -> Figure:
         ax.set_xlabel(f"{chosen} rows and columns\n{100 * share:.0f} % of their entries seen", fontsize=10)
         ax.set(xticks=[], yticks=[])
     handles = [Patch(facecolor=colour, edgecolor=BLUE, linewidth=0.5) for colour in colours]
-    figure.legend(handles, names, loc="outside lower center", ncols=5, fontsize=9, frameon=False, handlelength=1.2)
+    figure.legend(handles, list(kinds), loc="outside lower center", ncols=5, fontsize=9, frameon=False, handlelength=1.2)
     figure.suptitle(
         f"{record['runs'][0]['observations']:,} of {n:,} x {n:,} entries seen in every panel "
         f"({100 * record['runs'][0]['observations'] / n**2:.1f} %)",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from ..api import rcurc
 from ..errors import check_count
 from ..progress import Progress
 from ..testing import SyntheticProblem, synthetic
-from .records import Record, fill, new_record, quietly, run_seed
+from .records import Record, Save, fill, new_record, quietly, run_seed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,10 +65,7 @@ def observations_for(size: int, share: float = 0.3) -> tuple[int, ...]:
 
 
 def compute(
-    settings: PhaseSettings,
-    record: Record | None = None,
-    save: Callable[[Record], None] | None = None,
-    show: Progress | None = None,
+    settings: PhaseSettings, record: Record | None = None, save: Save = None, show: Progress | None = None
 ) -> Record:
     """Solve all problems of the grid by both methods.
 
@@ -135,26 +131,28 @@ def summarize(record: Record) -> Record:
     s = record["settings"]
     shape = (len(s["alphas"]), len(s["observations"]))
     at = {(a, k): (i, j) for i, a in enumerate(s["alphas"]) for j, k in enumerate(s["observations"])}
-    tried = np.zeros(shape)
-    counts = {method: {name: np.zeros(shape) for name in ("success", "confirmed", "wrong")} for method in METHODS}
-    for run in record["runs"]:
-        cell = at[run["alpha"], run["observations"]]
-        tried[cell] += 1
-        for method in METHODS:
-            good = run[method]["error"] is not None and run[method]["error"] <= s["success"]
-            counts[method]["success"][cell] += good
-            counts[method]["confirmed"][cell] += run[method]["converged"]
-            counts[method]["wrong"][cell] += run[method]["converged"] and not good
-    summary: Record = {"problems": len(record["runs"]), "of_problems": s["trials"] * shape[0] * shape[1]}
+    cells = [at[run["alpha"], run["observations"]] for run in record["runs"]]
+
+    def counted(which: Any) -> np.ndarray:
+        count = np.zeros(shape, dtype=int)
+        for cell, counts in zip(cells, which, strict=True):
+            count[cell] += counts
+        return count
+
+    tried = counted([True] * len(cells))
+    summary: Record = {"problems": len(cells), "of_problems": s["trials"] * shape[0] * shape[1]}
     for method in METHODS:
-        found = counts[method]
+        confirmed = np.asarray([run[method]["converged"] for run in record["runs"]], dtype=bool)
+        error = np.asarray([run[method]["error"] for run in record["runs"]], dtype=float)  # None is NaN, and not recovered
+        right = error <= s["success"]
+        wrong = counted(confirmed & ~right)
         summary[method] = {
-            "success": _shares(found["success"], tried),
-            "confirmed": _shares(found["confirmed"], tried),
-            "wrongly_confirmed": found["wrong"].astype(int).tolist(),
-            "recovered_in_all": int(found["success"].sum()),
-            "confirmed_in_all": int(found["confirmed"].sum()),
-            "wrongly_confirmed_in_all": int(found["wrong"].sum()),
+            "success": _shares(counted(right), tried),
+            "confirmed": _shares(counted(confirmed), tried),
+            "wrongly_confirmed": wrong.tolist(),
+            "recovered_in_all": int(right.sum()),
+            "confirmed_in_all": int(confirmed.sum()),
+            "wrongly_confirmed_in_all": int(wrong.sum()),
         }
     return summary
 
@@ -162,6 +160,28 @@ def summarize(record: Record) -> Record:
 def _shares(count: np.ndarray, tried: np.ndarray) -> list[list[float | None]]:
     pairs = zip(count.tolist(), tried.tolist(), strict=True)
     return [[c / t if t else None for c, t in zip(row, of, strict=True)] for row, of in pairs]
+
+
+def is_good(summary: Record) -> bool:
+    """Whether no wrong result was confirmed."""
+    return not any(summary[method]["wrongly_confirmed_in_all"] for method in METHODS)
+
+
+def words(record: Record, summary: Record) -> str:
+    """The phase transition in words."""
+    s = record["settings"]
+    lines = [
+        f"Phase:      {summary['problems']:,} problems of {s['size']:,} x {s['size']:,}, rank {s['rank']}: "
+        f"{s['observations'][0]} to {s['observations'][-1]} observations per column, "
+        f"{100 * s['alphas'][0]:g} to {100 * s['alphas'][-1]:g} % outliers"
+    ]
+    for method in METHODS:
+        found = summary[method]
+        lines.append(
+            f"            {method:<6} recovered {found['recovered_in_all']:>6,} (error at most {s['success']:g}), "
+            f"confirmed {found['confirmed_in_all']:>6,}, wrongly {found['wrongly_confirmed_in_all']:,}"
+        )
+    return "\n".join(lines)
 
 
 # ---------------------------------------------------------------- picture

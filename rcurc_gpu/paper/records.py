@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -15,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..errors import ConvergenceWarning
-from ..files import write_whole
+from ..errors import without_warning
+from ..files import jsonable, write_whole
 from ..progress import Progress
 
 Record = dict[str, Any]
+Save = Callable[[Record], None] | None
 _SAVING = 0.05  # share of the time that saving may take
 
 
@@ -52,8 +51,7 @@ def write_record(path: str | os.PathLike[str], record: Record) -> None:
 
 def differences(record: Record, fresh: Record) -> list[str]:
     """In what the settings of `record` differ from those of `fresh`, one text for each; none if it can be taken up."""
-    known = {"experiment": record["experiment"], "version": record["version"], **record["settings"]}
-    wanted = {"experiment": fresh["experiment"], "version": fresh["version"], **fresh["settings"]}
+    known, wanted = ({"experiment": r["experiment"], "version": r["version"], **r["settings"]} for r in (record, fresh))
     names = [*wanted, *(name for name in known if name not in wanted)]
     return [f"{name} {known.get(name)}, not {wanted.get(name)}" for name in names if known.get(name) != wanted.get(name)]
 
@@ -62,7 +60,7 @@ def fill(
     record: Record,
     tasks: Sequence[Record],
     measure: Callable[[Record], Record],
-    save: Callable[[Record], None] | None = None,
+    save: Save = None,
     show: Progress | None = None,
 ) -> Record:
     """Measure the tasks that `record` does not have yet, in their order.
@@ -85,56 +83,31 @@ def fill(
     if show is not None and done < len(tasks):
         show.stage(record["experiment"], len(tasks))
         show.advance(done)
-    saver = _Saver(record, save)
+    saved, not_before = done, 0.0
     try:
         for task in tasks[done:]:
             record["runs"].append(task | rounded(measure(task)))
-            saver.offer()
+            if save is not None and time.monotonic() >= not_before:
+                start = time.monotonic()
+                save(record)
+                saved, not_before = len(record["runs"]), time.monotonic() + (time.monotonic() - start) / _SAVING
             if show is not None:
                 show.advance(1)
     finally:
-        saver.finish()
+        if save is not None and saved < len(record["runs"]):
+            save(record)
     return record
 
 
-class _Saver:
-    """Saves what is new, unless saving would take too much of the time."""
-
-    def __init__(self, record: Record, save: Callable[[Record], None] | None) -> None:
-        self.record, self.save = record, save
-        self.saved, self.next = len(record["runs"]), 0.0
-
-    def offer(self) -> None:
-        if time.monotonic() >= self.next:
-            self.finish()
-
-    def finish(self) -> None:
-        if self.save is None or self.saved == len(self.record["runs"]):
-            return
-        start = time.monotonic()
-        self.save(self.record)
-        now = time.monotonic()
-        self.saved, self.next = len(self.record["runs"]), now + (now - start) / _SAVING
-
-
 def quietly(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """What a solve gives, without the warning whose text is the result's message, which is in the record."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    """What a solve gives, without a warning."""
+    with without_warning():
         return function(*args, **options)
 
 
 def rounded(x: Any) -> Any:
-    """`x` with plain floats of seven digits, and None for those that JSON does not have."""
-    if isinstance(x, dict):
-        return {name: rounded(value) for name, value in x.items()}
-    if isinstance(x, (list, tuple)):
-        return [rounded(value) for value in x]
-    if isinstance(x, (bool, np.bool_)):
-        return bool(x)
-    if isinstance(x, float):
-        return float(f"{x:.7g}") if math.isfinite(x) else None
-    return x
+    """`x` for JSON, with floats of seven digits."""
+    return jsonable(x, digits=7)
 
 
 def run_seed(seed: int, *numbers: int) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,7 +13,7 @@ from .. import ircur
 from .._lazy import later
 from ..api import rcurc
 from ..backends import blank_rows
-from ..progress import Progress
+from ..progress import Progress, timed
 from ..result import CURMatrix, LowRankMatrix, Result
 from ..video import SurveillanceScene, contact_sheet, difference_picture, psnr, sample_video, surveillance_scene
 from .records import quietly
@@ -95,13 +94,13 @@ def compare(name: str, source: Any, settings: TableSettings, progress: bool = Fa
     progress : bool
         Show progress bars.
     """
-    samples, sampling = _timed(
+    samples, sampling = timed(
         sample_video, source, settings.share_rows, settings.share_cols, settings.rate, settings.seed, progress
     )
     common = {"seed": settings.seed, "device": settings.device, "undetermined": "keep", "progress": progress}
-    result, solving = _timed(quietly, rcurc, samples, settings.rank, resolution=settings.resolution, **common)
-    pixels, reading = _timed(_whole, source, progress)
-    whole, solving_whole = _timed(quietly, ircur, pixels, result.rank, **common)
+    result, solving = timed(quietly, rcurc, samples, settings.rank, resolution=settings.resolution, **common)
+    pixels, reading = timed(_whole, source, progress)
+    whole, solving_whole = timed(quietly, ircur, pixels, result.rank, **common)
     n1, n2 = pixels.shape
     # what could not be determined is kept for the picture, but is no figure of the method
     left = blank_rows(result.cur.left, result.rows.undetermined)
@@ -177,12 +176,6 @@ def _whole(source: Any, progress: bool) -> np.ndarray:
             came += 1
             bar.advance(1)
     return frames[:came].T
-
-
-def _timed(function: Any, *args: Any, **options: Any) -> tuple[Any, float]:
-    start = time.perf_counter()
-    made = function(*args, **options)
-    return made, time.perf_counter() - start
 
 
 __getattr__ = later(__name__, {})  # for the old name of TableSettings

@@ -1,20 +1,7 @@
 """Pictures of samples, problems and results; needs matplotlib (the extra ``plot``)."""
 
-from .panels import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    VERMILLION,
-    column_diagnostics,
-    convergence,
-    demo_figure,
-    new_figure,
-    rank_curve,
-    sampling_pattern,
-    singular_values,
-)
+from .figures import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, new_figure
+from .panels import column_diagnostics, convergence, demo_figure, rank_curve, sampling_pattern, singular_values
 from .result import outlier_map, pictures, result_figure, unit_fit, worst_units
 
 __all__ = ["column_diagnostics", "convergence", "demo_figure", "rank_curve", "sampling_pattern", "singular_values"]

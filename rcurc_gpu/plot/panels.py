@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import check_choice
 from ..samples import Cells, chosen_first, seen
+from .figures import BLACK, BLUE, GREEN, GREY, ORANGE, VERMILLION, axes_or_new, draw_median, finish, new_figure, titled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,34 +24,12 @@ if TYPE_CHECKING:
     from ..samples import CrossSamples
     from ..testing import SyntheticProblem
 
-# From the palette of Okabe and Ito, which readers with any colour vision can tell apart.
-BLUE, ORANGE, VERMILLION, GREEN, GREY, BLACK = "#0072B2", "#E69F00", "#D55E00", "#009E73", "#8C8C8C", "#000000"
-
 _EXACT = 400  # matrices up to this size are drawn entry by entry
 _MOST_POINTS = 20_000  # more dots than this only make a picture slow
 _SMALL_LEGEND: dict[str, Any] = {"fontsize": 8, "frameon": False, "handlelength": 1.2, "columnspacing": 1.2}
 
 
 # ---------------------------------------------------------------- figures
-
-
-def new_figure(width: float, height: float, dpi: float = 150) -> Figure:
-    """An empty Figure of `width` x `height` inches that needs no display.
-
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed; says which extra brings it.
-    """
-    try:
-        import matplotlib  # noqa: F401  # the parent first: a cached submodule would hide that it is gone
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib, which the extra 'plot' brings: pip install 'rcurc-gpu[plot]'") from error
-    figure = Figure(figsize=(width, height), dpi=dpi, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def demo_figure(problem: SyntheticProblem, result: Result) -> Figure:
@@ -67,21 +46,12 @@ def demo_figure(problem: SyntheticProblem, result: Result) -> Figure:
     matplotlib.figure.Figure
         Three panels.
     """
-    figure = new_figure(13.5, 4.2, dpi=110)
-    figure.get_layout_engine().set(wspace=0.08)  # type: ignore[union-attr, call-arg]  # a constrained one, see above
+    figure = new_figure(13.5, 4.2, dpi=110, wspace=0.08)
     axes = figure.subplots(1, 3, width_ratios=[1.0, 1.15, 1.15])
     sampling_pattern(problem.samples, axes[0])
     convergence(result, axes[1], truth=problem.relative_error(result.cur, undetermined="skip"))
     column_diagnostics(result, axes[2])
-    n1, n2 = problem.shape
-    state = "confirmed" if result.converged else f"NOT confirmed: {result.cause}"
-    figure.suptitle(f"{n1:,} x {n2:,}, rank {result.rank}, {result.device}: {state}", fontsize=11)
-    return figure
-
-
-def axes_or_new(ax: Axes | None, width: float = 5.0, height: float = 3.8) -> Axes:
-    """`ax`, or the Axes of a new Figure."""
-    return new_figure(width, height).add_subplot() if ax is None else ax
+    return titled(figure, result, f"rank {result.rank}, {result.device}", 11)
 
 
 # ---------------------------------------------------------------- what was seen
@@ -179,7 +149,14 @@ def convergence(
     ax.plot(at, errors[shown], "o-", color=BLUE, label="$e_k$ (squared relative residual)", **style)
     ax.plot(at, thresholds[shown], "s--", color=ORANGE, label=r"threshold $\zeta_k$ (unit of the data)", **style)
     if truth is not None:
-        _draw_truth(ax, at, shown, truth, len(result.history), style)
+        values, n = _positive(truth), len(result.history)
+        if values.shape not in ((), (n,)):
+            raise ValueError(f"truth must be a number or one for each of the {n} iterations, got shape {values.shape}")
+        if values.ndim == 1:
+            ax.plot(at, values[shown], "^:", color=GREEN, label="true relative error", **style)
+        elif np.isfinite(values):
+            label = f"true error of the result, {values:.1e}"
+            ax.axhline(float(values), color=GREEN, linewidth=1.4, linestyle=":", label=label)
     across = "iteration" if x == "iteration" else "time since the start of the solve (s)"
     ax.set(yscale="log", xlabel=across, ylabel="value (units in the legend)")
     ax.set_title(f"{result.n_iter} iterations of the core ({result.method}), {result.seconds:.2f} s in all", fontsize=10)
@@ -196,40 +173,10 @@ def _abscissa(result: Result | Completion, x: str) -> tuple[np.ndarray, np.ndarr
     return seconds[last], last
 
 
-def _draw_truth(
-    ax: Axes, at: np.ndarray, shown: np.ndarray, truth: float | Sequence[float], n_iter: int, style: dict[str, Any]
-) -> None:
-    values = _positive(truth)
-    if values.ndim == 0:
-        if np.isfinite(values):
-            ax.axhline(
-                float(values), color=GREEN, linewidth=1.4, linestyle=":", label=f"true error of the result, {values:.1e}"
-            )
-        return
-    if values.shape != (n_iter,):
-        raise ValueError(f"truth must be a number or one for each of the {n_iter} iterations, got shape {values.shape}")
-    ax.plot(at, values[shown], "^:", color=GREEN, label="true relative error", **style)
-
-
 def _positive(values: Any) -> np.ndarray:
     """`values` as floats, NaN where a logarithmic axis has no place for them."""
     values = np.asarray(values, dtype=float)
     return np.where(np.isfinite(values) & (values > 0), values, np.nan)
-
-
-def finish(ax: Axes, **legend: Any) -> Axes:
-    """Grid and legend; gives `ax` back."""
-    ax.grid(True, color="#DDDDDD", linewidth=0.6)
-    ax.set_axisbelow(True)
-    ax.legend(fontsize=8, framealpha=0.9, **legend)
-    return ax
-
-
-def draw_median(ax: Axes, share: np.ndarray) -> None:
-    """A level at the median of some shares in per cent, if there are any."""
-    if share.size:
-        middle = float(np.median(share))
-        ax.axhline(middle, color=BLACK, linewidth=1.2, linestyle="--", label=f"median, {middle:.0f} %")
 
 
 def _whole_numbers(ax: Axes) -> None:

@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import check_choice
-from .panels import (
-    BLUE,
-    GREY,
-    VERMILLION,
-    axes_or_new,
-    convergence,
-    draw_median,
-    finish,
-    new_figure,
-    rank_curve,
-    singular_values,
-)
+from .figures import BLUE, GREY, VERMILLION, axes_or_new, draw_median, finish, new_figure, titled
+from .panels import convergence, rank_curve, singular_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,15 +38,11 @@ def result_figure(completion: Completion) -> Figure:
     -------
     matplotlib.figure.Figure
     """
-    figure = new_figure(15.5, 8.4, dpi=110)
-    figure.get_layout_engine().set(wspace=0.06, hspace=0.08)  # type: ignore[union-attr, call-arg]  # a constrained one
+    figure = new_figure(15.5, 8.4, dpi=110, wspace=0.06, hspace=0.08)
     axes = figure.subplots(2, 3)
     for ax, draw in zip(axes.flat, list(pictures(completion).values())[:6], strict=False):
         draw(ax)
-    n1, n2 = completion.shape
-    state = "confirmed" if completion.converged else f"NOT confirmed: {completion.cause}"
-    figure.suptitle(f"{n1:,} x {n2:,}, {completion.n_obs:,} observations, rank {completion.rank}: {state}", fontsize=12)
-    return figure
+    return titled(figure, completion, f"{completion.n_obs:,} observations, rank {completion.rank}", 12)
 
 
 def pictures(completion: Completion) -> dict[str, Callable[[Axes | None], Axes]]:

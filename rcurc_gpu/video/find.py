@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from ..api import rcurc
 from ..backends import Stream, generator, others
-from ..errors import ArgumentError, ArgumentTypeError, ConvergenceWarning
+from ..errors import ArgumentError, ArgumentTypeError, without_warning
 from ..extend import OK
 from ..progress import Progress
 from ..result import CURMatrix, Positions, Result, complete, typical_share
@@ -93,8 +92,7 @@ def find_background(
     some = _SomePixels(source, n1, plan, seed)
     samples = sample_video(some, plan.share_rows, plan.share_cols, plan.rate, seed, progress)
     sampled = time.perf_counter()
-    with Progress(progress) as bar, warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # its text is the result's message, which is passed on
+    with Progress(progress) as bar, without_warning():
         # The solver's own bars make it look at every iteration, so that it may stop at another one.
         bar.stage("solving")
         result = _solve(samples, **solver)

@@ -458,15 +458,11 @@ def test_an_interrupt_says_what_was_saved(folder, tmp_path, monkeypatch):
 
 
 def test_an_interrupt_says_that_the_command_can_go_on(folder, tmp_path, monkeypatch):
-    class Interrupted:
-        def __init__(self, *_):
-            pass
+    def interrupted(*_):
+        (tmp_path / "kept").touch()
+        raise KeyboardInterrupt
 
-        def run(self, *_):
-            (tmp_path / "kept").touch()
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr("rcurc_gpu.api.Solve", Interrupted)
+    monkeypatch.setattr("rcurc_gpu.api.solve", interrupted)
     outputs = ("-o", tmp_path / "a.npz", "--checkpoint", tmp_path / "kept")
     done = run("complete", folder / "ratings.csv", "--rank", RANK, *outputs)
     assert done.exit_code == 130
