@@ -9,10 +9,10 @@ import pytest
 from rcurc_gpu.backends import operators
 from rcurc_gpu.backends.kernels import XP, choose
 from rcurc_gpu.doctor import report
-from rcurc_gpu.doctor.checks import QUICK_RANKS, kernel_checks, largest_difference, operator_checks, plain_checks
+from rcurc_gpu.doctor.checks import operator_checks, plain_checks, solve_checks
+from rcurc_gpu.doctor.kernels import QUICK_RANKS, kernel_checks
 from rcurc_gpu.doctor.probes import Machine
-from rcurc_gpu.doctor.run import solve_checks
-from rcurc_gpu.doctor.selftest import Check, Place, Trial, run_check, run_checks
+from rcurc_gpu.doctor.selftest import Check, Place, Trial, largest_difference, run_check, run_checks
 
 CPU = Place(np, "cpu")
 
