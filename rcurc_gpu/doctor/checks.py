@@ -45,10 +45,8 @@ def nvrtc_compile_checks(cupy: Cupy | None) -> list[Check]:
 def compile_checks(ranks: tuple[int, ...], architecture: int = 0) -> list[Check]:
     """Compile every file for CuPy's current device and load its kernels, or compile it for an architecture (80: sm_80)."""
 
-    def make(name: str, dtype: str, size: int, place: Place, _: int) -> Trial:
-        if architecture:
-            return Trial(lambda: _compile_elsewhere(name, (*options(name, dtype, size), f"-arch=sm_{architecture}")))
-        return Trial(lambda: _compile_here(name, dtype, size))
+    def make(name: str, dtype: str, size: int, *_: Any) -> Trial:
+        return Trial(partial(_compile, name, dtype, size, architecture))
 
     sizes: dict[str | None, tuple[int, ...]] = {"RANK": ranks, "WIDTH": (WIDTH,), None: (0,)}
     where, checks = f" for sm_{architecture}" if architecture else "", []
@@ -59,14 +57,19 @@ def compile_checks(ranks: tuple[int, ...], architecture: int = 0) -> list[Check]
     return checks
 
 
-def _compile_here(name: str, dtype: str, size: int) -> None:
-    from ..backends.cuda import kernel
-
+def _compile(name: str, dtype: str, size: int, architecture: int) -> None:
+    """Raises what the compiler says: the first line of its log that tells what is wrong."""
     try:
+        if architecture:
+            _compile_elsewhere(name, (*options(name, dtype, size), f"-arch=sm_{architecture}"))
+            return
+        from ..backends.cuda import kernel
+
         for function in KERNELS[name][1]:
             kernel(name, function, dtype, size)
     except Exception as error:
-        raise _compiler_error(str(error), error) from error
+        lines = (line.strip() for line in str(error).splitlines() if "error" in line.lower() and ":" in line)
+        raise RuntimeError(next(lines, str(error.__cause__ or error))) from error
 
 
 def _compile_elsewhere(name: str, arguments: tuple[str, ...]) -> None:
@@ -78,15 +81,9 @@ def _compile_elsewhere(name: str, arguments: tuple[str, ...]) -> None:
         nvrtc.compileProgram(program, arguments)
         nvrtc.getCUBIN(program)
     except nvrtc.NVRTCError as error:
-        raise _compiler_error(nvrtc.getProgramLog(program), error) from error
+        raise RuntimeError(nvrtc.getProgramLog(program)) from error
     finally:
         nvrtc.destroyProgram(program)
-
-
-def _compiler_error(log: str, error: Exception) -> RuntimeError:
-    """With the first line of a compiler's log that says what is wrong."""
-    lines = (line.strip() for line in log.splitlines() if "error" in line.lower() and ":" in line)
-    return RuntimeError(next(lines, str(error)))
 
 
 def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:

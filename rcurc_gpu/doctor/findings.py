@@ -24,8 +24,6 @@ _INIT_ADVICE = {
     999: "restart the machine, or load the module of the kernel (sudo modprobe nvidia_uvm)",
 }
 
-Row = tuple[str, str, str]  # of a `Finding`
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -39,9 +37,9 @@ class Finding:
 def findings(machine: Machine, device: str = "auto") -> list[Finding]:
     """Judge a machine for someone who wants to use `device`: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``."""
     usable, version = gpu_is_usable(machine, device), machine.packages.get("numba")
-    rows = list(_Gpu(machine).rows())
+    rows = list(_gpu(machine))
     if device == "cpu":  # nothing about a GPU stands in the way
-        rows = [(WARN if level == FAIL else level, *words) for level, *words in rows]
+        rows = [(WARN if level == FAIL else level, what, advice) for level, what, advice in rows]
     elif device != "auto" and not usable:
         count = len(machine.cupy.devices) if machine.cupy else 0
         there = {0: "no device", 1: "only cuda:0"}.get(count, f"cuda:0 to cuda:{count - 1}")
@@ -71,117 +69,88 @@ def dotted(version: Version) -> str:
     return ".".join(map(str, version))
 
 
-def _install(wheel: str, options: str = "") -> str:
-    return f'pip install {options}"{wheel}[ctk]"'
+def _gpu(machine: Machine) -> Iterator[tuple[str, str, str]]:
+    """What there is to say of CuPy, drivers and devices: levels, words and advice."""
+    driver, wheels, cupy, smi = machine.driver, machine.wheels, machine.cupy or Cupy(), machine.smi or Smi()
+    old_driver, new_driver = _DRIVER_FOR.values()
+    count, total, cuda = len(cupy.devices), len(smi.gpus), dotted(driver.version or (0, 0))
+    named = " and ".join(f"{name} {version}" for name, version in wheels.items()) or f"CuPy {cupy.version}".rstrip()
+    # CUDA's major version that the installed CuPy is made for; 0 if that is not known.
+    numbers = [int(m[1]) for name in wheels if (m := re.fullmatch(r"cupy-cuda(\d\d)\w*", name))]
+    major = cupy.runtime[0] if cupy.runtime and not cupy.rocm else max(numbers, default=0)
+    # The CuPy to install: for the driver, but CUDA 13 has left GPUs older than Turing behind.
+    modern = all(device.capability >= _OLDEST[13] for device in (*driver.devices, *cupy.devices))
+    new = modern and (driver.version or cupy.driver or (0, 0)) >= (13, 0)
+    wheel = "cupy-cuda13x" if new else "cupy-cuda12x"
+    own = min(wheels, default="") if len(wheels) == 1 and min(wheels).startswith("cupy-cuda") else wheel  # to repair
+    remove = f"pip uninstall -y {' '.join(wheels)} && " if wheels else ""
+    exchange = f'{remove}pip install "{wheel}[ctk]"'  # leaves this wheel as the only CuPy
+    visible = f"CUDA_VISIBLE_DEVICES={machine.visible!r} leaves {count}{f' of {total}' if total else ''} devices"
+    unset = "unset CUDA_VISIBLE_DEVICES, or name the devices to use, such as CUDA_VISIBLE_DEVICES=0"
 
-
-class _Gpu:
-    """What there is to say of drivers, CuPy and devices."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.driver, self.wheels = machine, machine.driver, machine.wheels
-        self.cupy, self.smi = machine.cupy or Cupy(), machine.smi or Smi()
-        self.cuda = dotted(self.driver.version or (0, 0))
-        named = " and ".join(f"{name} {version}" for name, version in self.wheels.items())
-        self.name = named or f"CuPy {self.cupy.version}".rstrip()
-        # CUDA's major version that the installed CuPy is made for; 0 if that is not known.
-        numbers = [int(m[1]) for name in self.wheels if (m := re.fullmatch(r"cupy-cuda(\d\d)\w*", name))]
-        self.major = self.cupy.runtime[0] if self.cupy.runtime and not self.cupy.rocm else max(numbers, default=0)
-        # The CuPy to install: for the driver, but CUDA 13 has left GPUs older than Turing behind.
-        modern = all(device.capability >= _OLDEST[13] for device in (*self.driver.devices, *self.cupy.devices))
-        modern = modern and (self.driver.version or self.cupy.driver or (0, 0)) >= (13, 0)
-        self.wheel = "cupy-cuda13x" if modern else "cupy-cuda12x"
-        (own, *others) = self.wheels or ("",)
-        self.own = own if own.startswith("cupy-cuda") and not others else self.wheel  # the one that is installed, if any
-
-    def exchange(self, wheel: str) -> str:
-        """Commands that leave `wheel` as the only CuPy."""
-        remove = f"pip uninstall -y {' '.join(self.wheels)} && " if self.wheels else ""
-        return remove + _install(wheel)
-
-    def rows(self) -> Iterator[Row]:
-        """All findings."""
-        driver, wheels, container = self.driver, self.wheels, self.machine.container
-        if len(wheels) > 1:
-            what = f"{len(wheels)} packages of CuPy overwrite each other: {', '.join(wheels)}"
-            yield WARN if self.cupy.devices else FAIL, what, self.exchange(self.wheel)
-        if self.cupy.devices:
-            yield from self.working()
-        elif driver.version is None:
-            yield self.no_driver()
-            if self.cupy.error:
-                yield WARN, f"CuPy cannot be imported: {self.cupy.error}", ""
-        elif driver.code not in (0, _NO_DEVICE):
-            advice = _INIT_ADVICE.get(driver.code, "look at: nvidia-smi; update the driver or restart the machine")
-            yield FAIL, f"the NVIDIA driver does not start: {driver.problem} ({driver.code})", advice
-        elif driver.code == 0 and driver.devices:
-            yield self.driver_alone(driver.version)
-        elif self.machine.visible is not None:
-            yield from self.hidden()
-        else:
-            advice = "start the container with: docker run --gpus all ..." if container else "look at: nvidia-smi"
-            yield WARN, f"the NVIDIA driver (CUDA {self.cuda}) finds no device: the CPU is used", advice
-
-    def working(self) -> Iterator[Row]:
-        """CuPy has devices."""
-        cupy, count, oldest = self.cupy, len(self.cupy.devices), _OLDEST.get(self.major, (0, 0))
+    if len(wheels) > 1:
+        what = f"{len(wheels)} packages of CuPy overwrite each other: {', '.join(wheels)}"
+        yield WARN if count else FAIL, what, exchange
+    if count:
         yield OK, f"CuPy {cupy.version} has {count} device{'s' if count > 1 else ''}", ""
-        if len(self.wheels) < 2:  # else the warnings are about that
+        if len(wheels) < 2:  # else the warnings are about that
             yield from ((WARN, f"CuPy warns: {said}", "") for said in cupy.warnings)
         if cupy.rocm:
             yield WARN, "CuPy is built for ROCm: rcurc-gpu was not tested there", "please report how it goes"
             return
         if () < tuple(map(int, re.findall(r"\d+", cupy.version)[:2])) < _LEAST_CUPY:
-            yield WARN, f"CuPy {cupy.version} is older than {dotted(_LEAST_CUPY)}", _install(self.own, "--upgrade ")
+            advice = f'pip install --upgrade "{own}[ctk]"'
+            yield WARN, f"CuPy {cupy.version} is older than {dotted(_LEAST_CUPY)}", advice
         for k, device in enumerate(cupy.devices):
-            if device.capability < oldest:
+            if device.capability < (oldest := _OLDEST.get(major, (0, 0))):
                 what = f"cuda:{k} ({device.name}) has compute capability {dotted(device.capability)}"
-                advice = self.exchange("cupy-cuda12x") if device.capability >= _OLDEST[12] else "use --device cpu"
-                yield FAIL, f"{what}, and CUDA {self.major} begins at {dotted(oldest)}", advice
+                too_old = device.capability < _OLDEST[12]
+                advice = "use --device cpu" if too_old else f'{remove}pip install "cupy-cuda12x[ctk]"'
+                yield FAIL, f"{what}, and CUDA {major} begins at {dotted(oldest)}", advice
         if cupy.missing:
             what = f"{', '.join(cupy.missing)} ({next(iter(cupy.missing.values()))})"
-            yield FAIL, f"CuPy lacks libraries of CUDA: {what}", _install(self.own)
-        yield from self.hidden()
-
-    def hidden(self) -> Iterator[Row]:
-        """CUDA_VISIBLE_DEVICES leaves some devices, and there are more."""
-        count, total, visible = len(self.cupy.devices), len(self.smi.gpus), self.machine.visible
-        if visible is not None and (count == 0 or total > count):
-            advice = "unset CUDA_VISIBLE_DEVICES, or name the devices to use, such as CUDA_VISIBLE_DEVICES=0"
-            yield WARN, f"CUDA_VISIBLE_DEVICES={visible!r} leaves {count}{f' of {total}' if total else ''} devices", advice
-
-    def no_driver(self) -> Row:
-        """Nothing serves a GPU. That is fine, unless there is one."""
-        there = self.machine.cards > 0 or bool(self.smi.gpus)
-        if there and self.machine.container:
+            yield FAIL, f"CuPy lacks libraries of CUDA: {what}", f'pip install "{own}[ctk]"'
+        if machine.visible is not None and total > count:
+            yield WARN, visible, unset
+    elif driver.version is None:  # nothing serves a GPU; that is fine, unless there is one
+        there = machine.cards > 0 or total > 0
+        if there and machine.container:
             what = "there is an NVIDIA GPU, but this container has no access to it: the CPU is used"
-            return WARN, what, "start it with: docker run --gpus all ..."
-        if there:
-            advice = "install NVIDIA's driver 580 or newer (525 for CUDA 12), then run this again"
-            return WARN, "there is an NVIDIA GPU, but no driver for it: the CPU is used", advice
-        if self.machine.cupy is not None or self.wheels:
+            yield WARN, what, "start it with: docker run --gpus all ..."
+        elif there:
+            advice = f"install NVIDIA's driver {new_driver} or newer ({old_driver} for CUDA 12), then run this again"
+            yield WARN, "there is an NVIDIA GPU, but no driver for it: the CPU is used", advice
+        elif machine.cupy is not None or wheels:
             advice = "nothing, if this machine has no NVIDIA GPU; else install NVIDIA's driver"
-            return WARN, f"{self.name} is installed, but there is no NVIDIA driver: the CPU is used", advice
-        return OK, "no NVIDIA driver: the CPU is used", ""
-
-    def driver_alone(self, version: Version) -> Row:
-        """The driver has devices, and CuPy has none."""
-        cupy, cuda, major, exchange = self.cupy, self.cuda, self.major, self.exchange(self.wheel)
-        if version < (12, 0):
-            advice = f"install driver {_DRIVER_FOR[12]} or newer ({_DRIVER_FOR[13]} for CUDA 13), then run this again"
-            return FAIL, f"the NVIDIA driver is too old: it serves CUDA {cuda}, and CuPy needs 12.0", advice
-        if self.machine.cupy is None:
-            advice = f"{_install(self.wheel)}   (the extra '{self.wheel.removeprefix('cupy-')}', with NVIDIA's libraries)"
-            gpu = f"{self.driver.devices[0].name}, CUDA {cuda}"
-            return WARN, f"there is a GPU ({gpu}), but CuPy is not installed: the CPU is used", advice
-        if cupy.rocm or any("rocm" in wheel for wheel in self.wheels):
-            return FAIL, f"{self.name} is for AMD's GPUs, and this one is NVIDIA's", exchange
-        if major > version[0]:
-            what = f"{self.name} needs a driver for CUDA {major}, and this one serves CUDA {cuda}"
-            return FAIL, what, f"{exchange}   or update the driver to {_DRIVER_FOR.get(major, 'the newest')} or newer"
-        if 0 < major < 12:
-            return FAIL, f"{self.name} is for CUDA {major}, which is too old", exchange
+            yield WARN, f"{named} is installed, but there is no NVIDIA driver: the CPU is used", advice
+        else:
+            yield OK, "no NVIDIA driver: the CPU is used", ""
         if cupy.error:
-            return FAIL, f"CuPy cannot be imported: {cupy.error}", exchange
+            yield WARN, f"CuPy cannot be imported: {cupy.error}", ""
+    elif driver.code not in (0, _NO_DEVICE):
+        advice = _INIT_ADVICE.get(driver.code, "look at: nvidia-smi; update the driver or restart the machine")
+        yield FAIL, f"the NVIDIA driver does not start: {driver.problem} ({driver.code})", advice
+    elif driver.code == _NO_DEVICE or not driver.devices:
+        advice = "start the container with: docker run --gpus all ..." if machine.container else "look at: nvidia-smi"
+        nothing = f"the NVIDIA driver (CUDA {cuda}) finds no device: the CPU is used"
+        yield (WARN, nothing, advice) if machine.visible is None else (WARN, visible, unset)
+    # From here on, the driver has devices, and CuPy has none.
+    elif driver.version < (12, 0):
+        advice = f"install driver {old_driver} or newer ({new_driver} for CUDA 13), then run this again"
+        yield FAIL, f"the NVIDIA driver is too old: it serves CUDA {cuda}, and CuPy needs 12.0", advice
+    elif machine.cupy is None:
+        advice = f"pip install \"{wheel}[ctk]\"   (the extra '{wheel.removeprefix('cupy-')}', with NVIDIA's libraries)"
+        gpu = f"{driver.devices[0].name}, CUDA {cuda}"
+        yield WARN, f"there is a GPU ({gpu}), but CuPy is not installed: the CPU is used", advice
+    elif cupy.rocm or any("rocm" in name for name in wheels):
+        yield FAIL, f"{named} is for AMD's GPUs, and this one is NVIDIA's", exchange
+    elif major > driver.version[0]:
+        update = f"   or update the driver to {_DRIVER_FOR.get(major, 'the newest')} or newer"
+        yield FAIL, f"{named} needs a driver for CUDA {major}, and this one serves CUDA {cuda}", exchange + update
+    elif 0 < major < 12:
+        yield FAIL, f"{named} is for CUDA {major}, which is too old", exchange
+    elif cupy.error:
+        yield FAIL, f"CuPy cannot be imported: {cupy.error}", exchange
+    else:
         why = cupy.devices_error or "it finds no device"
-        return FAIL, f"the driver has a GPU, but CuPy cannot use it: {why}", exchange
+        yield FAIL, f"the driver has a GPU, but CuPy cannot use it: {why}", exchange

@@ -118,7 +118,7 @@ def _regress(u: SimpleNamespace, begin: str) -> tuple[Any, ...]:
     return "regress", (u.basis, u.usable, u.white, u.ids, fit_pass), _TOLERANCE, 1
 
 
-def _advance(u: SimpleNamespace, _: str) -> tuple[Any, ...]:
+def _advance(u: SimpleNamespace, begin: str) -> tuple[Any, ...]:
     rng, dtype = np.random.default_rng(7), u.basis.dtype
     bases = [u.basis / np.sqrt(u.block.length)]
     for _ in range(_STEPS):  # towards the next basis, a little
@@ -130,7 +130,7 @@ def _advance(u: SimpleNamespace, _: str) -> tuple[Any, ...]:
     return "advance", (u.usable, u.ids, iterates, np.zeros_like(u.truth)), _SUMS, _STEPS
 
 
-def _normal(u: SimpleNamespace, _: str) -> tuple[Any, ...]:
+def _normal(u: SimpleNamespace, begin: str) -> tuple[Any, ...]:
     """The right-hand side is what noise leaves, a thousandth of its terms: hence the tolerance."""
     return "normal", (u.basis, u.usable, u.ids, u.truth, 1.0), _TOLERANCE, 1
 

@@ -22,18 +22,10 @@ _NAME, _CHECK, _DIFFERENCE, _SPEED = 18, 42, 32, 14  # widths of columns
 
 
 def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool = False) -> dict[str, Any]:
-    """Examine, test, and report.
+    """Examine, test, and report on a device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
 
-    Parameters
-    ----------
-    device : str
-        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-    quick : bool
-        Leave out all ranks but one, and the larger problems, which are there for the throughput.
-    say : callable
-        Gets the report in words, part by part.
-    visible : bool
-        Show a progress bar.
+    `quick` leaves out all ranks but one, and the larger problems, which are there for the throughput. `say` gets the
+    report in words, part by part; `visible` shows a progress bar.
     """
     machine = examine()
     found = findings(machine, device)

@@ -181,7 +181,12 @@ def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
     outcome = Outcome(check.group, check.name, not wrong, difference, tolerance, reason=reason)
     size = check.larger if place.on_gpu else check.large
     if size and not quick and not wrong:
-        outcome = _timed(outcome, place, next(iter(parts.values())), size)
+        try:
+            outcome = replace(outcome, **_timed(place, next(iter(parts.values())), size))
+        except Exception as error:
+            full = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+            reason = "not timed: not enough memory" if full else f"right, but fails with more data: {one_line(error)}"
+            outcome = replace(outcome, passed=full, reason=reason)
     return replace(outcome, seconds=time.perf_counter() - begin)
 
 
@@ -193,19 +198,14 @@ def _compare(place: Place, make: Make, size: int) -> tuple[float, float] | None:
     return (float(trial.difference(got)), trial.tolerance) if trial.difference else None
 
 
-def _timed(outcome: Outcome, place: Place, make: Make, size: int) -> Outcome:
-    """Add the throughput of the fastest of a few runs, after one that does not count unless it takes long."""
-    try:
-        trial = make(place, size)
-        times: list[float] = []
-        while len(times) <= _REPEATS and sum(times) <= _ENOUGH:
-            place.wait()
-            begin = time.perf_counter()
-            trial.run()
-            place.wait()
-            times.append(time.perf_counter() - begin)
-        return replace(outcome, throughput=trial.work / max(min(times[1:] or times), 1e-9), unit=trial.unit)
-    except Exception as error:
-        if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-            return replace(outcome, reason="not timed: not enough memory")
-        return replace(outcome, passed=False, reason=f"right, but fails with more data: {one_line(error)}")
+def _timed(place: Place, make: Make, size: int) -> dict[str, Any]:
+    """The throughput of the fastest of a few runs, after one that does not count unless it takes long."""
+    trial = make(place, size)
+    times: list[float] = []
+    while len(times) <= _REPEATS and sum(times) <= _ENOUGH:
+        place.wait()
+        begin = time.perf_counter()
+        trial.run()
+        place.wait()
+        times.append(time.perf_counter() - begin)
+    return {"throughput": trial.work / max(min(times[1:] or times), 1e-9), "unit": trial.unit}
