@@ -6,7 +6,6 @@ Nothing here raises. Whatever is broken becomes a line of text in the result, fo
 from __future__ import annotations
 
 import ctypes
-import importlib
 import importlib.metadata
 import importlib.util
 import os
@@ -24,14 +23,13 @@ from typing import Any
 from .._version import __version__
 
 PACKAGES = ("numpy", "scipy", "array-api-compat", "numba")
-LIBRARIES = ("cublas", "cusolver", "cusparse")  # of CUDA, that the solver needs on CuPy, besides NVRTC
-_LIBRARY = "cupy_backends.cuda.libs.{}".format
+LIBRARIES = ("nvrtc", "cublas", "cusolver", "cusparse")  # of CUDA, that the solver needs on CuPy
 _DRIVER_NAMES = {"Windows": ("nvcuda.dll",), "Linux": ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")}
 _MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
 _NVIDIA = "0x10de"  # on the PCI bus
 
 Version = tuple[int, int]
-Load = Callable[[str], Any]  # a library or a module by its name
+Ask = Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -45,18 +43,10 @@ class Device:
 
 @dataclass(frozen=True)
 class Driver:
-    """NVIDIA's driver, asked directly.
+    """NVIDIA's driver, asked directly, and the devices that ``CUDA_VISIBLE_DEVICES`` lets through.
 
-    Attributes
-    ----------
-    version : (int, int), optional
-        The newest CUDA that it serves; None if there is no driver, (0, 0) if it does not say.
-    code : int
-        What ``cuInit`` returned; 0 is success.
-    problem : str
-        What went wrong, if something did.
-    devices : tuple of Device
-        Those that ``CUDA_VISIBLE_DEVICES`` lets through.
+    `version` is the newest CUDA that it serves: None if there is no driver, (0, 0) if it does not say. `code` is what
+    ``cuInit`` returned, 0 for success, and `problem` says what went wrong.
     """
 
     version: Version | None = None
@@ -76,25 +66,10 @@ class Smi:
 
 @dataclass(frozen=True)
 class Cupy:
-    """An installed CuPy, imported.
+    """An installed CuPy, imported: versions of CUDA, and what its compiler can compile for (90: capability 9.0).
 
-    Attributes
-    ----------
-    version : str
-    error : str
-        Why it cannot be imported, in one line; empty if it can.
-    runtime, driver, nvrtc : (int, int), optional
-        Versions of CUDA: of its runtime, of the driver it sees, of the compiler.
-    architectures : tuple of int
-        What the compiler can compile for, 90 for compute capability 9.0.
-    missing : mapping
-        Libraries of CUDA that cannot be loaded, and why, in one line.
-    devices : tuple of Device
-    devices_error : str
-        Why no device can be used, in one line.
-    rocm : bool
-    warnings : tuple of str
-        What it warned about when it was imported.
+    What is wrong is said in one line each: `error`, why it cannot be imported; `devices_error`, why no device can be
+    used; `missing`, libraries of CUDA that cannot be loaded and why; `warnings`, those of the import.
     """
 
     version: str = ""
@@ -128,6 +103,20 @@ class Machine:
     visible: str | None = None
 
 
+def examine(**others: Ask) -> Machine:
+    """Take all looks, one for each field of `Machine`; `others` take the place of those with their names."""
+    looks: dict[str, Ask] = {
+        "python": platform.python_version,
+        "system": lambda: f"{platform.system()} {platform.release()} {platform.machine()}",
+        "cpus": lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        "packages": lambda: {"rcurc-gpu": __version__, **{name: version_of(name) for name in PACKAGES}},
+        "visible": lambda: os.environ.get("CUDA_VISIBLE_DEVICES"),
+    }
+    looks |= {"numba_error": numba_error, "wheels": cupy_wheels, "cupy": look_at_cupy, "driver": look_at_driver}
+    looks |= {"smi": ask_smi, "cards": count_cards, "container": in_container, **others}
+    return Machine(**{name: look() for name, look in looks.items()})
+
+
 def one_line(error: BaseException | str) -> str:
     """An error in one line, with its type and without the home folder; of CuPy's long advice, what went wrong first."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
@@ -136,7 +125,7 @@ def one_line(error: BaseException | str) -> str:
     return text if len(text) <= 240 else text[:237] + "..."
 
 
-def attempt(ask: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[Any, str]:
+def attempt(ask: Ask, *arguments: Any, **options: Any) -> tuple[Any, str]:
     """The answer and an empty text, or None and what went wrong in one line."""
     try:
         return ask(*arguments, **options), ""
@@ -144,12 +133,7 @@ def attempt(ask: Callable[..., Any], *arguments: Any, **options: Any) -> tuple[A
         return None, one_line(error)
 
 
-# ---------------------------------------------------------------- Python
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+# ---------------------------------------------------------------- packages
 
 
 def version_of(name: str) -> str | None:
@@ -164,24 +148,20 @@ def numba_error() -> str:
 
 def cupy_wheels() -> dict[str, str]:
     """All distributions that provide CuPy, such as ``cupy-cuda12x``; more than one is a conflict."""
-    found = []
-    for distribution in importlib.metadata.distributions():
-        entry = attempt(lambda d: (d.metadata["Name"].lower().replace("_", "-"), d.version), distribution)[0]
-        # None is an entry without metadata, left behind by a broken installation.
-        if entry is not None and (entry[0] == "cupy" or entry[0].startswith(("cupy-cuda", "cupy-rocm"))):
-            found.append(entry)
-    return dict(sorted(found))
+    # None is an entry without metadata, left behind by a broken installation.
+    entries = [attempt(lambda d: (d.metadata["Name"].lower(), d.version), d)[0] for d in importlib.metadata.distributions()]
+    found = sorted((name.replace("_", "-"), version) for name, version in filter(None, entries))
+    return {name: version for name, version in found if re.fullmatch("cupy(-(cuda|rocm).*)?", name)}
 
 
 # ---------------------------------------------------------------- the driver
 
 
-def look_at_driver(load: Load | None = None, system: str | None = None) -> Driver:
+def look_at_driver(load: Ask | None = None, system: str | None = None) -> Driver:
     """Ask the driver's own library, without CuPy."""
-    system = system or platform.system()
+    system, problem = system or platform.system(), ""
     if load is None:
         load = ctypes.WinDLL if system == "Windows" else ctypes.CDLL  # type: ignore[attr-defined, unused-ignore]
-    problem = ""
     for name in _DRIVER_NAMES.get(system, ()):
         library, problem = attempt(load, name)
         if library is not None:
@@ -212,10 +192,9 @@ def _driver_device(library: Any, k: int) -> Device:
     return Device(name.value.decode(errors="replace"), (major.value, minor.value), memory.value)
 
 
-def ask_smi(run: Callable[..., Any] = subprocess.run, which: Callable[[str], str | None] = shutil.which) -> Smi | None:
+def ask_smi(run: Ask = subprocess.run, which: Callable[[str], str | None] = shutil.which) -> Smi | None:
     """Ask ``nvidia-smi``; None if it is not there."""
-    path = which("nvidia-smi")
-    if path is None:
+    if (path := which("nvidia-smi")) is None:
         return None
     query = [path, "--query-gpu=driver_version,name", "--format=csv,noheader"]
     done, problem = attempt(run, query, capture_output=True, text=True, timeout=20, check=False)
@@ -227,8 +206,8 @@ def ask_smi(run: Callable[..., Any] = subprocess.run, which: Callable[[str], str
 
 def count_cards(devices: Path = Path("/sys/bus/pci/devices")) -> int:
     """NVIDIA's display and compute devices on the PCI bus, whatever the driver; 0 where that cannot be seen."""
-    cards = [device.parent for device in devices.glob("*/class") if (attempt(device.read_text)[0] or "").startswith("0x03")]
-    return sum((attempt((card / "vendor").read_text)[0] or "").strip() == _NVIDIA for card in cards)
+    texts = [[attempt((d / name).read_text)[0] or "" for name in ("class", "vendor")] for d in devices.glob("*")]
+    return sum(kind.startswith("0x03") and vendor.strip() == _NVIDIA for kind, vendor in texts)
 
 
 def in_container(marks: tuple[str, ...] = ("/.dockerenv", "/run/.containerenv")) -> bool:
@@ -239,7 +218,7 @@ def in_container(marks: tuple[str, ...] = ("/.dockerenv", "/run/.containerenv"))
 # ---------------------------------------------------------------- CuPy
 
 
-def crash_of_cupy(run: Callable[..., Any] = subprocess.run) -> str:
+def crash_of_cupy(run: Ask = subprocess.run) -> str:
     """How another process ends that only imports CuPy and asks for devices; empty if not by a crash."""
     if importlib.util.find_spec("cupy") is None:
         return ""
@@ -251,7 +230,7 @@ def crash_of_cupy(run: Callable[..., Any] = subprocess.run) -> str:
     return problem
 
 
-def look_at_cupy(load: Load = importlib.import_module, crash: Callable[[], str] = crash_of_cupy) -> Cupy | None:
+def look_at_cupy(load: Ask = importlib.import_module, crash: Callable[[], str] = crash_of_cupy) -> Cupy | None:
     """Import CuPy and ask it; None if it is not installed."""
     if crashed := crash():
         return Cupy(error=crashed)
@@ -267,17 +246,19 @@ def look_at_cupy(load: Load = importlib.import_module, crash: Callable[[], str] 
     return replace(found or Cupy(version=str(getattr(cupy, "__version__", "")), error=problem), warnings=said)
 
 
-def _ask_cupy(cupy: Any, load: Load) -> Cupy:
+def _ask_cupy(cupy: Any, load: Ask) -> Cupy:
     runtime = cupy.cuda.runtime
-    nvrtc, problem = attempt(lambda: tuple(int(x) for x in load(_LIBRARY("nvrtc")).getVersion()))
-    problems = {"nvrtc": problem, **{name: attempt(load, _LIBRARY(name))[1] for name in LIBRARIES}}
+    libraries = {name: attempt(load, f"cupy_backends.cuda.libs.{name}") for name in LIBRARIES}
+    nvrtc = libraries["nvrtc"][0]
     devices, devices_error = attempt(lambda: tuple(_cupy_device(runtime, k) for k in range(runtime.getDeviceCount())))
+    version, problem = attempt(lambda: tuple(map(int, nvrtc.getVersion()))) if nvrtc else libraries["nvrtc"]
+    problems = {name: problem for name, (_, problem) in libraries.items()} | {"nvrtc": problem}
     return Cupy(
         version=cupy.__version__,
         runtime=attempt(lambda: _split(runtime.runtimeGetVersion()))[0],
         driver=attempt(lambda: _split(runtime.driverGetVersion()))[0],
-        nvrtc=nvrtc,
-        architectures=attempt(lambda: tuple(map(int, load(_LIBRARY("nvrtc")).getSupportedArchs())))[0] or (),
+        nvrtc=version,
+        architectures=attempt(lambda: tuple(map(int, nvrtc.getSupportedArchs())))[0] or (),
         missing={name: problem for name, problem in problems.items() if problem},
         devices=devices or (),
         devices_error=devices_error,
@@ -299,26 +280,3 @@ def _split(number: int) -> Version | None:
 def _first_words(text: str) -> str:
     """The first sentence of a warning: CuPy's are framed in lines of dashes."""
     return one_line(next((line.strip() for line in text.splitlines() if line.strip(" -=")), text))
-
-
-# ---------------------------------------------------------------- all of it
-
-LOOKS: Mapping[str, Callable[[], Any]] = {  # one for each field of `Machine`
-    "python": platform.python_version,
-    "system": lambda: f"{platform.system()} {platform.release()} {platform.machine()}",
-    "cpus": usable_cpus,
-    "packages": lambda: {"rcurc-gpu": __version__, **{name: version_of(name) for name in PACKAGES}},
-    "numba_error": numba_error,
-    "wheels": cupy_wheels,
-    "cupy": look_at_cupy,
-    "driver": look_at_driver,
-    "smi": ask_smi,
-    "cards": count_cards,
-    "container": in_container,
-    "visible": lambda: os.environ.get("CUDA_VISIBLE_DEVICES"),
-}
-
-
-def examine(**others: Callable[[], Any]) -> Machine:
-    """Take all looks; `others` take the place of those with their names."""
-    return Machine(**{name: look() for name, look in {**LOOKS, **others}.items()})

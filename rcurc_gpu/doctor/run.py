@@ -1,43 +1,36 @@
-"""The examination from beginning to end."""
+"""The examination from beginning to end, and what the doctor says: as a dictionary for JSON, and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import partial
+from dataclasses import asdict
 from typing import Any
 
+import click
 import numpy as np
 from tqdm.auto import tqdm
 
-from ..api import rcurc
-from ..errors import without_warning
-from ..testing import synthetic
-from . import report
-from .checks import QUICK_RANKS, RANKS, cpu_checks, cuda_checks, device_compile_checks, nvrtc_compile_checks, plain_checks
-from .findings import device_number, findings, gpu_is_usable
-from .probes import Machine, examine
-from .selftest import Check, Outcome, Place, Trial, run_checks
+from .checks import all_checks
+from .findings import FAIL, OK, WARN, Finding, device_number, dotted, findings, gpu_is_usable
+from .probes import Cupy, Device, Machine, Smi, examine
+from .selftest import Outcome, Place, run_checks
+
+_COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
+_NAME, _CHECK, _DIFFERENCE, _SPEED = 18, 42, 32, 14  # widths of columns
 
 
 def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool = False) -> dict[str, Any]:
-    """Examine, test, and report.
+    """Examine, test, and report on a device: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
 
-    Parameters
-    ----------
-    device : str
-        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-    quick : bool
-        Leave out all ranks but one, and the larger problems, which are there for the throughput.
-    say : callable
-        Gets the report in words, part by part.
-    visible : bool
-        Show a progress bar.
+    `quick` leaves out all ranks but one, and the larger problems, which are there for the throughput. `say` gets the
+    report in words, part by part; `visible` shows a progress bar.
     """
     machine = examine()
     found = findings(machine, device)
-    say(f"rcurc-gpu {machine.packages.get('rcurc-gpu')}: doctor\n\n{report.machine_words(machine)}\n")
-    say(f"{report.findings_words(found)}\n")
+    say(f"rcurc-gpu {machine.packages.get('rcurc-gpu')}: doctor\n\n{machine_words(machine)}\n")
+    say(f"{findings_words(found)}\n")
     place = choose_place(machine, device)
     outcomes: list[Outcome] = []
     if place is not None:
@@ -49,12 +42,12 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
             for outcome in run_checks(place, checks, quick, bar.set_postfix_str):
                 outcomes.append(outcome)
                 bar.clear()
-                say(report.outcome_words(outcome))
+                say(outcome_words(outcome))
                 bar.update(1)
         say("")
-    result = report.make_report(machine, found, place, outcomes, quick)
-    say(report.verdict_words(result))
-    return result
+    report = make_report(machine, found, place, outcomes, quick)
+    say(verdict_words(report))
+    return report
 
 
 def choose_place(machine: Machine, device: str) -> Place | None:
@@ -67,38 +60,101 @@ def choose_place(machine: Machine, device: str) -> Place | None:
     return Place(np, "cpu") if device in ("auto", "cpu") else None
 
 
-def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Check]:
-    """Everything there is to check on a place."""
-    ranks = QUICK_RANKS if quick else RANKS
-    if place.on_gpu:
-        return [*device_compile_checks(ranks), *plain_checks(), *cuda_checks(ranks), *solve_checks(place)]
-    # NVRTC looks at the driver, too, and may crash with one that does not work.
-    cuda = nvrtc_compile_checks(machine.cupy) if machine.driver.version is None else []
-    return [*cuda, *plain_checks(), *cpu_checks(ranks), *solve_checks(place)]
+def make_report(
+    machine: Machine, found: Sequence[Finding], place: Place | None, outcomes: Sequence[Outcome], quick: bool
+) -> dict[str, Any]:
+    """Everything, for JSON; `place` is None if the device that was asked for is not there."""
+    failed, count = sum(not o.passed for o in outcomes), len(outcomes)
+    broken = any(f.level == FAIL for f in found)
+    steps = [f.advice for level in (FAIL, WARN) for f in found if f.level == level and f.advice]
+    if place is None:
+        verdict = "the device that was asked for cannot be used."
+    elif failed:
+        verdict = f"{failed} of {count} checks failed on {place.words}: do not trust its results."
+        steps.append("report the failed checks in an issue, with all of this output")
+        steps += ["use the CPU meanwhile (NumPy arrays, or --device cpu)"] if place.on_gpu else []
+    else:
+        repair = "there is something to repair (fail, above); " if broken else ""
+        verdict = f"{repair}all {count} checks passed on {place.words}."
+    return {
+        "version": machine.packages.get("rcurc-gpu"),
+        "machine": asdict(machine),
+        "findings": [asdict(f) for f in found],
+        "device": place.name if place else None,
+        "quick": quick,
+        "checks": [asdict(o) for o in outcomes],
+        "device_lost": any(o.skipped for o in outcomes),
+        "passed": not failed and not broken,
+        "verdict": verdict,
+        "next": steps or ["rcurc-gpu demo"],
+    }
 
 
-def solve_checks(place: Place) -> list[Check]:
-    """Whole solves, against the truth of a synthetic problem: compiled, plain, and streamed to a device."""
-    ways: dict[str, dict[str, Any]] = {"auto": {}, "plain": {"kernels": "xp"}}
-    if place.on_gpu:
-        ways["from the host"] = {"device": place.name}
-    checks = []
-    for method, tolerance, large, larger in (("fast", 1e-8, 2000, 4000), ("paper", 1e-4, 1000, 2000)):
-        parts = {name: partial(_solve, method, tolerance, way) for name, way in ways.items()}
-        checks.append(Check("solve", f"rcurc, method {method}", parts, 120, large, larger))
-    return checks
+# ---------------------------------------------------------------- words
 
 
-def _solve(method: str, tolerance: float, way: dict[str, Any], place: Place, size: int) -> Trial:
-    """The largest problem is chosen so that it takes a second or two without compiled kernels."""
-    share, rate = (0.5, 0.6) if size < 500 else (0.3, 0.3)
-    chosen = round(share * size)
-    problem = synthetic((size, size), 2, alpha=0.1, n_rows=chosen, n_cols=chosen, rate=rate, seed=5)
-    there = place.on_gpu and "device" not in way
-    samples = problem.samples.to_namespace(place.xp) if there else problem.samples
+def machine_words(machine: Machine) -> str:
+    """What is installed, and which devices there are."""
+    cupy, driver = machine.cupy or Cupy(), machine.driver
+    version, smi = driver.version or cupy.driver, machine.smi or Smi()
+    serves = [f"CUDA {dotted(version)}", driver.problem if driver.code else ""] if version is not None else []
+    rows = [
+        ("Installed", ""),
+        ("Python", f"{machine.python}, {machine.system}"),
+        *((name, version or "not installed") for name, version in machine.packages.items()),
+        ("CuPy", _cupy_words(machine)),
+        ("NVIDIA driver", ", ".join(filter(None, [smi.driver, *serves])) or "none"),
+        *([("CUDA_VISIBLE_DEVICES", repr(machine.visible))] if machine.visible is not None else []),
+        ("\nDevices", ""),
+        ("cpu", f"{machine.cpus} core{'s' if machine.cpus > 1 else ''}"),
+        *((f"cuda:{k}", _device_words(device)) for k, device in enumerate(cupy.devices)),
+        *(("not usable", _device_words(device)) for device in driver.devices[len(cupy.devices) :]),
+    ]
+    return "\n".join(f"  {name:<{_NAME}} {words}" if words else name for name, words in rows)
 
-    def run() -> Any:
-        with without_warning():
-            return rcurc(samples, 2, method=method, seed=5, progress=False, **way)
 
-    return Trial(run, lambda result: float(problem.relative_error(result.cur)), tolerance, float(problem.samples.n_obs))
+def _device_words(device: Device) -> str:
+    return f"{device.name}, compute capability {dotted(device.capability)}, {device.memory / 1e9:.1f} GB"
+
+
+def _cupy_words(machine: Machine) -> str:
+    wheels, cupy = ", ".join(f"{name} {version}" for name, version in machine.wheels.items()), machine.cupy
+    if cupy is None:
+        return f"{wheels}, but there is no module cupy" if wheels else "not installed"
+    name = wheels or f"{cupy.version} (not a wheel)"
+    if cupy.error:
+        return f"{name}, cannot be imported"
+    runtime = f", CUDA runtime {dotted(cupy.runtime)}" if cupy.runtime else ""
+    return f"{name}{runtime}, NVRTC {dotted(cupy.nvrtc)}" if cupy.nvrtc else f"{name}{runtime}, no NVRTC"
+
+
+def findings_words(found: Sequence[Finding]) -> str:
+    """Findings, each with what to do on a line of its own."""
+    lines = [f"  {_mark(f.level)} {f.what}" + (f"\n       -> {f.advice}" if f.advice else "") for f in found]
+    return "\n".join(["Findings", *lines])
+
+
+def outcome_words(outcome: Outcome) -> str:
+    """One line of the self-test."""
+    line = f"  {_mark(OK if outcome.passed else FAIL)} {f'{outcome.group}: {outcome.name}':<{_CHECK}}"
+    if not outcome.passed:
+        return f"{line} {outcome.reason}"
+    allowed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact"
+    difference = "" if outcome.difference is None else f"difference {outcome.difference:7.1e} ({allowed})"
+    speed = ""
+    if outcome.throughput is not None:
+        exponent = min(max(int(math.log10(max(outcome.throughput, 1.0)) // 3), 0), 3)
+        speed = f"{outcome.throughput / 1000**exponent:6.3g} {('', 'k', 'M', 'G')[exponent]}{outcome.unit}/s"
+    return f"{line} {difference:<{_DIFFERENCE}} {speed:<{_SPEED}} {outcome.seconds:6.2f} s {outcome.reason}".rstrip()
+
+
+def _mark(level: str) -> str:
+    return click.style(f"{level:<4}", fg=_COLOURS[level], bold=level == FAIL)
+
+
+def verdict_words(report: dict[str, Any]) -> str:
+    """The verdict and what to do, and a request to those with a GPU."""
+    verdict = click.style(report["verdict"], fg=_COLOURS[OK if report["passed"] else FAIL], bold=True)
+    request = "Do you have a GPU? Please paste this output into an issue: whatever it says, it helps."
+    steps = "\n         ".join(report["next"])
+    return f"Verdict: {verdict}\nNext:    {steps}\n\n{request}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..backends import to_numpy
 from .probes import attempt, one_line
 
 _PATIENCE = 30.0  # seconds after which a kernel is thought to hang
@@ -71,20 +72,10 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One thing to run.
+    """One thing to run on the device.
 
-    Attributes
-    ----------
-    run : callable
-        Does it on the device; what it returns goes to `difference`.
-    difference : callable, optional
-        How far that is from the truth, relative to its size; None if it only has to run.
-    tolerance : float
-        The largest difference that is rounding.
-    work : float
-        How much is done in a run, in `unit`.
-    unit : {"obs", "B"}
-        Observations, or bytes of memory that have to be read and written.
+    `difference` says how far what it returned is from the truth, None if it only has to run, and `tolerance` what of that
+    is rounding. `work` is done in a run, in observations ("obs") or bytes of memory that are read and written ("B").
     """
 
     run: Callable[[], Any]
@@ -95,20 +86,15 @@ class Trial:
 
 
 Make = Callable[[Place, int], Trial]
-Announce = Callable[[str], Any]  # gets the name of a check
+Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
 class Check:
     """A named test.
 
-    Attributes
-    ----------
-    group, name : str
-    parts : callable, or a mapping of names to callables
-        Each gives the trial of a size on a place. All are compared, the first is timed.
-    small, large, larger : int
-        The size that is compared, and those that are timed on a CPU and on a GPU; 0 for what is not timed.
+    Each of `parts` makes the trial of a size on a place: all are compared at `small`, the first is timed at `large` on a
+    CPU and `larger` on a GPU; 0 for what is not timed.
     """
 
     group: str
@@ -121,8 +107,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a check ended. Numbers are None where it did not come to that; `reason` says in one line why it failed,
-    or was not timed."""
+    """How a check ended. Numbers are None where it did not come to that; `reason` says why it failed, or was not timed."""
 
     group: str
     name: str
@@ -136,8 +121,33 @@ class Outcome:
     skipped: bool = False
 
 
-def run_checks(place: Place, checks: Iterable[Check], quick: bool = False, announce: Announce = str) -> Iterator[Outcome]:
-    """Run checks one by one, each announced. A failed one does not stop the others, unless the device is lost with it."""
+def against(
+    truth: Function, place: Place, run: Function, data: dict[str, Any], tolerance: float, work: float, **how: Any
+) -> Trial:
+    """A trial of `run` on a copy of its arguments; `how`: the unit of work, and a `view` of results to compare."""
+    here, view = place.put(data), how.pop("view", lambda *got: got)
+
+    def difference(got: Any) -> float:
+        return largest_difference(*(view(*x) if isinstance(x, tuple) else view(x) for x in (got, truth())))
+
+    return Trial(lambda: run(**here), difference, tolerance, work, **how)
+
+
+def largest_difference(got: Any, want: Any) -> float:
+    """The largest difference between arrays, in units of the largest entry of the truth; over several, the worst."""
+    got, want = (x if isinstance(x, (tuple, list)) else (x,) for x in (got, want))
+    differences = [0.0]
+    for g, w in zip(got, want, strict=True):
+        g, w = np.asarray(g) if np.isscalar(g) else to_numpy(g), np.asarray(w)
+        if g.shape != w.shape:
+            raise AssertionError(f"shape {g.shape} instead of {w.shape}")
+        size = float(np.max(np.abs(w), initial=0.0)) or 1.0
+        differences.append(float(np.max(np.abs(g.astype(np.float64) - w.astype(np.float64)), initial=0.0)) / size)
+    return float(np.max(differences))  # NaN, if there is one
+
+
+def run_checks(place: Place, checks: Iterable[Check], quick: bool = False, announce: Function = str) -> Iterator[Outcome]:
+    """Run checks, each announced by name. A failed one does not stop the others, unless the device is lost with it."""
     lost = ""
     for check in checks:
         announce(check.name)
@@ -171,7 +181,12 @@ def run_check(place: Place, check: Check, quick: bool = False) -> Outcome:
     outcome = Outcome(check.group, check.name, not wrong, difference, tolerance, reason=reason)
     size = check.larger if place.on_gpu else check.large
     if size and not quick and not wrong:
-        outcome = _timed(outcome, place, next(iter(parts.values())), size)
+        try:
+            outcome = replace(outcome, **_timed(place, next(iter(parts.values())), size))
+        except Exception as error:
+            full = isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+            reason = "not timed: not enough memory" if full else f"right, but fails with more data: {one_line(error)}"
+            outcome = replace(outcome, passed=full, reason=reason)
     return replace(outcome, seconds=time.perf_counter() - begin)
 
 
@@ -183,19 +198,14 @@ def _compare(place: Place, make: Make, size: int) -> tuple[float, float] | None:
     return (float(trial.difference(got)), trial.tolerance) if trial.difference else None
 
 
-def _timed(outcome: Outcome, place: Place, make: Make, size: int) -> Outcome:
-    """Add the throughput of the fastest of a few runs, after one that does not count unless it takes long."""
-    try:
-        trial = make(place, size)
-        times: list[float] = []
-        while len(times) <= _REPEATS and sum(times) <= _ENOUGH:
-            place.wait()
-            begin = time.perf_counter()
-            trial.run()
-            place.wait()
-            times.append(time.perf_counter() - begin)
-        return replace(outcome, throughput=trial.work / max(min(times[1:] or times), 1e-9), unit=trial.unit)
-    except Exception as error:
-        if isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__:
-            return replace(outcome, reason="not timed: not enough memory")
-        return replace(outcome, passed=False, reason=f"right, but fails with more data: {one_line(error)}")
+def _timed(place: Place, make: Make, size: int) -> dict[str, Any]:
+    """The throughput of the fastest of a few runs, after one that does not count unless it takes long."""
+    trial = make(place, size)
+    times: list[float] = []
+    while len(times) <= _REPEATS and sum(times) <= _ENOUGH:
+        place.wait()
+        begin = time.perf_counter()
+        trial.run()
+        place.wait()
+        times.append(time.perf_counter() - begin)
+    return {"throughput": trial.work / max(min(times[1:] or times), 1e-9), "unit": trial.unit}

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from rcurc_gpu import __version__, cli
 from rcurc_gpu.cli.common import jsonable
-from rcurc_gpu.doctor import report, run
+from rcurc_gpu.doctor import run
 from rcurc_gpu.doctor.findings import FAIL, OK, WARN, findings
 from rcurc_gpu.doctor.probes import Cupy, Device, Driver, Machine, Smi
 from rcurc_gpu.doctor.selftest import Check, Outcome, Place, Trial
@@ -206,10 +206,10 @@ def test_each_situation_is_named_with_what_to_do(name):
 def test_each_situation_can_be_told(name):
     state = SITUATIONS[name][0]
     found = findings(state)
-    words = "\n".join([report.machine_words(state), report.findings_words(found)])
+    words = "\n".join([run.machine_words(state), run.findings_words(found)])
     assert "None" not in words
     assert state.driver.problem in words
-    made = report.make_report(state, found, CPU, [], False)
+    made = run.make_report(state, found, CPU, [], False)
     assert made["passed"] == all(f.level != FAIL for f in found)
     assert made["next"]
     assert json.dumps(jsonable(made), allow_nan=False)

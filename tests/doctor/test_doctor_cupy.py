@@ -12,9 +12,9 @@ from conftest import DEVICE, SKIP_CUPY
 from rcurc_gpu import cli
 from rcurc_gpu.backends.cuda.sources import KERNELS
 from rcurc_gpu.doctor import probes
-from rcurc_gpu.doctor.checks import cuda_checks, nvrtc_compile_checks
+from rcurc_gpu.doctor.checks import all_checks, cuda_checks, nvrtc_compile_checks
 from rcurc_gpu.doctor.findings import OK, findings
-from rcurc_gpu.doctor.run import all_checks, choose_place
+from rcurc_gpu.doctor.run import choose_place
 from rcurc_gpu.doctor.selftest import Place, run_checks
 
 if not DEVICE:

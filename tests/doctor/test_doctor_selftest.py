@@ -8,11 +8,11 @@ import pytest
 
 from rcurc_gpu.backends import operators
 from rcurc_gpu.backends.kernels import XP, choose
-from rcurc_gpu.doctor import report
-from rcurc_gpu.doctor.checks import QUICK_RANKS, kernel_checks, largest_difference, operator_checks, plain_checks
+from rcurc_gpu.doctor import run
+from rcurc_gpu.doctor.checks import operator_checks, plain_checks, solve_checks
+from rcurc_gpu.doctor.kernels import QUICK_RANKS, kernel_checks
 from rcurc_gpu.doctor.probes import Machine
-from rcurc_gpu.doctor.run import solve_checks
-from rcurc_gpu.doctor.selftest import Check, Place, Trial, run_check, run_checks
+from rcurc_gpu.doctor.selftest import Check, Place, Trial, largest_difference, run_check, run_checks
 
 CPU = Place(np, "cpu")
 
@@ -39,7 +39,7 @@ def test_a_check_that_raises_fails_and_the_others_go_on():
     assert outcomes[1].reason == "differs by 0.2, more than 0.1"
     assert "nan" in outcomes[2].reason
     assert outcomes[4].throughput > 0
-    words = [report.outcome_words(o) for o in outcomes]
+    words = [run.outcome_words(o) for o in outcomes]
     assert "RuntimeError: no such kernel" in words[0]
     assert "obs/s" in words[4]
 
@@ -71,7 +71,7 @@ def test_a_failure_with_more_data_is_a_failure_unless_memory_runs_out():
     assert "fails with more data" in run_check(CPU, Check("g", "n", make(RuntimeError("x")), 1, 2)).reason
     full = run_check(CPU, Check("g", "n", make(MemoryError()), 1, 2))
     assert (full.passed, full.reason) == (True, "not timed: not enough memory")
-    assert "not enough memory" in report.outcome_words(full)
+    assert "not enough memory" in run.outcome_words(full)
 
 
 def load_nothing_now(error):
@@ -97,7 +97,7 @@ def test_after_a_device_is_lost_nothing_more_is_run():
     outcomes = list(run_checks(Place(LostDevice(False), "cuda:0"), checks))
     assert [o.skipped for o in outcomes] == [False, True, True]
     assert "not run: the device does not answer since '0'" in outcomes[1].reason
-    assert report.make_report(Machine(), [], CPU, outcomes, False)["device_lost"]
+    assert run.make_report(Machine(), [], CPU, outcomes, False)["device_lost"]
 
 
 def test_a_kernel_that_hangs_is_not_waited_for():

@@ -6,8 +6,11 @@ from ..._lazy import later
 from .sources import KERNELS, options, source
 
 if TYPE_CHECKING:
+    from . import calls as calls
+    from . import elementwise as elementwise
     from .launch import kernel as kernel
 
-__all__ = ["KERNELS", "kernel", "options", "source"]
+# The modules, and `kernel`, are loaded when they are asked for: they import CuPy.
+__all__ = ["KERNELS", "calls", "elementwise", "kernel", "options", "source"]
 
-__getattr__ = later(__name__, {"kernel": ".launch"})  # which imports CuPy
+__getattr__ = later(__name__, {"kernel": ".launch"})
