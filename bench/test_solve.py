@@ -78,7 +78,7 @@ def test_layouts_of_the_core(benchmark, layout, rate):
     kernels = replace(XP, make_grid=partial(make_grid, layout=layout))
     like = problem.samples.r_block.value[:0]
     run = RunContext(like, kernels, holdout=0.03)
-    data, steps = prepare(in_memory(problem.samples, like).view, Steps(None, None), run)
+    data, steps = prepare(in_memory(problem.samples, like).view, Steps(), run)
     options = CoreOptions(5 * problem.mean_abs, 0.8, steps.rows, steps.cols, 0.0, 10)
     benchmark.group, benchmark.name = f"core d={size} r={rank} rate={rate}", layout
     benchmark.pedantic(solve_core, args=(data, rank, options, run), rounds=ROUNDS, warmup_rounds=1)

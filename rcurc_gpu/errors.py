@@ -147,13 +147,7 @@ def check_count(name: str, value: Any, least: int = 1, most: int | None = None) 
 
 
 def check_number(
-    name: str,
-    value: Any,
-    low: float = 0.0,
-    high: float = float("inf"),
-    *,
-    open_low: bool = False,
-    open_high: bool = False,
+    name: str, value: Any, low: float = 0.0, high: float = float("inf"), *, open_low: bool = False, open_high: bool = False
 ) -> float:
     """`value` as a finite float in the interval from `low` to `high`."""
     if isinstance(value, (bool, np.bool_, str)):

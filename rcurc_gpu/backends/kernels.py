@@ -63,12 +63,7 @@ class Kernels:
         return self if self.most_rank is None or rank <= self.most_rank else XP
 
     def regress_all(
-        self,
-        block: Block,
-        basis: Array,
-        fit_pass: FitPass,
-        chunk_bytes: int | None,
-        unit_ids: np.ndarray | None = None,
+        self, block: Block, basis: Array, fit_pass: FitPass, chunk_bytes: int | None, unit_ids: np.ndarray | None = None
     ) -> tuple[Array, Array]:
         """One fit pass over all units of a block that is where its orthonormal basis is; nothing is held out.
 

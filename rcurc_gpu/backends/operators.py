@@ -39,13 +39,7 @@ def hard_threshold(M: Array, zeta: Array | float) -> Array:
 
 
 def union_sum(
-    R_inter: Array,
-    C_inter: Array,
-    seen_R: Array,
-    seen_C: Array,
-    step_rows: float,
-    step_cols: float,
-    X: Array | None = None,
+    R_inter: Array, C_inter: Array, seen_R: Array, seen_C: Array, step_rows: float, step_cols: float, X: Array | None = None
 ) -> Array:
     """Join the two updates of the intersection ([R]_{:,J} and [C]_{I,:} of the paper).
 

@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..backends import to_numpy
-from ..result import Result
-from ..samples import CrossSamples
+from ..result import Result, outlying_once
 from ..testing import SyntheticProblem
 
 
@@ -53,10 +51,13 @@ def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]
 def compare_outliers(problem: SyntheticProblem, result: Result) -> dict[str, Any]:
     """Flagged against truly corrupted observations, each entry counted once however many blocks see it."""
     samples = problem.samples  # on the host, wherever the result is
-    i, j = _positions(samples, samples.R, samples.C)
+    r, c = samples.R.tocoo(), samples.C.tocoo()
+    i = np.concatenate([samples.rows[r.row], c.row]).astype(np.int64)
+    j = np.concatenate([r.col, samples.cols[c.col]]).astype(np.int64)
     bad = problem.is_outlier(i, j)
-    corrupted = _as_keys(problem, i[bad], j[bad])
-    flagged = _as_keys(problem, *_positions(samples, *result.outliers()))
+    corrupted = np.unique(i[bad] * problem.shape[1] + j[bad])
+    i, j, *_ = outlying_once(result.samples, result.cur, result.threshold)
+    flagged = np.unique(i * problem.shape[1] + j)
     found = np.intersect1d(corrupted, flagged, assume_unique=True)
     missed = np.setdiff1d(corrupted, flagged, assume_unique=True)
     i, j = np.divmod(missed, problem.shape[1])
@@ -73,19 +74,6 @@ def compare_outliers(problem: SyntheticProblem, result: Result) -> dict[str, Any
         "missed_other": int(missed.size - small.sum() - unjudged.sum()),
         "threshold": result.threshold,
     }
-
-
-def _positions(samples: CrossSamples, R: Any, C: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Row and column, in the whole matrix, of the stored entries of R (|I|, n2) and then of C (n1, |J|)."""
-    r, c = R.tocoo(), C.tocoo()
-    i = np.concatenate([samples.rows[to_numpy(r.row)], to_numpy(c.row)])
-    j = np.concatenate([to_numpy(r.col), samples.cols[to_numpy(c.col)]])
-    return i.astype(np.int64), j.astype(np.int64)
-
-
-def _as_keys(problem: SyntheticProblem, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-    """Each position once, as one ascending number."""
-    return np.unique(i * problem.shape[1] + j)
 
 
 def _ratio(part: int, whole: int) -> float | None:

@@ -38,11 +38,7 @@ def is_rich(data: CoreProblem, rank: int) -> bool:
 
 
 def solve_with_head_start(
-    data: CoreProblem,
-    rank: int,
-    options: CoreOptions,
-    schedule: Callable[[float], Schedule],
-    run: RunContext,
+    data: CoreProblem, rank: int, options: CoreOptions, schedule: Callable[[float], Schedule], run: RunContext
 ) -> Core | None:
     """`iteration.solve_core`, beginning with a quarter of the intersection; None if the quarter did not settle.
 

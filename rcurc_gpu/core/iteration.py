@@ -144,12 +144,7 @@ class Resume:
 
 
 def iterate_core(
-    data: CoreProblem,
-    rank: int,
-    options: CoreOptions,
-    seed: int,
-    start: Factors | None = None,
-    resume: Resume | None = None,
+    data: CoreProblem, rank: int, options: CoreOptions, seed: int, start: Factors | None = None, resume: Resume | None = None
 ) -> Iterator[CoreStep]:
     """Iterate the intersection from U_0 = 0, from `start`, or from the end of a group of five iterations (`resume`).
 
@@ -285,14 +280,8 @@ def _recalled(saved: dict[str, np.ndarray], like: Array) -> Core:
 def note(state: IterationState) -> None:
     """Write some of the iterations to the log."""
     if state.iteration % CHECK_EVERY == 0:
-        log.debug(
-            "iteration %d: e = %.1e, threshold %.2e, %.1f %% outliers, change %.1e",
-            state.iteration,
-            state.error,
-            state.threshold,
-            100 * state.outlier_share,
-            state.change,
-        )
+        numbers = (state.iteration, state.error, state.threshold, 100 * state.outlier_share, state.change)
+        log.debug("iteration %d: e = %.1e, threshold %.2e, %.1f %% outliers, change %.1e", *numbers)
 
 
 def read_back(

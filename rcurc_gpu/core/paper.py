@@ -45,6 +45,7 @@ from .problem import CoreProblem, dof_share
 _PILOT = 4096
 _TRAIL_BYTES = 64 << 20  # bases W_k of one launch: more cost memory of the device, fewer cost launches
 
+Places = list[list[tuple[np.ndarray, Array]]]  # units and coefficients of the chunks of both sides
 Assemble = Callable[[Factors, tuple[Array, Array]], Any]  # a matrix of a core and the coefficients of both sides
 
 
@@ -161,7 +162,7 @@ def solve_paper(
             trail += steps
             core_sums = np.concatenate([core_sums, numbers[: len(steps), :2]])
         if callback is not None:
-            make = partial(_matrix, assemble, steps[-1].factors, sides, _places(runners)) if whole else None
+            make = partial(_iterate, assemble, steps[-1].factors, sides, _places(runners)) if whole else None
             if callback(replace(history[-1], make=make)) is True:
                 break
         if ends.size:
@@ -170,16 +171,9 @@ def solve_paper(
         history = _follow(sides, runners, trail, history, core_size, core_sums)
     W, s, V = steps[-1].factors
     sample = residuals(W * s, V, data.sample)
-    core = Core(
-        W,
-        s,
-        V,
-        history[-1].error <= options.tol,
-        history,
-        # The paper's zeta falls to 0 and cannot tell inliers here; five medians (3.4 standard deviations) can.
-        robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank)),
-        history[-1].threshold,
-    )
+    # The paper's zeta falls to 0 and cannot tell inliers here; five medians (3.4 standard deviations) can.
+    sigma = robust_sigma(sample, 5 * quantile_abs(sample), dof_share(data, rank))
+    core = Core(W, s, V, history[-1].error <= options.tol, history, sigma, history[-1].threshold)
     return core, _coefficients(sides, _places(runners))
 
 
@@ -223,13 +217,17 @@ def _follow(
     ]
 
 
-def _places(runners: list[list[_Runner]]) -> list[list[tuple[np.ndarray, Array]]]:
+def _places(runners: list[list[_Runner]]) -> Places:
     """Units and coefficients of both sides as they are now; runners replace these arrays and do not write into them."""
     return [[(runner.units, runner.a) for runner in group] for group in runners]
 
 
-def _coefficients(sides: tuple[PaperSide, PaperSide], places: list[list[tuple[np.ndarray, Array]]]) -> tuple[Array, Array]:
+def _coefficients(sides: tuple[PaperSide, PaperSide], places: Places) -> tuple[Array, Array]:
     return _gather(sides[0], places[0]), _gather(sides[1], places[1])
+
+
+def _iterate(assemble: Assemble, factors: Factors, sides: tuple[PaperSide, PaperSide], places: Places) -> Any:
+    return assemble(factors, _coefficients(sides, places))
 
 
 def _gather(side: PaperSide, places: list[tuple[np.ndarray, Array]]) -> Array:
@@ -239,12 +237,3 @@ def _gather(side: PaperSide, places: list[tuple[np.ndarray, Array]]) -> Array:
     xp = array_namespace(like)
     order = np.argsort(np.concatenate([units for units, _ in places]), kind="stable")
     return bring(xp.take(xp.concat([a for _, a in places]), asarray_on(order, like), axis=0), side.task.block.value)
-
-
-def _matrix(
-    assemble: Assemble,
-    factors: Factors,
-    sides: tuple[PaperSide, PaperSide],
-    places: list[list[tuple[np.ndarray, Array]]],
-) -> Any:
-    return assemble(factors, _coefficients(sides, places))

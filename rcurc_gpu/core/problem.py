@@ -63,12 +63,12 @@ class CoreProblem:
 class Steps:
     """The step sizes of the iteration: eta_R, eta_C and, if one is for the whole intersection, eta_U.
 
-    None stands for a step that `prepare` finds.
+    0 stands for a step that `prepare` finds; of eta_U, for none of its own.
     """
 
-    rows: float | None
-    cols: float | None
-    core: float | None = None
+    rows: float = 0.0
+    cols: float = 0.0
+    core: float = 0.0
 
     def weights(self, seen_by: Array, dtype: Any) -> Array:
         """The step of each entry of the intersection.
@@ -77,15 +77,13 @@ class Steps:
         X_k + w g with this w, g the residual without outliers. Or eta_U for all.
         """
         xp = array_namespace(seen_by)
-        assert self.rows is not None
-        assert self.cols is not None
         steps = (self.rows, self.cols, 2 * self.rows * self.cols / (self.rows + self.cols))
-        table = asarray_on(np.asarray([0.0, *(steps if self.core is None else [self.core] * 3)]), seen_by, dtype)
+        table = asarray_on(np.asarray([0.0, *([self.core] * 3 if self.core else steps)]), seen_by, dtype)
         return gather(table, xp.astype(seen_by, xp.int64))
 
 
 def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem, Steps]:
-    """Lay out the intersection where the run computes; steps that are None become 1 / p_u, p_u its observed share.
+    """Lay out the intersection where the run computes; steps that are 0 become 1 / p_u, p_u its observed share.
 
     The paper recommends 1 / p_R and 1 / p_C. At 25 % observed that is an effective step of 1.75 on the intersection: slow,
     or it stalls. 1 / p_u was the best of the rules tried at d = 1500 (rank 5 to 20, 10 to 30 % outliers of all sizes).
@@ -99,11 +97,7 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     if count == 0:
         raise NothingObservedError("no observation lies in the intersection of rows and cols: the core cannot be found")
     rate = count / (len(view.rows) * len(view.cols))
-    steps = replace(
-        steps,
-        rows=1 / rate if steps.rows is None else steps.rows,
-        cols=1 / rate if steps.cols is None else steps.cols,
-    )
+    steps = replace(steps, rows=steps.rows or 1 / rate, cols=steps.cols or 1 / rate)
     fit = xp.astype(~held, block.value.dtype)
     weight = steps.weights(seen_by, block.value.dtype) * fit
     grid = run.kernels.make_grid(block, weight, run.chunk_bytes)

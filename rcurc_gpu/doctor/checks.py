@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from ..api import rcurc
 from ..backends import MIX_1, MIX_2, XP, Kernels, choose, operators, stream_key, uniform_at
 from ..backends.cuda import KERNELS, options, source
-from ..errors import ConvergenceWarning
+from ..errors import without_warning
 from ..testing import synthetic
 from .kernels import DTYPES, QUICK_RANKS, RANKS, WIDTH, kernel_checks
 from .probes import Cupy, Machine
@@ -195,8 +194,7 @@ def _solve(method: str, tolerance: float, way: dict[str, Any], place: Place, siz
     samples = problem.samples.to_namespace(place.xp) if there else problem.samples
 
     def run() -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
+        with without_warning():
             return rcurc(samples, 2, method=method, seed=5, progress=False, **way)
 
     return Trial(run, lambda result: float(problem.relative_error(result.cur)), tolerance, float(problem.samples.n_obs))

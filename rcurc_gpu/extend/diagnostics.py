@@ -138,15 +138,10 @@ class Summary:
 
     def __add__(self, other: Summary) -> Summary:
         """The summary of these units and, after them, the `other` ones."""
-        return Summary(
-            tuple(a + b for a, b in zip(self.by_status, other.by_status, strict=True)),
-            self.first if self.first >= 0 else other.first,
-            self.n_obs + other.n_obs,
-            self.n_inliers + other.n_inliers,
-            self.square + other.square,
-            self.n_held + other.n_held,
-            self.n_consensus + other.n_consensus,
-        )
+        by_status = tuple(a + b for a, b in zip(self.by_status, other.by_status, strict=True))
+        sums = ("n_obs", "n_inliers", "square", "n_held", "n_consensus")
+        added = {name: getattr(self, name) + getattr(other, name) for name in sums}
+        return Summary(by_status, self.first if self.first >= 0 else other.first, **added)
 
     def named(self, prefix: str) -> dict[str, np.ndarray]:
         """The fields as arrays, by name."""

@@ -182,11 +182,7 @@ def taken(Y: Array, chosen: np.ndarray, axis: int) -> Array:
 
 
 def block_from_dense(
-    name: str,
-    read: ReadPiece,
-    n_units: int,
-    length: int,
-    place: Callable[[int, int], tuple[int, int]],
+    name: str, read: ReadPiece, n_units: int, length: int, place: Callable[[int, int], tuple[int, int]]
 ) -> Block:
     """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
     ``place(unit, position)`` is where the user knows an entry."""

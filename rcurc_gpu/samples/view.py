@@ -44,10 +44,6 @@ class Samples(Protocol):
         """Observations that were given but lie outside the cross."""
 
     @property
-    def nbytes(self) -> int:
-        """Bytes that all observations take."""
-
-    @property
     def rate_rows(self) -> float:
         """p_R, the share of R that was observed."""
 
@@ -68,9 +64,6 @@ class Samples(Protocol):
 
     def counts(self, side: str) -> np.ndarray:
         """Observations of each column of R ("r") or row of C ("c"), on the host."""
-
-    def describe(self, rank: int | None = None) -> str:
-        """Say in words what is there."""
 
 
 @dataclass(frozen=True, eq=False)

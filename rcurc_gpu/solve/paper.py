@@ -41,7 +41,6 @@ def by_the_paper(search: CoreSearch, blocks: tuple[Block, Block], rank: int | st
             basis = xp.zeros((len(ids), asked), dtype=like.dtype, device=device_of(like))
             usable = xp.ones_like(basis[:, 0])
             task = Task(block, basis, usable, np.arange(block.n_units), ids, factor == 0, schedule, run)
-            assert step is not None
             sides.append(PaperSide(task, others(chosen, block.n_units), step, factor))
 
         def assemble(core: Factors, coefficients: tuple[Array, Array]) -> CURMatrix:

@@ -69,10 +69,10 @@ class CoreSearch:
         self.tried: dict[tuple[int, float, float, int], SolvedCore] = {}
         self.stages: dict[int, Core] = {}  # cores found one component after the other, by rank
         self.staged: dict[int, SolvedCore] = {}  # those of them that were judged
-        steps = Steps(s.step_rows, s.step_cols, s.step_core)
+        steps = Steps(s.step_rows or 0.0, s.step_cols or 0.0, s.step_core or 0.0)
         if s.method == "paper":
             # eta = 0.75 / p: with the paper's 1 / p the iteration is slower or stalls
-            steps = replace(steps, rows=s.step_rows or 0.75 / view.rate_rows, cols=s.step_cols or 0.75 / view.rate_cols)
+            steps = replace(steps, rows=steps.rows or 0.75 / view.rate_rows, cols=steps.cols or 0.75 / view.rate_cols)
         self.data, self.steps = prepare(view, steps, self.run)
         y = self.data.sample[2]
         xp = array_namespace(y)
@@ -103,8 +103,6 @@ class CoreSearch:
 
     def options(self, zeta0: float, gamma: float, max_iter: int) -> CoreOptions:
         """How the core iterates."""
-        assert self.steps.rows is not None
-        assert self.steps.cols is not None
         return CoreOptions(zeta0, gamma, self.steps.rows, self.steps.cols, self.settings.tol, max_iter)
 
     @cached_property
@@ -227,15 +225,11 @@ class CoreSearch:
         evidence = examine(data, checked[0], schedule, s.seed)
         cut_short = s.max_iter is not None or run.progress.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
-        log.info(
-            "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained",
-            core.rank,
-            verdict.cause or "settled",
-            len(core.history),
-            gamma,
-            evidence.supported,
-            evidence.unexplained,
+        words = (
+            "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained"
         )
+        facts = (core.rank, verdict.cause or "settled", len(core.history), gamma, evidence.supported, evidence.unexplained)
+        log.info(words, *facts)
         return SolvedCore(
             *checked,
             schedule,

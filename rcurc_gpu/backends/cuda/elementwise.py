@@ -40,13 +40,7 @@ def hard_threshold(M: Array, zeta: Array | float) -> Array | None:
 
 
 def union_sum(
-    R_inter: Array,
-    C_inter: Array,
-    seen_R: Array,
-    seen_C: Array,
-    step_rows: float,
-    step_cols: float,
-    X: Array | None = None,
+    R_inter: Array, C_inter: Array, seen_R: Array, seen_C: Array, step_rows: float, step_cols: float, X: Array | None = None
 ) -> Array | None:
     """`operators.union_sum`, or None for dtypes and shapes that there is no kernel for."""
     given = [R_inter, C_inter] if X is None else [R_inter, C_inter, X]
