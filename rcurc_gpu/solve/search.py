@@ -225,11 +225,9 @@ class CoreSearch:
         evidence = examine(data, checked[0], schedule, s.seed)
         cut_short = s.max_iter is not None or run.progress.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
-        text = (
-            "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained"
-        )
+        text = "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained"
         facts = (core.rank, verdict.cause or "settled", len(core.history), gamma, evidence.supported, evidence.unexplained)
-        log.info(words, *facts)
+        log.info(text, *facts)
         return SolvedCore(
             *checked,
             schedule,
