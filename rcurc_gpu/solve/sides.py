@@ -138,7 +138,7 @@ class Sides:
 
     def _again(self, k: int, side: Side, parts: list[Any], last: bool) -> list[Any]:
         """A sweep over one side."""
-        jobs = self._jobs(f"sweep {k}", [side], [(last,)], parts)
+        jobs = self._jobs(f"sweep{k}", [side], [(last,)], parts)
         found = self.engine.map(Stage(again, f"sweep{k}"), jobs, self.show.advance)
         self._note([side], found)
         return [part for part, _ in found]

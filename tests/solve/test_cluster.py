@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 import rcurc_gpu as rg
 from rcurc_gpu import open_result
 from rcurc_gpu.shards import ShardedSamples
-from rcurc_gpu.solve import cluster, run
+from rcurc_gpu.solve import cluster, supply
 
 SHARD_BYTES = 80_000  # a few for each side of the problems here
 
@@ -60,7 +60,7 @@ def cut(samples):
 def test_the_result_is_that_of_one_process(client, plain, monkeypatch, tmp_path, kind):
     p, expected = plain
     assert p.relative_error(expected.cur) < 1e-8
-    monkeypatch.setattr(run, "_LEAST_BYTES", SHARD_BYTES)
+    monkeypatch.setattr(supply, "_LEAST_BYTES", SHARD_BYTES)
     make = {
         "samples": lambda: p.samples,
         "in memory": lambda: cut(p.samples),
@@ -287,7 +287,7 @@ def test_output_is_a_directory_with_the_factors(client, tmp_path, noise):
 
 def test_output_of_samples_in_memory_does_not_hang_on_the_size_of_the_cluster(client, plain, monkeypatch, tmp_path):
     p, expected = plain
-    monkeypatch.setattr(run, "_LEAST_BYTES", 20_000)
+    monkeypatch.setattr(supply, "_LEAST_BYTES", 20_000)
     rg.rcurc(p.samples, RANK, client=client, output=tmp_path / "result")
     monkeypatch.setattr(type(client), "nthreads", lambda self: {"a": 7, "b": 12})
     assert_same(rg.rcurc(p.samples, RANK, client=client, output=tmp_path / "result"), expected)

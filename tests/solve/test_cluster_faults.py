@@ -20,7 +20,7 @@ from distributed.client import FutureCancelledError
 import rcurc_gpu as rg
 from rcurc_gpu import open_result, progress
 from rcurc_gpu.shards import ShardedSamples
-from rcurc_gpu.solve import cluster, run
+from rcurc_gpu.solve import cluster, supply
 from rcurc_gpu.solve.store import PartFolder
 
 SHARD_BYTES = 60_000
@@ -126,7 +126,7 @@ def test_a_solve_survives_the_death_of_a_worker(
     client, plain, kill_during, monkeypatch, caplog, tmp_path, kind, stage, share
 ):
     p, expected = plain
-    monkeypatch.setattr(run, "_LEAST_BYTES", SHARD_BYTES)
+    monkeypatch.setattr(supply, "_LEAST_BYTES", SHARD_BYTES)
     samples = p.samples if kind == "samples" else cut(p.samples).save(tmp_path / "shards")
     state = kill_during(stage, share, lambda: kill_the_one_with_most(client))
     with caplog.at_level(logging.WARNING, "rcurc_gpu"):

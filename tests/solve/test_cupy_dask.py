@@ -13,7 +13,7 @@ from conftest import DEVICE, SKIP_CUPY
 import rcurc_gpu as rg
 from rcurc_gpu import progress
 from rcurc_gpu.shards import ShardedSamples
-from rcurc_gpu.solve import cluster, run
+from rcurc_gpu.solve import cluster, driver
 
 if not DEVICE:
     pytest.skip(SKIP_CUPY, allow_module_level=True)
@@ -94,8 +94,8 @@ def no_gpu_here(monkeypatch):
     def fail(*_):
         raise AssertionError("workers have GPUs")
 
-    monkeypatch.setattr(cluster, "find_core", fail)
-    monkeypatch.setattr(run, "place_for", fail)
+    monkeypatch.setattr(cluster.InProcess, "find_core", fail)
+    monkeypatch.setattr(driver, "place_for", fail)
 
 
 @emulated
