@@ -84,7 +84,7 @@ class Predictions:
         return ~self.unknown & np.isnan(self.value)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Completion(Outcome):
     """A solve as it is kept in a file: what `Result` says, and the labels. The functions of `plot` draw both.
 

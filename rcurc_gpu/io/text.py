@@ -294,7 +294,7 @@ def _value(field: str) -> float:
     if value is None:
         comma = ": decimal commas are not read, write a point" if re.fullmatch(r"[+-]?[\d.]*,\d+", text) else ""
         raise ValueError(f"the value {_short(text)} is not a number{comma}")
-    if not math.isfinite(value):
+    if math.isinf(value):
         raise ValueError(f"the value {text} is not finite")
     return value
 

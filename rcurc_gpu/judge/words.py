@@ -31,6 +31,9 @@ class Cause(str, Enum):
     def __str__(self) -> str:
         return str(self.value)
 
+    def __repr__(self) -> str:
+        return repr(self.value)
+
 
 @dataclass(frozen=True)
 class Evidence:

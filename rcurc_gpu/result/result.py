@@ -40,7 +40,7 @@ class Transformed:
     diagnostics: UnitDiagnostics
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Outcome:
     """What a solve found: in memory a `Result`, which says what the fields mean, in a file an `io.Completion`."""
 
@@ -71,7 +71,7 @@ class Outcome:
         return self.cur.rank
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class Result(Outcome):
     """The recovered matrix and how far it can be trusted.
 

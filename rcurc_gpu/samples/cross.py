@@ -35,7 +35,6 @@ from .building import (
 from .choosing import choose_cross
 from .describe import describe
 from .intersection import Intersection, freeze, join_intersection
-from .view import CoreView as CoreView  # for the modules that take it from here
 
 _PARTS = ("indptr", "index", "value")  # of a block, as files name them
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import warnings
 from dataclasses import replace
@@ -22,7 +23,7 @@ from .supply import Supply
 log = logging.getLogger("rcurc_gpu")
 
 Summaries = tuple[dict[str, Summary], dict[str, Summary]]
-_PACKAGE = str(Path(__file__).parents[1])
+_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def concluded(

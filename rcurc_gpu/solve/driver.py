@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from ..backends.arrays import device_scope
 from ..backends.devices import place_for
 from ..extend.diagnostics import Summary
 from ..options import Settings, Where, check_rank
@@ -27,7 +28,7 @@ from .paper import by_the_paper
 from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
 from .store import Checkpoint, identity_of
-from .supply import Supply, check_where, supply_of
+from .supply import Supply, check_where, is_in_memory, supply_of
 
 
 def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where) -> Result:
@@ -39,14 +40,19 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         # samples: the intersection and shards, and stores to resume from
         engine = _engine(where)
         at_the_end.callback(engine.close)
+        if is_in_memory(samples, where):
+            at_the_end.enter_context(device_scope(place_for(where.device, samples.r_block.value)))
         supply = supply_of(samples, where, engine.surveyed)
         steps, output = _stores(supply, rank, settings, where)
+        if output is not None:
+            at_the_end.callback(output.close)  # the last to be called: it lets others use the directory
+            engine.store = output.parts
+        elif steps is not None:
+            begun -= steps.elapsed
+            # short passes are not kept but made again, with the same outcome
+            engine.store = steps if max(map(len, supply.shards.values())) > 1 else None
         if steps is not None:
             at_the_end.callback(steps.close)
-            engine.store, begun = steps, begun - steps.elapsed
-        if output is not None:
-            at_the_end.callback(output.close)
-            engine.store = output.parts
         # exact, and only for data whose squares overflow or vanish
         scale = power_of_two(supply.view.largest[0], supply.like)
         view = supply.view if scale == 1 else supply.view.scaled(1 / scale)
@@ -58,6 +64,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
             search = search_of(view, scaled, where.device, show)
             engine, blocks = InProcess(search.run), (supply.scaled_block("r", scale), supply.scaled_block("c", scale))
             solved, given = by_the_paper(search, blocks, rank)
+            del blocks
         else:
             solved = engine.find_core(view, rank, scaled, where.device, show, steps)
             if output is not None:  # a later run resumes from this core, however this one ends

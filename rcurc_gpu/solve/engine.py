@@ -18,7 +18,8 @@ from ..shards.samples import ShardedSamples
 from .jobs import Job, Report, Stage, arguments, kept, recalled
 from .search import CoreSearch
 from .solved import SolvedCore
-from .store import Arrays, Part, PartStore, Saved, loaded
+from .store import Arrays, Part, PartFolder, PartStore, Saved, loaded
+from .work import ON_DEVICE, at_home
 
 
 def context_of(settings: Settings, like: Any, show: Progress, store: StepStore | None = None) -> RunContext:
@@ -81,6 +82,8 @@ class InProcess:
                 if done is None:
                     done = kept(stage, job, store, stamp, stage.work(*arguments(stage, job, self.run, block)))
                 part, numbers = done
+                if job.shard.resident is not None and not isinstance(part, Saved):  # a file gives arrays on the host
+                    part = {name: at_home(job.shard, x) if name in ON_DEVICE else x for name, x in part.items()}
                 if not isinstance(part, Saved) and "sums" in part:  # may be as large as a shard: added up, not kept
                     normal = _normal_of(part)
                     self._total = normal if self._total is None else self._total + normal
@@ -92,7 +95,8 @@ class InProcess:
     def _read_ahead(self, stage: Stage, following: list[Job], reader: ThreadPoolExecutor) -> Future[Block] | None:
         """Begin to read the next shard, unless its part is already in the store and needs no observations."""
         wanted = [job.shard for job in following if stage.reads and job.shard.resident is None]
-        missing = [shard for shard in wanted if self.store is None or self.store.is_missing(stage.name, shard)]
+        there = self.store if isinstance(self.store, PartFolder) else None
+        missing = [shard for shard in wanted if there is None or there.is_missing(stage.name, shard)]
         return reader.submit(missing[0].load) if missing else None
 
     def total(self, parts: list[Part]) -> Normal:

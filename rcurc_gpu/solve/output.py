@@ -58,12 +58,12 @@ class Output:
         self._lock = _locked(self.folder)
         try:
             self._check(identity)
+            (self.folder / "parts").mkdir(exist_ok=True)
+            self.parts = PartFolder(str((self.folder / "parts").absolute()))
+            self.steps = self._steps(every)
         except BaseException:
             self.close()
             raise
-        (self.folder / "parts").mkdir(exist_ok=True)
-        self.parts = PartFolder(str((self.folder / "parts").absolute()))
-        self.steps = self._steps(every)
 
     def close(self) -> None:
         """Release the lock on the directory."""

@@ -24,12 +24,12 @@ def power_of_two(size: float, like: Array) -> float:
 
 def matrix_at(cur: CURMatrix, like: Array) -> CURMatrix:
     """A matrix with factors of the kind of `like`."""
-    if same_place(cur.left, like):
+    if same_place(cur.left, like) and same_place(cur.right, like):
         return cur
     return CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols)
 
 
-def state_at(state: IterationState, like: Array | None, scale: float) -> IterationState:
+def state_at(state: IterationState, like: Array, scale: float) -> IterationState:
     """An iteration on samples that were divided by `scale`, in the scale and of the kind of the user's samples."""
     made = state.make
     make = None if made is None else lambda: matrix_at(_scaled(made(), scale), like)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace
+from ..backends.arrays import Array
 from ..backends.operators import invert
 from ..extend.diagnostics import Summary
 from ..extend.extension import at_the_noise, renewed
@@ -63,7 +63,7 @@ class Sides:
         self.shards, self.solved, self.engine, self.show, self.given = shards, solved, engine, show, given
         core, s = solved.core, solved.settings
         (rows, cols), right = chosen, core.V * core.s
-        one = array_namespace(core.s).ones_like(core.s)
+        usable = (solved.rows.weights(core.s), solved.cols.weights(core.s))
         more: dict[str, Any] = {
             "schedule": solved.schedule,
             "settings": replace(s, callback=None),
@@ -73,8 +73,8 @@ class Sides:
             "consensus": solved.consensus,
             "mended": s.outliers and given is None,
         }
-        self.columns = Side("r", core.W, solved.usable_rows, rows, one, core.W, cols, right, solved.cols, **more)
-        self.rows = Side("c", core.V, solved.usable_cols, cols, invert(core.s), right, rows, core.W, solved.rows, **more)
+        self.columns = Side("r", core.W, usable[0], rows, None, core.W, cols, right, solved.cols, **more)
+        self.rows = Side("c", core.V, usable[1], cols, invert(core.s), right, rows, core.W, solved.rows, **more)
         self.whole: dict[str, Summary] = {}
         self.outside: dict[str, Summary] = {}
 
@@ -177,5 +177,4 @@ class Sides:
 
 def _on_new_basis(side: Side, basis: Array, core: Array) -> Side:
     """A side on another basis near to its own, with other rows of its factor for the core."""
-    one = array_namespace(side.to_factor).ones_like(side.to_factor)
-    return replace(side, basis=basis, anchor=basis, to_factor=one, core=core, schedule=at_the_noise(side.schedule))
+    return replace(side, basis=basis, anchor=basis, to_factor=None, core=core, schedule=at_the_noise(side.schedule))

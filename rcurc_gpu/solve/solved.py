@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, to_numpy
+from ..backends.arrays import array_namespace, to_numpy
 from ..backends.plain.regression import Schedule
 from ..core.history import RankCurve
 from ..core.iteration import Core
@@ -75,16 +75,6 @@ class SolvedCore:
     asked: int = 0
 
     @property
-    def usable_rows(self) -> Array:
-        """1 for rows that are determined, 0 for others (|I|,)."""
-        return self.rows.weights(self.core.s)
-
-    @property
-    def usable_cols(self) -> Array:
-        """1 for columns that are determined, 0 for others (|J|,)."""
-        return self.cols.weights(self.core.s)
-
-    @property
     def n_undetermined(self) -> int:
         """Rows and columns that are not determined."""
         return len(self.rows.undetermined) + len(self.cols.undetermined)
@@ -94,11 +84,6 @@ class SolvedCore:
         """Whether all rows and columns that are not determined have rivals."""
         status = np.concatenate([self.rows.status, self.cols.status])
         return bool(np.all((status == OK) | (status == CONTESTED)))
-
-    @property
-    def is_noisy(self) -> bool:
-        """Whether there is more noise than `NOISELESS`."""
-        return self.core.sigma > NOISELESS * self.typical_size
 
     def score(self) -> tuple[bool, bool, float, int]:
         """Smaller is better: confirmed first, then those of which only single rows and columns are wrong.
@@ -136,4 +121,5 @@ def resigned(last: list[SolvedCore]) -> bool:
     if len(last) < 2 or any(attempt.verdict.cause is not Cause.UNDETERMINED for attempt in last):
         return False
     first, second = last
-    return (second.is_noisy or second.only_contested) and second.n_undetermined > 0.8 * first.n_undetermined
+    noisy = second.core.sigma > NOISELESS * second.typical_size
+    return (noisy or second.only_contested) and second.n_undetermined > 0.8 * first.n_undetermined

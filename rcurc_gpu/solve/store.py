@@ -139,13 +139,10 @@ class Checkpoint:
         return unpacked(known)
 
     def keep(self, step: str, shard: Shard, stamp: str, part: Arrays, numbers: Arrays) -> Arrays:
-        """Keep a part."""
-        self.put(part_name(step, shard), packed(stamp, part, numbers))
+        """Keep a part; one with normal equations, which may be larger than its shard, is made again instead."""
+        if "sums" not in part:
+            self.put(part_name(step, shard), packed(stamp, part, numbers))
         return part
-
-    def is_missing(self, step: str, shard: Shard) -> bool:
-        """Whether a step was not done on a shard."""
-        return part_name(step, shard) not in self.steps
 
 
 def differences(found: dict[str, Any], wanted: dict[str, str]) -> str:
@@ -249,9 +246,6 @@ class PartFolder:
 
 class PartStore(Protocol):
     """Keeps the parts of a solve: a `Checkpoint` or a `PartFolder`."""
-
-    def is_missing(self, step: str, shard: Shard) -> bool:
-        """Whether a step was not done on a shard."""
 
     def find(self, step: str, shard: Shard, stamp: str) -> tuple[Part, Arrays] | None:
         """A part that was made from the same things, and its numbers; None if there is none."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 from array_api_compat import is_cupy_array
@@ -58,7 +59,7 @@ class Supply:
         return block if scale == 1 else block.scaled(1 / scale)
 
 
-def is_in_memory(samples: CrossSamples | ShardedSamples, where: Where) -> bool:
+def is_in_memory(samples: CrossSamples | ShardedSamples, where: Where) -> TypeGuard[CrossSamples]:
     """Whether samples are solved as they are: in this process, and not into a directory."""
     return isinstance(samples, CrossSamples) and where.client is None and where.output is None
 

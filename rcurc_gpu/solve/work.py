@@ -41,7 +41,7 @@ class Side:
         0 for rows of the basis that are not to be used, else 1.
     index_ids : int64 array (length,)
         I or J.
-    to_factor : float array (r,)
+    to_factor : float array (r,), optional
         Coefficients times this are rows of the factor: 1 for columns, 1/s for rows, since X = B diag(1/s) A^T.
     anchor : float array (length, r)
         The rows of the factor times this, transposed, are R or the transpose of C.
@@ -69,7 +69,7 @@ class Side:
     basis: Array
     usable: Array
     index_ids: np.ndarray
-    to_factor: Array
+    to_factor: Array | None
     anchor: Array
     chosen: np.ndarray
     core: Array
@@ -95,7 +95,7 @@ class Side:
     @cached_property
     def stamp(self) -> str:
         """Identifies the side: parts of sides with different stamps must not be mixed."""
-        arrays = (self.basis, self.usable, self.to_factor, self.anchor, self.core, *self.core_diagnostics.arrays().values())
+        arrays = (self.basis, self.usable, self.anchor, self.core, *self.core_diagnostics.arrays().values())
         s = self.settings
         rest = (s.holdout, s.seed, self.scale, self.no_threshold, s.undetermined, self.consensus, self.mended)
         return f"{checksum([to_numpy(x) for x in arrays])} {self.side} {self.schedule!r} {rest!r}"
@@ -170,7 +170,7 @@ def second(
     With all observations (`block`), also give the normal equations of the chosen rows (columns); `last` if nothing follows.
     """
     here = _Here(side, shard, run)
-    extension = Extension(_at_home(shard, part["coefficients"]), _diagnostics(part), *map(int, part["held"]))
+    extension = Extension(at_home(shard, part["coefficients"]), _diagnostics(part), *map(int, part["held"]))
     if shard.resident is None:
         extension = _mended(here, extension, typical)
     elif side.mended:
@@ -178,7 +178,9 @@ def second(
     else:
         extension = marked(extension, typical, side.rank)
         extension = without_contested(here.task(shard.resident), here.outside, extension, typical.share)
-    new = extension.coefficients * bring(side.to_factor, extension.coefficients)
+    new = extension.coefficients
+    if side.to_factor is not None:
+        new = new * bring(side.to_factor, new)
     core = here.core_rows(new)
     new = array_namespace(core).astype(new, core.dtype, copy=False)
     factor = join_units(core, new, here.inside, here.n_units)
@@ -190,7 +192,7 @@ def second(
 def again(shard: Shard, block: Block, side: Side, run: RunContext, part: Arrays, last: bool) -> tuple[Arrays, Arrays]:
     """Regress all units once more, on a basis that changed a little; normal equations too unless this is the `last` time."""
     here = _Here(side, shard, run)
-    old, diagnostics = _at_home(shard, part["factor"]), _diagnostics(part)
+    old, diagnostics = at_home(shard, part["factor"]), _diagnostics(part)
     # from the coefficients they have; rivals were sought in the second step
     task = replace(here.task(block), start=without_nan(old), consensus=None)
     extension = run_pass(task, here.outside, task.first, run.progress.advance)
@@ -252,7 +254,10 @@ def _finished(
     return {"factor": factor} | diagnostics.arrays() | sums, whole.named("whole") | outside.named("outside")
 
 
-def _at_home(shard: Shard, array: Array) -> Array:
+ON_DEVICE = ("coefficients", "factor")  # arrays of a part that are where the observations are; others are on the host
+
+
+def at_home(shard: Shard, array: Array) -> Array:
     """An array of a part (perhaps from a file), moved to where the observations are if these are in memory."""
     return array if shard.resident is None else bring(array, shard.resident.value)
 

@@ -241,3 +241,39 @@ def test_it_works_elsewhere(elsewhere, tmp_path, small_parts):
     results = [rg.rcurc(samples, 2, checkpoint=tmp_path / "c", checkpoint_every=0) for _ in range(2)]
     one, other = (elsewhere.numpy(result.cur.left) for result in results)
     np.testing.assert_array_equal(one, other)
+
+
+def test_resumed_in_the_last_pass_all_is_where_the_samples_are(elsewhere, tmp_path, small_parts, monkeypatch):
+    p = rg.synthetic((400, 380), 2, 0.1, 10, n_rows=60, n_cols=60, rate=0.7, seed=0)
+    cupy = "cupy" in elsewhere.namespace.__name__
+    samples = p.samples.to_namespace(elsewhere.namespace, **({} if cupy else {"device": elsewhere.device}))
+    keep, kept = Checkpoint.keep, []
+
+    def stop(self, step, shard, *rest):
+        kept.append((step, shard.side))
+        if kept[-1] == ("second", "c"):
+            raise KeyboardInterrupt
+        return keep(self, step, shard, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "keep", stop)
+        with pytest.raises(KeyboardInterrupt):
+            rg.rcurc(samples, 2, checkpoint=tmp_path / "c")
+    assert ("second", "r") in kept
+    resumed = rg.rcurc(samples, 2, checkpoint=tmp_path / "c")
+    for factor in (resumed.cur.left, resumed.cur.right):
+        elsewhere.numpy(factor)  # which looks where it is
+    assert p.relative_error(resumed.cur) < 1e-8
+
+
+def test_an_output_that_cannot_be_read_is_not_locked_for_ever(tmp_path, monkeypatch):
+    samples = problem().samples
+
+    def refuse(*_):
+        raise PermissionError(13, "no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rcurc_gpu.solve.output.Checkpoint", refuse)
+        with pytest.raises(PermissionError):
+            rg.rcurc(samples, 3, output=tmp_path / "out")
+    assert rg.rcurc(samples, 3, output=tmp_path / "out").converged
