@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -94,8 +95,8 @@ def no_gpu_here(monkeypatch):
     def fail(*_):
         raise AssertionError("workers have GPUs")
 
-    monkeypatch.setattr(cluster.InProcess, "find_core", fail)
-    monkeypatch.setattr(driver, "place_for", fail)
+    monkeypatch.setattr(cluster, "InProcess", lambda: SimpleNamespace(find_core=fail))
+    monkeypatch.setattr(driver, "place_for", lambda device, like: like[:0] if device == "auto" else fail())
 
 
 @emulated
