@@ -64,7 +64,6 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
             search = search_of(view, scaled, where.device, show)
             engine, blocks = InProcess(search.run), (supply.scaled_block("r", scale), supply.scaled_block("c", scale))
             solved, given = by_the_paper(search, blocks, rank)
-            del blocks
         else:
             solved = engine.find_core(view, rank, scaled, where.device, show, steps)
             if output is not None:  # a later run resumes from this core, however this one ends

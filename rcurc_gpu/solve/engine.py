@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from ..backends.arrays import array_namespace, device_scope
@@ -89,6 +90,7 @@ class InProcess:
                     self._total = normal if self._total is None else self._total + normal
                     part = {name: x for name, x in part.items() if name not in ("sums", "basis")}
                 found.append((part, numbers))
+                jobs[k] = replace(job, part=None)  # what it was made of may be as large
                 report(job.n_units - (show.done - before))  # what the pass itself did not report
         return found
 

@@ -131,6 +131,7 @@ class Sides:
             for k, numbers in enumerate(self._by_side(sides, counted)):
                 typical[k] = with_gates(typical[k], np.sum([x["doubts"] for x in numbers], axis=0))
         jobs = self._jobs("second", sides, [(t, last) for t in typical], parts)
+        del found, parts  # each job has its own, until it is done
         # the last time no normal equations follow, so doubtful units alone are read
         found = self.engine.map(Stage(second, "second", reads=not last), jobs, self.show.advance)
         self._note(sides, found)

@@ -100,8 +100,7 @@ def in_memory(samples: CrossSamples, like: Array, in_parts: bool = False) -> Sup
 
     They stream to a CUDA device from where they are. To any other place of `like` they are copied.
     """
-    reachable = is_cupy_array(like) or same_place(like, samples.r_block.value)
-    here = samples if reachable else samples.to_namespace(np)
+    here = samples if is_cupy_array(like) or same_place(like, samples.r_block.value) else samples.to_namespace(np)
     # a block of less than two parts is not worth cutting
     shards = {
         side: cut(side, block, _PART if in_parts and block.n_obs >= 2 * _PART else None)
