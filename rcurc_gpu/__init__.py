@@ -10,7 +10,6 @@ from .core.history import IterationState, RankCurve
 from .errors import ConvergenceWarning
 from .extend.diagnostics import UnitDiagnostics
 from .judge.words import Cause, Verdict
-from .models.ratings import Ratings, complete_ratings
 from .result.matrix import CURMatrix, LowRankMatrix
 from .result.result import Result, Transformed
 from .samples.cross import CrossSamples
@@ -18,14 +17,14 @@ from .samples.drawing import ccs_sample
 from .samples.planning import SamplePlan, plan_samples
 from .shards import ShardedSamples
 from .solve.output import open_result
-from .testing.ratings import SyntheticRatings, synthetic_ratings
-from .testing.reference import ReferenceState, rcurc_reference
-from .testing.synthetic import SyntheticProblem, synthetic
 
 if TYPE_CHECKING:
-    from .models.estimator import RobustCURCompletion as RobustCURCompletion
-    from .shards import shard_file as shard_file
-    from .shards import shard_triplets as shard_triplets
+    from .models import Ratings, complete_ratings
+    from .models import RobustCURCompletion as RobustCURCompletion
+    from .shards import shard_file, shard_triplets
+    from .testing.ratings import SyntheticRatings, synthetic_ratings
+    from .testing.reference import ReferenceState, rcurc_reference
+    from .testing.synthetic import SyntheticProblem, synthetic
 
 __all__ = [
     "CURMatrix",
@@ -64,8 +63,9 @@ __all__ = [
     "union_sum",
 ]
 
-# What reads files, and the estimator, which needs scikit-learn and is therefore not in ``__all__``.
-__getattr__ = later(
-    __name__, {"RobustCURCompletion": ".models.estimator", "shard_file": ".shards", "shard_triplets": ".shards"}
-)
+# What few programs need is imported when it is asked for. The estimator needs scikit-learn, so it is not in ``__all__``.
+_TESTING = ("ReferenceState", "SyntheticProblem", "SyntheticRatings", "rcurc_reference", "synthetic", "synthetic_ratings")
+_LATER = dict.fromkeys(_TESTING, ".testing") | dict.fromkeys(("shard_file", "shard_triplets"), ".shards")
+_LATER |= dict.fromkeys(("Ratings", "RobustCURCompletion", "complete_ratings"), ".models")
+__getattr__ = later(__name__, _LATER)
 serve_old_names()

@@ -17,7 +17,6 @@ from .samples.cross import CrossSamples
 from .samples.dense import OVERSAMPLING, DenseReader, cross_size, dense_source
 from .shards.samples import ShardedSamples
 from .solve.driver import solve
-from .solve.ircur import solve_ircur
 from .solve.output import last_seed
 
 
@@ -237,6 +236,8 @@ def ircur(
         If the result is not confirmed; `Result.message` says why.
     """
     given = dict(locals())  # every argument by its name
+    from .solve.ircur import solve_ircur  # here, and not above: few call it, and every import would pay
+
     return solve_ircur(Y, rank, given)
 
 
