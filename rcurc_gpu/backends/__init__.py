@@ -8,8 +8,8 @@ from .kernels import XP, Kernels, choose
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.passes import Column, EntryIds, FitPass, Iterates
-from .plain.regression import MAX_STEPS, Schedule
-from .random import MIX_1, MIX_2, DataStream, Stream, generator, stream_key, uniform_at
+from .plain.regression import Schedule
+from .random import DataStream, Stream, generator, stream_key, uniform_at
 
 __all__ = ["Block", "asarray_on", "blank_rows", "namespace_for_device", "others", "place_for", "to_numpy"]
 # Linear algebra and random numbers:
@@ -17,5 +17,3 @@ __all__ += ["hard_threshold", "operators", "product_svd", "truncated_svd", "unio
 __all__ += ["DataStream", "Stream", "generator", "stream_key", "uniform_at"]
 # Kernels, and what they take:
 __all__ += ["XP", "Column", "EntryIds", "FitPass", "Grid", "Iterates", "Kernels", "Schedule", "choose"]
-# For the doctor, which looks at single kernels:
-__all__ += ["MAX_STEPS", "MIX_1", "MIX_2"]

@@ -17,8 +17,7 @@ from ..backends import to_numpy
 from .probes import attempt, one_line
 
 _PATIENCE = 30.0  # seconds after which a kernel is thought to hang
-_ENOUGH = 0.25  # seconds of timing
-_REPEATS = 5  # runs that are timed, if they are so short that all of them take less
+_ENOUGH, _REPEATS = 0.25, 5  # seconds of timing, and runs that are timed if all of them take less
 _REASONS = 3  # that are told of a failed check
 
 
@@ -47,27 +46,17 @@ class Place:
 
     def wait(self, patience: float = _PATIENCE) -> None:
         """Until the device has done all that it was asked for."""
-        if not self.on_gpu:
-            return
-        event = self.xp.cuda.Event()
-        event.record()
-        begin = time.perf_counter()
-        while not event.done:  # not `synchronize`, which would wait for a hanging kernel forever
-            elapsed = time.perf_counter() - begin
-            if elapsed > patience:
-                raise TimeoutError(f"a kernel did not end within {patience:.0f} s")
-            if elapsed > 0.01:
-                time.sleep(0.001)
+        if self.on_gpu:
+            event, end = self.xp.cuda.Event(), time.perf_counter() + patience
+            event.record()
+            while not event.done:  # not `synchronize`, which would wait for a hanging kernel forever
+                if time.perf_counter() > end:
+                    raise TimeoutError(f"a kernel did not end within {patience:.0f} s")
 
     def answers(self) -> bool:
         """Whether the device still computes: after some errors it does not, until the process ends."""
-
-        def compute() -> bool:
-            ones = self.put(np.zeros(3)) + 1
-            self.wait(5.0)
-            return bool((ones == 1).all())
-
-        return attempt(compute)[0] is True
+        ones, problem = attempt(lambda: self.put(np.zeros(3)) + 1)
+        return not (problem or attempt(self.wait, 5.0)[1]) and attempt(largest_difference, ones, np.ones(3))[0] == 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +75,6 @@ class Trial:
 
 
 Make = Callable[[Place, int], Trial]
-Function = Callable[..., Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,32 +109,21 @@ class Outcome:
     skipped: bool = False
 
 
-def against(
-    truth: Function, place: Place, run: Function, data: dict[str, Any], tolerance: float, work: float, **how: Any
-) -> Trial:
-    """A trial of `run` on a copy of its arguments; `how`: the unit of work, and a `view` of results to compare."""
-    here, view = place.put(data), how.pop("view", lambda *got: got)
-
-    def difference(got: Any) -> float:
-        return largest_difference(*(view(*x) if isinstance(x, tuple) else view(x) for x in (got, truth())))
-
-    return Trial(lambda: run(**here), difference, tolerance, work, **how)
-
-
 def largest_difference(got: Any, want: Any) -> float:
     """The largest difference between arrays, in units of the largest entry of the truth; over several, the worst."""
     got, want = (x if isinstance(x, (tuple, list)) else (x,) for x in (got, want))
     differences = [0.0]
-    for g, w in zip(got, want, strict=True):
-        g, w = np.asarray(g) if np.isscalar(g) else to_numpy(g), np.asarray(w)
+    for pair in zip(got, want, strict=True):
+        g, w = (np.asarray(x if np.isscalar(x) else to_numpy(x), dtype=np.float64) for x in pair)
         if g.shape != w.shape:
             raise AssertionError(f"shape {g.shape} instead of {w.shape}")
-        size = float(np.max(np.abs(w), initial=0.0)) or 1.0
-        differences.append(float(np.max(np.abs(g.astype(np.float64) - w.astype(np.float64)), initial=0.0)) / size)
+        differences.append(float(np.max(np.abs(g - w), initial=0.0) / (np.max(np.abs(w), initial=0.0) or 1.0)))
     return float(np.max(differences))  # NaN, if there is one
 
 
-def run_checks(place: Place, checks: Iterable[Check], quick: bool = False, announce: Function = str) -> Iterator[Outcome]:
+def run_checks(
+    place: Place, checks: Iterable[Check], quick: bool = False, announce: Callable[[str], Any] = str
+) -> Iterator[Outcome]:
     """Run checks, each announced by name. A failed one does not stop the others, unless the device is lost with it."""
     lost = ""
     for check in checks:

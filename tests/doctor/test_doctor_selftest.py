@@ -9,8 +9,7 @@ import pytest
 from rcurc_gpu.backends import operators
 from rcurc_gpu.backends.kernels import XP, choose
 from rcurc_gpu.doctor import run
-from rcurc_gpu.doctor.checks import operator_checks, plain_checks, solve_checks
-from rcurc_gpu.doctor.kernels import QUICK_RANKS, kernel_checks
+from rcurc_gpu.doctor.checks import QUICK_RANKS, kernel_checks, operator_checks, plain_checks, solve_checks
 from rcurc_gpu.doctor.probes import Machine
 from rcurc_gpu.doctor.selftest import Check, Place, Trial, largest_difference, run_check, run_checks
 
