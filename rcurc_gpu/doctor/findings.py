@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .probes import Cupy, Machine, Smi, Version
 
@@ -36,32 +36,28 @@ class Finding:
 
 def findings(machine: Machine, device: str = "auto") -> list[Finding]:
     """Judge a machine for someone who wants to use `device`: ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:1"``."""
-    usable, version = gpu_is_usable(machine, device), machine.packages.get("numba")
-    rows = list(_gpu(machine))
+    found, version = [Finding(*row) for row in _gpu(machine)], machine.packages.get("numba")
+    usable = gpu_number(machine, device) is not None
     if device == "cpu":  # nothing about a GPU stands in the way
-        rows = [(WARN if level == FAIL else level, what, advice) for level, what, advice in rows]
+        found = [replace(f, level=WARN) if f.level == FAIL else f for f in found]
     elif device != "auto" and not usable:
         count = len(machine.cupy.devices) if machine.cupy else 0
         there = {0: "no device", 1: "only cuda:0"}.get(count, f"cuda:0 to cuda:{count - 1}")
-        rows.append((FAIL, f"--device {device} was asked for, but CuPy has {there}", ""))
+        found.append(Finding(FAIL, f"--device {device} was asked for, but CuPy has {there}"))
     if machine.numba_error:
-        rows.append((WARN, f"Numba cannot be imported: {machine.numba_error}", "pip install --upgrade numba"))
+        found.append(Finding(WARN, f"Numba cannot be imported: {machine.numba_error}", "pip install --upgrade numba"))
     elif version is not None:
-        rows.append((OK, f"Numba {version}: compiled kernels on the CPU", ""))
-    elif device == "cpu" or not usable:
+        found.append(Finding(OK, f"Numba {version}: compiled kernels on the CPU"))
+    elif not usable:
         what = "Numba is not installed: the CPU runs plain NumPy, about ten times slower"
-        rows.append((WARN, what, "pip install numba   (the extra 'fast')"))
-    return [Finding(*row) for row in rows]
+        found.append(Finding(WARN, what, "pip install numba   (the extra 'fast')"))
+    return found
 
 
-def gpu_is_usable(machine: Machine, device: str = "auto") -> bool:
-    """Whether CuPy can compute on a device."""
-    return machine.cupy is not None and device_number(device) < len(machine.cupy.devices)
-
-
-def device_number(device: str) -> int:
-    """1 for ``"cuda:1"``; 0 if none is named."""
-    return int(device.partition(":")[2] or 0)
+def gpu_number(machine: Machine, device: str) -> int | None:
+    """The number of the device that CuPy can compute on; None if there is none, or it is not wanted."""
+    number = int(device.partition(":")[2] or 0)
+    return number if device != "cpu" and machine.cupy is not None and number < len(machine.cupy.devices) else None
 
 
 def dotted(version: Version) -> str:
@@ -80,8 +76,7 @@ def _gpu(machine: Machine) -> Iterator[tuple[str, str, str]]:
     major = cupy.runtime[0] if cupy.runtime and not cupy.rocm else max(numbers, default=0)
     # The CuPy to install: for the driver, but CUDA 13 has left GPUs older than Turing behind.
     modern = all(device.capability >= _OLDEST[13] for device in (*driver.devices, *cupy.devices))
-    new = modern and (driver.version or cupy.driver or (0, 0)) >= (13, 0)
-    wheel = "cupy-cuda13x" if new else "cupy-cuda12x"
+    wheel = f"cupy-cuda{13 if modern and (driver.version or cupy.driver or (0, 0)) >= (13, 0) else 12}x"
     own = min(wheels, default="") if len(wheels) == 1 and min(wheels).startswith("cupy-cuda") else wheel  # to repair
     remove = f"pip uninstall -y {' '.join(wheels)} && " if wheels else ""
     exchange = f'{remove}pip install "{wheel}[ctk]"'  # leaves this wheel as the only CuPy

@@ -23,9 +23,9 @@ from typing import Any
 from .._version import __version__
 
 PACKAGES = ("numpy", "scipy", "array-api-compat", "numba")
-LIBRARIES = ("nvrtc", "cublas", "cusolver", "cusparse")  # of CUDA, that the solver needs on CuPy
+LIBRARIES = ("cublas", "cusolver", "cusparse")  # of CUDA, that the solver needs on CuPy, beside the compiler
 _DRIVER_NAMES = {"Windows": ("nvcuda.dll",), "Linux": ("libcuda.so.1", "/usr/lib/wsl/lib/libcuda.so.1")}
-_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_...
+_CAPABILITY = (75, 76)  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 _NVIDIA = "0x10de"  # on the PCI bus
 
 Version = tuple[int, int]
@@ -133,9 +133,6 @@ def attempt(ask: Ask, *arguments: Any, **options: Any) -> tuple[Any, str]:
         return None, one_line(error)
 
 
-# ---------------------------------------------------------------- packages
-
-
 def version_of(name: str) -> str | None:
     """The version of a package; None if it is not installed, or its metadata are damaged."""
     return attempt(importlib.metadata.version, name)[0]
@@ -154,9 +151,6 @@ def cupy_wheels() -> dict[str, str]:
     return {name: version for name, version in found if re.fullmatch("cupy(-(cuda|rocm).*)?", name)}
 
 
-# ---------------------------------------------------------------- the driver
-
-
 def look_at_driver(load: Ask | None = None, system: str | None = None) -> Driver:
     """Ask the driver's own library, without CuPy."""
     system, problem = system or platform.system(), ""
@@ -171,25 +165,30 @@ def look_at_driver(load: Ask | None = None, system: str | None = None) -> Driver
 
 
 def _ask_driver(library: Any) -> Driver:
-    number, text = ctypes.c_int(0), ctypes.c_char_p()
-    code = int(library.cuDriverGetVersion(ctypes.byref(number)))
-    version = _split(number.value) or (0, 0)
-    code = code or int(library.cuInit(0)) or int(library.cuDeviceGetCount(ctypes.byref(number)))
+    def answer(call: str, *others: Any, kind: Any = ctypes.c_int) -> tuple[Any, int]:
+        value = kind(0)
+        return value, int(getattr(library, call)(ctypes.byref(value), *others) or 0)
+
+    def device(k: int) -> Device:
+        handle, name = answer("cuDeviceGet", k)[0], ctypes.create_string_buffer(256)
+        library.cuDeviceGetName(name, 256, handle)
+        major, minor = (answer("cuDeviceGetAttribute", code, handle)[0].value for code in _CAPABILITY)
+        memory = answer("cuDeviceTotalMem_v2", handle, kind=ctypes.c_size_t)[0].value
+        return Device(name.value.decode(errors="replace"), (major, minor), memory)
+
+    number, code = answer("cuDriverGetVersion")
+    version, text = _split(number.value) or (0, 0), ctypes.c_char_p()
+    code = code or int(library.cuInit(0))
+    count, code = answer("cuDeviceGetCount") if code == 0 else (number, code)
     if code == 0:
-        return Driver(version, 0, "", tuple(_driver_device(library, k) for k in range(number.value)))
+        return Driver(version, 0, "", tuple(map(device, range(count.value))))
     attempt(lambda: library.cuGetErrorName(code, ctypes.byref(text)))  # older drivers do not have it
     return Driver(version, code, text.value.decode(errors="replace") if text.value else f"CUDA error {code}")
 
 
-def _driver_device(library: Any, k: int) -> Device:
-    handle, major, minor, memory = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0), ctypes.c_size_t(0)
-    name = ctypes.create_string_buffer(256)
-    library.cuDeviceGet(ctypes.byref(handle), k)
-    library.cuDeviceGetName(name, 256, handle)
-    library.cuDeviceGetAttribute(ctypes.byref(major), _MAJOR, handle)
-    library.cuDeviceGetAttribute(ctypes.byref(minor), _MINOR, handle)
-    library.cuDeviceTotalMem_v2(ctypes.byref(memory), handle)
-    return Device(name.value.decode(errors="replace"), (major.value, minor.value), memory.value)
+def _split(number: int) -> Version | None:
+    """13020 is version 13.2; 0 is none."""
+    return (number // 1000, number % 1000 // 10) if number else None
 
 
 def ask_smi(run: Ask = subprocess.run, which: Callable[[str], str | None] = shutil.which) -> Smi | None:
@@ -215,9 +214,6 @@ def in_container(marks: tuple[str, ...] = ("/.dockerenv", "/run/.containerenv"))
     return any(Path(mark).exists() for mark in marks)
 
 
-# ---------------------------------------------------------------- CuPy
-
-
 def crash_of_cupy(run: Ask = subprocess.run) -> str:
     """How another process ends that only imports CuPy and asks for devices; empty if not by a crash."""
     if importlib.util.find_spec("cupy") is None:
@@ -225,9 +221,8 @@ def crash_of_cupy(run: Ask = subprocess.run) -> str:
     command = [sys.executable, "-c", "import cupy; cupy.cuda.runtime.getDeviceCount()"]
     done, problem = attempt(run, command, capture_output=True, timeout=60, check=False)
     # 1 is an exception, which can be looked at here; Windows has crashes at numbers beyond 255.
-    if done is not None and not 0 <= done.returncode <= 255:
-        return f"Python crashes when it uses CuPy (exit code {done.returncode})"
-    return problem
+    crashed = done is not None and not 0 <= done.returncode <= 255
+    return f"Python crashes when it uses CuPy (exit code {done.returncode})" if crashed else problem
 
 
 def look_at_cupy(load: Ask = importlib.import_module, crash: Callable[[], str] = crash_of_cupy) -> Cupy | None:
@@ -241,42 +236,39 @@ def look_at_cupy(load: Ask = importlib.import_module, crash: Callable[[], str] =
         except Exception as error:
             absent = isinstance(error, ModuleNotFoundError) and error.name == "cupy"
             return None if absent else Cupy(error=one_line(error))
-    said = tuple(dict.fromkeys(_first_words(str(w.message)) for w in caught if "cupy" in str(w.message).lower()))
+    texts = [str(warning.message) for warning in caught if "cupy" in str(warning.message).lower()]
+    # The first line with words: CuPy's warnings are framed in lines of dashes.
+    said = [one_line(next((line for line in text.splitlines() if line.strip(" -=")), text)) for text in texts]
     found, problem = attempt(_ask_cupy, cupy, load)  # a problem is half an installation: a folder `cupy` without CuPy
-    return replace(found or Cupy(version=str(getattr(cupy, "__version__", "")), error=problem), warnings=said)
+    return replace(
+        found or Cupy(version=str(getattr(cupy, "__version__", "")), error=problem), warnings=tuple(dict.fromkeys(said))
+    )
 
 
 def _ask_cupy(cupy: Any, load: Ask) -> Cupy:
     runtime = cupy.cuda.runtime
-    libraries = {name: attempt(load, f"cupy_backends.cuda.libs.{name}") for name in LIBRARIES}
-    nvrtc = libraries["nvrtc"][0]
-    devices, devices_error = attempt(lambda: tuple(_cupy_device(runtime, k) for k in range(runtime.getDeviceCount())))
-    version, problem = attempt(lambda: tuple(map(int, nvrtc.getVersion()))) if nvrtc else libraries["nvrtc"]
-    problems = {name: problem for name, (_, problem) in libraries.items()} | {"nvrtc": problem}
+
+    def device(k: int) -> Device:
+        about = runtime.getDeviceProperties(k)
+        name = about["name"].decode(errors="replace") if isinstance(about["name"], bytes) else str(about["name"])
+        return Device(name, (int(about["major"]), int(about["minor"])), int(about["totalGlobalMem"]))
+
+    def compiler() -> tuple[Version, tuple[int, ...]]:
+        nvrtc = load("cupy_backends.cuda.libs.nvrtc")
+        major, minor = nvrtc.getVersion()
+        return (int(major), int(minor)), tuple(map(int, attempt(nvrtc.getSupportedArchs)[0] or ()))
+
+    devices, devices_error = attempt(lambda: tuple(map(device, range(runtime.getDeviceCount()))))
+    loaded = {"nvrtc": attempt(compiler), **{name: attempt(load, f"cupy_backends.cuda.libs.{name}") for name in LIBRARIES}}
+    nvrtc, architectures = loaded["nvrtc"][0] or (None, ())
     return Cupy(
         version=cupy.__version__,
         runtime=attempt(lambda: _split(runtime.runtimeGetVersion()))[0],
         driver=attempt(lambda: _split(runtime.driverGetVersion()))[0],
-        nvrtc=version,
-        architectures=attempt(lambda: tuple(map(int, nvrtc.getSupportedArchs())))[0] or (),
-        missing={name: problem for name, problem in problems.items() if problem},
+        nvrtc=nvrtc,
+        architectures=architectures,
+        missing={name: problem for name, (_, problem) in loaded.items() if problem},
         devices=devices or (),
         devices_error=devices_error,
         rocm=bool(getattr(runtime, "is_hip", False)),
     )
-
-
-def _cupy_device(runtime: Any, k: int) -> Device:
-    about = runtime.getDeviceProperties(k)
-    name = about["name"].decode(errors="replace") if isinstance(about["name"], bytes) else str(about["name"])
-    return Device(name, (int(about["major"]), int(about["minor"])), int(about["totalGlobalMem"]))
-
-
-def _split(number: int) -> Version | None:
-    """13020 is version 13.2; 0 is none."""
-    return (number // 1000, number % 1000 // 10) if number else None
-
-
-def _first_words(text: str) -> str:
-    """The first sentence of a warning: CuPy's are framed in lines of dashes."""
-    return one_line(next((line.strip() for line in text.splitlines() if line.strip(" -=")), text))

@@ -13,12 +13,11 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from .checks import all_checks
-from .findings import FAIL, OK, WARN, Finding, device_number, dotted, findings, gpu_is_usable
-from .probes import Cupy, Device, Machine, Smi, examine
+from .findings import FAIL, OK, WARN, Finding, dotted, findings, gpu_number
+from .probes import Cupy, Machine, Smi, examine
 from .selftest import Outcome, Place, run_checks
 
 _COLOURS = {OK: "green", WARN: "yellow", FAIL: "red"}
-_NAME, _CHECK, _DIFFERENCE, _SPEED = 18, 42, 32, 14  # widths of columns
 
 
 def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool = False) -> dict[str, Any]:
@@ -28,22 +27,18 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
     report in words, part by part; `visible` shows a progress bar.
     """
     machine = examine()
-    found = findings(machine, device)
-    say(f"rcurc-gpu {machine.packages.get('rcurc-gpu')}: doctor\n\n{machine_words(machine)}\n")
-    say(f"{findings_words(found)}\n")
-    place = choose_place(machine, device)
+    found, place = findings(machine, device), choose_place(machine, device)
     outcomes: list[Outcome] = []
+    say(f"rcurc-gpu {machine.packages.get('rcurc-gpu')}: doctor\n\n{machine_words(machine)}\n\n{findings_words(found)}\n")
     if place is not None:
         say(f"Self-test on {place.name}, against NumPy: largest difference, throughput, time")
-        current = place.xp.cuda.Device(device_number(place.name)) if place.on_gpu else nullcontext()
-        with current, tqdm(desc="self-test", unit="check", leave=False, disable=not visible) as bar:
+        with place.xp.cuda.Device(gpu_number(machine, device)) if place.on_gpu else nullcontext():
             checks = all_checks(place, machine, quick)
-            bar.reset(total=len(checks))
-            for outcome in run_checks(place, checks, quick, bar.set_postfix_str):
-                outcomes.append(outcome)
-                bar.clear()
-                say(outcome_words(outcome))
-                bar.update(1)
+            with tqdm(checks, "self-test", unit="check", leave=False, disable=not visible) as bar:
+                for outcome in run_checks(place, bar, quick, bar.set_postfix_str):
+                    outcomes.append(outcome)
+                    bar.clear()
+                    say(outcome_words(outcome))
         say("")
     report = make_report(machine, found, place, outcomes, quick)
     say(verdict_words(report))
@@ -52,20 +47,19 @@ def diagnose(device: str, quick: bool, say: Callable[[str], None], visible: bool
 
 def choose_place(machine: Machine, device: str) -> Place | None:
     """Where to test: on the CPU if there is no GPU, unless that was asked for."""
-    if machine.cupy is not None and device != "cpu" and gpu_is_usable(machine, device):
-        import cupy
+    number = gpu_number(machine, device)
+    if number is None or machine.cupy is None:
+        return Place(np, "cpu") if device in ("auto", "cpu") else None
+    import cupy
 
-        number = device_number(device)
-        return Place(cupy, f"cuda:{number}", f"cuda:{number} ({machine.cupy.devices[number].name})")
-    return Place(np, "cpu") if device in ("auto", "cpu") else None
+    return Place(cupy, f"cuda:{number}", f"cuda:{number} ({machine.cupy.devices[number].name})")
 
 
 def make_report(
     machine: Machine, found: Sequence[Finding], place: Place | None, outcomes: Sequence[Outcome], quick: bool
 ) -> dict[str, Any]:
     """Everything, for JSON; `place` is None if the device that was asked for is not there."""
-    failed, count = sum(not o.passed for o in outcomes), len(outcomes)
-    broken = any(f.level == FAIL for f in found)
+    failed, count, broken = sum(not o.passed for o in outcomes), len(outcomes), any(f.level == FAIL for f in found)
     steps = [f.advice for level in (FAIL, WARN) for f in found if f.level == level and f.advice]
     if place is None:
         verdict = "the device that was asked for cannot be used."
@@ -90,31 +84,25 @@ def make_report(
     }
 
 
-# ---------------------------------------------------------------- words
-
-
 def machine_words(machine: Machine) -> str:
     """What is installed, and which devices there are."""
-    cupy, driver = machine.cupy or Cupy(), machine.driver
-    version, smi = driver.version or cupy.driver, machine.smi or Smi()
+    cupy, driver, smi = machine.cupy or Cupy(), machine.driver, machine.smi or Smi()
+    version = driver.version or cupy.driver
     serves = [f"CUDA {dotted(version)}", driver.problem if driver.code else ""] if version is not None else []
+    devices = [(f"cuda:{k}", device) for k, device in enumerate(cupy.devices)]
+    devices += [("not usable", device) for device in driver.devices[len(cupy.devices) :]]
     rows = [
         ("Installed", ""),
         ("Python", f"{machine.python}, {machine.system}"),
         *((name, version or "not installed") for name, version in machine.packages.items()),
         ("CuPy", _cupy_words(machine)),
         ("NVIDIA driver", ", ".join(filter(None, [smi.driver, *serves])) or "none"),
-        *([("CUDA_VISIBLE_DEVICES", repr(machine.visible))] if machine.visible is not None else []),
+        ("CUDA_VISIBLE_DEVICES", None if machine.visible is None else repr(machine.visible)),
         ("\nDevices", ""),
         ("cpu", f"{machine.cpus} core{'s' if machine.cpus > 1 else ''}"),
-        *((f"cuda:{k}", _device_words(device)) for k, device in enumerate(cupy.devices)),
-        *(("not usable", _device_words(device)) for device in driver.devices[len(cupy.devices) :]),
+        *((name, f"{d.name}, compute capability {dotted(d.capability)}, {d.memory / 1e9:.1f} GB") for name, d in devices),
     ]
-    return "\n".join(f"  {name:<{_NAME}} {words}" if words else name for name, words in rows)
-
-
-def _device_words(device: Device) -> str:
-    return f"{device.name}, compute capability {dotted(device.capability)}, {device.memory / 1e9:.1f} GB"
+    return "\n".join(f"  {name:<18} {words}" if words else name for name, words in rows if words is not None)
 
 
 def _cupy_words(machine: Machine) -> str:
@@ -125,7 +113,7 @@ def _cupy_words(machine: Machine) -> str:
     if cupy.error:
         return f"{name}, cannot be imported"
     runtime = f", CUDA runtime {dotted(cupy.runtime)}" if cupy.runtime else ""
-    return f"{name}{runtime}, NVRTC {dotted(cupy.nvrtc)}" if cupy.nvrtc else f"{name}{runtime}, no NVRTC"
+    return f"{name}{runtime}, {f'NVRTC {dotted(cupy.nvrtc)}' if cupy.nvrtc else 'no NVRTC'}"
 
 
 def findings_words(found: Sequence[Finding]) -> str:
@@ -136,16 +124,16 @@ def findings_words(found: Sequence[Finding]) -> str:
 
 def outcome_words(outcome: Outcome) -> str:
     """One line of the self-test."""
-    line = f"  {_mark(OK if outcome.passed else FAIL)} {f'{outcome.group}: {outcome.name}':<{_CHECK}}"
+    line = f"  {_mark(OK if outcome.passed else FAIL)} {f'{outcome.group}: {outcome.name}':<42}"
     if not outcome.passed:
         return f"{line} {outcome.reason}"
-    allowed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact"
-    difference = "" if outcome.difference is None else f"difference {outcome.difference:7.1e} ({allowed})"
-    speed = ""
+    allowed, difference, speed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact", "", ""
+    if outcome.difference is not None:
+        difference = f"difference {outcome.difference:7.1e} ({allowed})"
     if outcome.throughput is not None:
         exponent = min(max(int(math.log10(max(outcome.throughput, 1.0)) // 3), 0), 3)
         speed = f"{outcome.throughput / 1000**exponent:6.3g} {('', 'k', 'M', 'G')[exponent]}{outcome.unit}/s"
-    return f"{line} {difference:<{_DIFFERENCE}} {speed:<{_SPEED}} {outcome.seconds:6.2f} s {outcome.reason}".rstrip()
+    return f"{line} {difference:<32} {speed:<14} {outcome.seconds:6.2f} s {outcome.reason}".rstrip()
 
 
 def _mark(level: str) -> str:
