@@ -5,7 +5,6 @@ The data are such that the answer does not hang on rounding: outliers are far fr
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -30,6 +29,11 @@ _FITTED = {"float32": 3e-3, "float64": 1e-10}  # tolerance of regressions; float
 _SUMMED = {"float32": 1e-4, "float64": 1e-12}  # of sums over products
 _PANEL = 1 << 14  # bytes: several panels, and the sparse layout where little is seen
 _STEPS = 6  # of the recursion
+_GRIDS: tuple[tuple[Any, ...], ...] = (  # name, share of the intersection that is seen, methods, and sizes
+    ("dense", 0.7, ("threshold", "inlying"), (60, 1500, 3000)),
+    ("sparse", 0.08, ("threshold", "inlying"), (60, 1500, 3000)),
+    ("scalars", 0.7, ("floor_threshold", "change"), (60,)),
+)
 # Where a regression begins: which part, or how many subsets. Without steps it ends there, and what was drawn shows.
 _BEGINS = {"zero": 0, "given": 0, "part": 2, "subsets": 60, "given, no steps": 0}
 _BEGINS_1 = {**_BEGINS, "part, no steps": 2, "subsets, no steps": 1}  # at rank 1 a subset is never singular
@@ -47,12 +51,14 @@ def all_checks(place: Place, machine: Machine, quick: bool = False) -> list[Chec
     return [*sources, *plain_checks(), *fused, *solve_checks(place)]
 
 
-def _against(
-    tested: Callable[..., Any], truth: Callable[..., Any], data: dict[str, Any], place: Place, view: Any = None, **how: Any
-) -> Trial:
-    """A trial of `tested` on a copy of what `truth` gets; `view` is what to compare of results, `how` fields of `Trial`."""
-    here, view = place.put(data), view or (lambda got: got)
-    return Trial(lambda: tested(**here), lambda got: largest_difference(view(got), view(truth(**data))), **how)
+def _against(tested: Any, truth: Any, data: dict[str, Any], place: Place, ready: Any = partial, **how: Any) -> Trial:
+    """A trial of `tested` on a copy of the data that `truth` gets; `ready` makes of such a function what is run and timed.
+
+    `how`: fields of `Trial`, and a `view` of results to compare.
+    """
+    view = how.pop("view", lambda got: got)
+    run = ready(tested, **place.put(data))
+    return Trial(run, lambda got: largest_difference(view(got), view(ready(truth, **data)())), **how)
 
 
 # ---------------------------------------------------------------- CUDA
@@ -160,14 +166,12 @@ def _truncated_svd(dtype: str, place: Place, size: int) -> Trial:
         u, s, vt = np.linalg.svd(M.astype(np.float64), full_matrices=False)
         return u[:, :4], s[:4], vt[:4].T
 
-    def view(got: Any) -> Any:
-        return got[1], (got[0] * got[1]) @ got[2].T
-
     rng, shape, tol = np.random.default_rng(3), (size, size + 5), 100 * _EPS[dtype]
     left, right = (np.linalg.qr(rng.standard_normal((n, 4)))[0] for n in shape)
     M = ((left * [8, 5, 3, 2]) @ right.T + 1e-3 * rng.standard_normal(shape) / np.sqrt(size)).astype(dtype)
     tested = partial(operators.truncated_svd, rank=4, tol=tol)
-    return _against(tested, truth, {"M": M}, place, view, tolerance=10 * tol, work=float(M.size))
+    how = {"tolerance": 10 * tol, "work": float(M.size), "view": lambda got: (got[1], (got[0] * got[1]) @ got[2].T)}
+    return _against(tested, truth, {"M": M}, place, **how)
 
 
 def _uniform_at(place: Place, size: int) -> Trial:
@@ -226,17 +230,18 @@ def _units(kernels: Kernels, dtype: str, name: str, rank: int, begin: str, place
         "normal": ((basis, usable, ids, a, floor), _FITTED, 1),
     }[name]
 
-    def run(kernels: Kernels, block: Any, others: tuple[Any, ...]) -> Any:
-        return getattr(kernels, name)(block, np.arange(block.n_units), *others)
-
     def columns(got: Any) -> list[Any]:
         *coefficients, table = got if isinstance(got, tuple) else (got,)
         if name == "regress":  # what an inverse says of fewer inliers than unknowns, or hardly more, is rounding
             table[:, [Column.ILL, Column.STANDARD_ERROR]] *= table[:, [Column.N_INLIERS]] >= 3 * rank
         return [*coefficients, *table.T]
 
-    data, how = {"block": block, "others": others}, {"tolerance": tolerance[dtype], "work": float(rounds * block.n_obs)}
-    return _against(partial(run, kernels), partial(run, XP), data, place, columns, **how)
+    def ready(kernel: Any, block: Any, others: tuple[Any, ...]) -> Any:
+        return partial(kernel, block, np.arange(block.n_units), *others)
+
+    both, data = (getattr(kernels, name), getattr(XP, name)), {"block": block, "others": others}
+    how = {"tolerance": tolerance[dtype], "work": float(rounds * block.n_obs), "view": columns}
+    return _against(*both, data, place, ready, **how)
 
 
 def _grid(kernels: Kernels, dtype: str, rate: float, name: str, place: Place, size: int) -> Trial:
@@ -251,40 +256,28 @@ def _grid(kernels: Kernels, dtype: str, rate: float, name: str, place: Place, si
     core["weight"] = rng.uniform(0.5, 1.5, block.n_obs) * (rng.random(block.n_obs) > 0.1)  # 0: held out
     data = {name: x.astype(dtype) for name, x in core.items()} | {"block": block, "places": rng.integers(0, m, (2, 16 * m))}
 
-    def ready(kernels: Kernels, data: dict[str, Any]) -> Callable[[], Any]:
-        return partial(_CALLS[name], kernels.make_grid(data["block"], data["weight"], _PANEL), SimpleNamespace(**data))
+    def ready(make_grid: Any, **data: Any) -> Any:
+        return partial(_call, make_grid(data["block"], data["weight"], _PANEL), name, SimpleNamespace(**data))
 
-    tolerance, run = _SUMMED[dtype] * (10 if name == "change" else 1), ready(kernels, place.put(data))
-    return Trial(run, lambda got: largest_difference(got, ready(XP, data)()), tolerance, 2.0 * block.n_obs)
-
-
-def _threshold(grid: Any, d: SimpleNamespace) -> tuple[Any, ...]:
-    """Two thresholds in a row, the second of which knows the outliers of the first, and the products with what is left."""
-    G, S, *first = grid.threshold(d.left, d.Q, 2 * d.zeta, None)
-    kept = [x + 0 for x in first]  # a copy: buffers may be used again
-    G, S, *second = grid.threshold(d.left, d.Q, d.zeta, S)
-    return (*kept, *second, grid.mul(G, d.X), grid.rmul(G, d.P), grid.rmul(G, d.P, d.X))
+    how = {"tolerance": _SUMMED[dtype] * (10 if name == "change" else 1), "work": 2.0 * block.n_obs}
+    return _against(kernels.make_grid, XP.make_grid, data, place, ready, **how)
 
 
-def _inlying(grid: Any, d: SimpleNamespace) -> tuple[Any, ...]:
-    kept, rows, cols = grid.inlying(d.left, d.Q, float(d.zeta))
-    return rows, cols, grid.mul(kept, d.X), grid.rmul(kept, d.P)
-
-
-def _floor_threshold(grid: Any, d: SimpleNamespace) -> list[Any]:
-    return [grid.floor_threshold(d.left, d.Q, (*d.places, d.values), *pair) for pair in ((0.1, 2.5), (0.1, 0.0), (1e6, 2.5))]
-
-
-def _change(grid: Any, d: SimpleNamespace) -> Any:
-    return grid.change(d.next_left, d.next_Q, d.left, d.Q, d.norms)
-
-
-_CALLS = {"threshold": _threshold, "inlying": _inlying, "floor_threshold": _floor_threshold, "change": _change}
-_GRIDS: tuple[tuple[Any, ...], ...] = (  # name, share of the intersection that is seen, calls, and sizes
-    ("dense", 0.7, ("threshold", "inlying"), (60, 1500, 3000)),
-    ("sparse", 0.08, ("threshold", "inlying"), (60, 1500, 3000)),
-    ("scalars", 0.7, ("floor_threshold", "change"), (60,)),
-)
+def _call(grid: Any, name: str, d: SimpleNamespace) -> Any:
+    """What a method of a grid returns, and the products with the arrays in its own layout."""
+    if name == "change":
+        return grid.change(d.next_left, d.next_Q, d.left, d.Q, d.norms)
+    if name == "floor_threshold":
+        pairs = ((0.1, 2.5), (0.1, 0.0), (1e6, 2.5))
+        return [grid.floor_threshold(d.left, d.Q, (*d.places, d.values), *pair) for pair in pairs]
+    if name == "inlying":
+        G, *got = grid.inlying(d.left, d.Q, float(d.zeta))
+    else:  # two thresholds in a row, the second of which knows the outliers of the first
+        _, S, *first = grid.threshold(d.left, d.Q, 2 * d.zeta, None)
+        got = [x + 0 for x in first]  # a copy: buffers may be used again
+        G, _, *second = grid.threshold(d.left, d.Q, d.zeta, S)
+        got += second
+    return [*got, grid.mul(G, d.X), grid.rmul(G, d.P), grid.rmul(G, d.P, d.X)]
 
 
 # ---------------------------------------------------------------- whole solves

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from rcurc_gpu import __version__, cli
 from rcurc_gpu.cli.common import jsonable
 from rcurc_gpu.doctor import run
-from rcurc_gpu.doctor.findings import FAIL, OK, WARN, findings
 from rcurc_gpu.doctor.probes import Cupy, Device, Driver, Machine, Smi
+from rcurc_gpu.doctor.run import FAIL, OK, WARN, findings
 from rcurc_gpu.doctor.selftest import Check, Outcome, Place, Trial
 
 CPU = Place(np, "cpu")

@@ -13,8 +13,7 @@ from rcurc_gpu import cli
 from rcurc_gpu.backends.cuda.sources import KERNELS
 from rcurc_gpu.doctor import probes
 from rcurc_gpu.doctor.checks import all_checks, cuda_checks, nvrtc_compile_checks
-from rcurc_gpu.doctor.findings import OK, findings
-from rcurc_gpu.doctor.run import choose_place
+from rcurc_gpu.doctor.run import OK, choose_place, findings
 from rcurc_gpu.doctor.selftest import Place, run_checks
 
 if not DEVICE:
