@@ -239,9 +239,8 @@ def _units(kernels: Kernels, dtype: str, name: str, rank: int, begin: str, place
     def ready(kernel: Any, block: Any, others: tuple[Any, ...]) -> Any:
         return partial(kernel, block, np.arange(block.n_units), *others)
 
-    both, data = (getattr(kernels, name), getattr(XP, name)), {"block": block, "others": others}
-    how = {"tolerance": tolerance[dtype], "work": float(rounds * block.n_obs), "view": columns}
-    return _against(*both, data, place, ready, **how)
+    data, how = {"block": block, "others": others}, {"tolerance": tolerance[dtype], "work": float(rounds * block.n_obs)}
+    return _against(getattr(kernels, name), getattr(XP, name), data, place, ready, view=columns, **how)
 
 
 def _grid(kernels: Kernels, dtype: str, rate: float, name: str, place: Place, size: int) -> Trial:

@@ -137,8 +137,7 @@ def _gpu(machine: Machine) -> Iterator[tuple[str, str, str]]:
             yield WARN, "CuPy is built for ROCm: rcurc-gpu was not tested there", "please report how it goes"
             return
         if () < tuple(map(int, re.findall(r"\d+", cupy.version)[:2])) < _LEAST_CUPY:
-            advice = f'pip install --upgrade "{own}[ctk]"'
-            yield WARN, f"CuPy {cupy.version} is older than {dotted(_LEAST_CUPY)}", advice
+            yield WARN, f"CuPy {cupy.version} is older than {dotted(_LEAST_CUPY)}", f'pip install --upgrade "{own}[ctk]"'
         for k, device in enumerate(cupy.devices):
             if device.capability < (oldest := _OLDEST.get(major, (0, 0))):
                 what = f"cuda:{k} ({device.name}) has compute capability {dotted(device.capability)}"
@@ -190,8 +189,7 @@ def _gpu(machine: Machine) -> Iterator[tuple[str, str, str]]:
     elif cupy.error:
         yield FAIL, f"CuPy cannot be imported: {cupy.error}", exchange
     else:
-        why = cupy.devices_error or "it finds no device"
-        yield FAIL, f"the driver has a GPU, but CuPy cannot use it: {why}", exchange
+        yield FAIL, f"the driver has a GPU, but CuPy cannot use it: {cupy.devices_error or 'it finds no device'}", exchange
 
 
 def make_report(
@@ -266,9 +264,8 @@ def outcome_words(outcome: Outcome) -> str:
     line = f"  {_mark(OK if outcome.passed else FAIL)} {f'{outcome.group}: {outcome.name}':<42}"
     if not outcome.passed:
         return f"{line} {outcome.reason}"
-    allowed, difference, speed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact", "", ""
-    if outcome.difference is not None:
-        difference = f"difference {outcome.difference:7.1e} ({allowed})"
+    allowed, speed = f"<= {outcome.tolerance:.0e}" if outcome.tolerance else "exact", ""
+    difference = "" if outcome.difference is None else f"difference {outcome.difference:7.1e} ({allowed})"
     if outcome.throughput is not None:
         exponent = min(max(int(math.log10(max(outcome.throughput, 1.0)) // 3), 0), 3)
         speed = f"{outcome.throughput / 1000**exponent:6.3g} {('', 'k', 'M', 'G')[exponent]}{outcome.unit}/s"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backends import to_numpy
-from .probes import attempt, one_line
+from .probes import Ask, attempt, one_line
 
 _PATIENCE = 30.0  # seconds after which a kernel is thought to hang
 _ENOUGH, _REPEATS = 0.25, 5  # seconds of timing, and runs that are timed if all of them take less
@@ -121,9 +121,7 @@ def largest_difference(got: Any, want: Any) -> float:
     return float(np.max(differences))  # NaN, if there is one
 
 
-def run_checks(
-    place: Place, checks: Iterable[Check], quick: bool = False, announce: Callable[[str], Any] = str
-) -> Iterator[Outcome]:
+def run_checks(place: Place, checks: Iterable[Check], quick: bool = False, announce: Ask = str) -> Iterator[Outcome]:
     """Run checks, each announced by name. A failed one does not stop the others, unless the device is lost with it."""
     lost = ""
     for check in checks:
