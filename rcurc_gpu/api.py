@@ -11,7 +11,7 @@ import numpy as np
 from .backends.random import Stream, generator
 from .core.history import IterationState
 from .errors import ArgumentTypeError, check_count, seed_to_int
-from .options import Settings, Where, check_rank, documented
+from .options import Asked, Settings, Where, check_rank, documented
 from .result.result import Result
 from .samples.cross import CrossSamples
 from .samples.dense import OVERSAMPLING, DenseReader, cross_size, dense_source
@@ -23,7 +23,7 @@ from .solve.output import last_seed
 @documented
 def rcurc(
     samples: CrossSamples | ShardedSamples,
-    rank: int | str,
+    rank: int | str = Asked.rank,
     *,
     method: str = Settings.method,
     step_rows: float | None = Settings.step_rows,
@@ -33,9 +33,11 @@ def rcurc(
     tol: float | None = Settings.tol,
     max_iter: int | None = Settings.max_iter,
     holdout: float = Settings.holdout,
-    accuracy: float = Settings.accuracy,
+    accuracy: float | None = Settings.accuracy,
     resolution: float = Settings.resolution,
     sweeps: int | None = Settings.sweeps,
+    offsets: Any = Settings.offsets,
+    intervals: bool = Settings.intervals,
     undetermined: str = Settings.undetermined,
     seed: Any = Settings.seed,
     device: str = Where.device,
@@ -69,7 +71,7 @@ def rcurc(
 @documented
 def icurc(
     samples: CrossSamples | ShardedSamples,
-    rank: int | str,
+    rank: int | str = Asked.rank,
     *,
     method: str = Settings.method,
     step_rows: float | None = Settings.step_rows,
@@ -78,8 +80,10 @@ def icurc(
     tol: float | None = Settings.tol,
     max_iter: int | None = Settings.max_iter,
     holdout: float = Settings.holdout,
-    accuracy: float = Settings.accuracy,
+    accuracy: float | None = Settings.accuracy,
     sweeps: int | None = Settings.sweeps,
+    offsets: Any = Settings.offsets,
+    intervals: bool = Settings.intervals,
     undetermined: str = Settings.undetermined,
     seed: Any = Settings.seed,
     device: str = Where.device,
@@ -130,7 +134,7 @@ def icurc(
 @documented
 def robust_pca(
     Y: Any,
-    rank: int | str,
+    rank: int | str = Asked.rank,
     *,
     n_rows: int | None = None,
     n_cols: int | None = None,
@@ -178,14 +182,14 @@ def robust_pca(
 @documented
 def ircur(
     Y: Any,
-    rank: int | str,
+    rank: int | str = Asked.rank,
     *,
     oversampling: float = OVERSAMPLING,
     zeta0: float | None = Settings.zeta0,
     gamma: float = 0.7,
     tol: float = 1e-5,
     max_iter: int = 100,
-    accuracy: float = Settings.accuracy,
+    accuracy: float | None = Settings.accuracy,
     undetermined: str = Settings.undetermined,
     seed: Any = Settings.seed,
     device: str = Where.device,

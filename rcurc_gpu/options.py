@@ -55,6 +55,12 @@ def _callable(name: str, value: Any) -> Any:
     return value
 
 
+def _offsets(name: str, value: Any) -> Any:
+    if value is True or value is False or (isinstance(value, str) and value == "auto"):
+        return value
+    raise ArgumentError(name, f"must be 'auto', True or False, got {value!r}", value)
+
+
 def _checked(kind: Any, given: dict[str, Any]) -> dict[str, Any]:
     """The fields of `kind` among the arguments of a solver, or an error that names a wrong one."""
     known = [(f.name, f.metadata.get("check")) for f in fields(kind) if f.name in given]
@@ -87,16 +93,22 @@ class Settings:
         Iterations of the core, for each gamma tried.
     holdout : float in [0, 0.5]
         Share of the observations that is kept out of the fit to judge it. 0 turns the judgement by held-out entries off.
-    accuracy : float
-        Relative error that is good enough. `converged` is only true if the one expected from the noise is below this.
+    accuracy : float, optional
+        Relative error that is good enough: `converged` is then only true if `expected_error` is below this. By default noise
+        is no failure, but a number.
     resolution : float
         Differences that do not matter, in the unit of the data, as one grey level in a video: what is left in the residuals
         is no reason for a larger rank if it is smaller than this.
     sweeps : int, optional
-        Alternating sweeps over all observations after the extension ("fast"): they reduce the effect of noise. By default 1
-        if there is noise, else none.
-    undetermined : {"nan", "keep"}
-        What to put where a column or row could not be determined: NaN, or the doubtful numbers.
+        Sweeps of the noise model, at most ("fast", with noise); by default until it stands still. 0 turns it off: then there
+        are no offsets, no shrinking and no intervals.
+    offsets : {"auto", True, False}
+        Whether rows and columns have offsets beside the components, with noise. "auto" lets the data decide.
+    intervals : bool
+        Keep what intervals are made of, with noise: (r + 1)(r + 2) / 2 numbers of single precision for each row and column.
+    undetermined : {"prior", "nan", "keep"}
+        What to put where a column or row could not be determined: what is typical of all others, NaN, or the doubtful
+        numbers.
     seed : int, None or numpy.random.Generator
         Fixes the result on one device. None takes any, and goes on with the one of a solve that was interrupted.
     kernels : {"auto", "xp", "fused"}
@@ -120,10 +132,12 @@ class Settings:
     tol: float = _option(None, _unless_none(check_number))  # None becomes a number that depends on the data
     max_iter: int | None = _count()
     holdout: float = _number(0.03, 0, 0.5)
-    accuracy: float = _number(1e-2, open_low=True)
+    accuracy: float | None = _size()
     resolution: float = _number(0.0)
     sweeps: int | None = _count(0)
-    undetermined: str = _choice("nan", "keep")
+    offsets: Any = _option("auto", _offsets)
+    intervals: bool = True
+    undetermined: str = _choice("prior", "nan", "keep")
     seed: int = _option(0, lambda name, value: seed_to_int(value))
     kernels: str = _choice("auto", "xp", "fused")
     chunk_bytes: int | None = _count()
@@ -196,7 +210,8 @@ class Asked:
         What was observed. What comes out is of the same kind as its arrays (NumPy, CuPy, ...). Those in shards are worked
         on one after the other, each read once, and again for each sweep.
     rank : int or "auto"
-        Rank of the matrix. "auto" chooses it by the error on held-out entries of the core.
+        Rank of the matrix. "auto" takes as many components as the data support. With noise a number is the most that is
+        taken, and offsets are not counted.
     """
 
     rank: int | str = "auto"

@@ -10,10 +10,14 @@ import numpy as np
 from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.passes import Column, EntryIds, FitPass, Iterates
+from ..plain.posterior import Fit, Noise, Positions
+from ..plain.posterior import posterior as plain_posterior
 from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
 from .normal_kernel import normal_sums as normal_kernel
 from .paper_kernel import advance as advance_kernel
+from .posterior_kernel import posterior as posterior_kernel
+from .posterior_kernel import solve_packed as solve_kernel
 from .threads import THREADS, run, shared
 from .vectors import LANES
 
@@ -25,6 +29,7 @@ _PIECES_OF_A_CORE = 4  # at least, so that no core waits long for the others
 # A rank up to the first is told to the compiler where there are so many observations. At rank 5 that saves a fifth to a
 # quarter of the time, at rank 20 nothing (CONTRIBUTING.md); each rank takes some five seconds to compile.
 _MOST_KNOWN, _MANY = 8, 1 << 20
+_DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
 _BEGIN = {"zero": pass_kernel.ZERO, "given": pass_kernel.GIVEN, "part": pass_kernel.PART_OF, "subsets": pass_kernel.SUBSETS}
 
 
@@ -85,6 +90,43 @@ def normal_sums(
     parts = _slices(pieces(block.counts[units], _PIECE))
     run(normal_kernel, [(*entries, units[part], *there, a[part], float(floor), out[part]) for part in parts])
     return out
+
+
+def posterior(
+    block: Block,
+    weight: Array,
+    units: np.ndarray,
+    at: Positions,
+    noise: Noise,
+    precision: Array,
+    start: tuple[Array, Array, Array],
+    temperatures: tuple[float, ...],
+    measure: bool = False,
+) -> tuple[Array, Array, Array]:
+    """`plain.posterior.posterior`."""
+    counts = block.counts[units]
+    if counts.sum() > _DENSE * len(units) * block.length:
+        return plain_posterior(block, weight, units, at, noise, precision, start, temperatures, measure, solve_packed)
+    u, units = len(units), _fixed(units)
+    out = tuple(np.empty((u, n)) for n in (at.x.shape[1], at.second.shape[1], len(Fit)))
+    there = map(_fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))
+    numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
+    common = (*there, at.offsets, numbers, _fixed(precision))
+    entries, begin, heats = (*_entries(block), _fixed(weight)), tuple(map(_fixed, start)), np.asarray(temperatures)
+    size = min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE))
+    todo = [
+        (*entries, units[part], *common, *(x[part] for x in begin), heats, measure, *(x[part] for x in out))
+        for part in _slices(pieces(counts, size))
+    ]
+    run(posterior_kernel, todo)
+    return out
+
+
+def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
+    """`plain.posterior.solve_packed`."""
+    mean, covariance = np.empty_like(h), np.empty_like(G)
+    solve_kernel(_fixed(G), _fixed(precision), _fixed(h), mean, covariance)
+    return mean, covariance
 
 
 def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:

@@ -1,0 +1,273 @@
+"""What rows and columns are, given their observations and a prior: the half-sweep of the noise model, in plain array code.
+
+    y_ij = m + a_i + b_j + u_i . v_j + e_ij
+
+A unit (a column, say) has the unknowns z = (v_j, b_j), or v_j alone without offsets. Its positions (rows, then) have means and
+covariances of (u_i, a_i). The noise e is Student's t with a scale for each unit and position, mixed with a few outliers that
+may be anything. `posterior` gives mean and covariance of z: normal equations with the second moments of the positions and a
+prior, the observations weighted by how well they fit. Symmetric matrices are packed: the lower triangle, row by row.
+
+This is the reference; `numba.posterior_kernel` has the same signature and agrees with it to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, scatter
+from ..blocks import Block
+
+
+Solve = Callable[[Array, Array, Array], tuple[Array, Array]]
+
+
+class Fit(IntEnum):
+    """Columns of the table of `posterior`, which has a row for each unit."""
+
+    N_FIT = 0  # observations with a weight
+    INLIERS = 1  # sum of their probabilities of being no outliers
+    SQUARES = 2  # weighted squares of their residuals, in units of the noise; this over INLIERS is 1 if its scale is right
+    N_INLIERS = 3  # those that are rather no outliers
+    RESIDUALS = 4  # sum of their squared residuals, weighted by these probabilities
+    OBJECTIVE = 5  # log-likelihood of the unit with its prior: the larger, the better
+    N_INFORMATIVE = 6  # inliers that the offsets and the prior alone do not explain
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of an observation.
+
+    Attributes
+    ----------
+    variance : float
+        Squared scale.
+    tail : float
+        Degrees of freedom (nu), an even number: then its density takes a square root and no logarithm.
+    share : float
+        Share of the outliers.
+    span : float
+        Outliers are anywhere in an interval of this length.
+    """
+
+    variance: float
+    tail: float
+    share: float
+    span: float
+
+    @property
+    def top(self) -> float:
+        """Log of the density at 0 of Student's t with scale 1."""
+        nu = self.tail
+        return math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi)
+
+    @property
+    def odds(self) -> float:
+        """Odds of an outlier against an observation without noise, of scale 1."""
+        return self.share / (1 - self.share) / self.span / math.exp(self.top)
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """What units are regressed on.
+
+    Attributes
+    ----------
+    x : float array (length, K)
+        Means of u, and a last column of 1 with offsets.
+    shift : float array (length,)
+        m + a.
+    second : float array (length, P)
+        Packed second moments of x.
+    cross : float array (length, K)
+        Covariances of u with a; 0 in the last column.
+    covariance : float array (length, P)
+        Packed, of (u, a).
+    scale : float array (length,)
+        Of the squared noise.
+    offsets : bool
+    """
+
+    x: Array
+    shift: Array
+    second: Array
+    cross: Array
+    covariance: Array
+    scale: Array
+    offsets: bool
+
+    def to(self, like: Array) -> Positions:
+        """The same where `like` is."""
+        names = ("x", "shift", "second", "cross", "covariance", "scale")
+        return replace(self, **{name: bring(getattr(self, name), like) for name in names})
+
+
+def packed_size(k: int) -> int:
+    """Numbers of a packed symmetric matrix."""
+    return k * (k + 1) // 2
+
+
+def positions_of(
+    mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, centre: float, offsets: bool
+) -> Positions:
+    """Rows (columns) with these means (n, K) and packed covariances (n, P), as what columns (rows) are regressed on."""
+    n, k = mean.shape
+    q, p = np.tril_indices(k)
+    x, cross = mean.copy(), np.zeros_like(mean)
+    inner = covariance
+    shift = np.full(n, centre)
+    if offsets:
+        shift += mean[:, -1]
+        x[:, -1] = 1.0
+        inner = np.where(q < k - 1, covariance, 0.0)  # the last row of the triangle is of the offset, here the number 1
+        cross[:, :-1] = covariance[:, packed_size(k - 1) : -1]
+    return Positions(x, shift, x[:, q] * x[:, p] + inner, cross, covariance, scale, offsets)
+
+
+def posterior(
+    block: Block,
+    weight: Array,
+    units: np.ndarray,
+    at: Positions,
+    noise: Noise,
+    precision: Array,
+    start: tuple[Array, Array, Array],
+    temperatures: tuple[float, ...],
+    measure: bool = False,
+    solve: Solve | None = None,
+) -> tuple[Array, Array, Array]:
+    """Mean and covariance of some units, in as many steps as there are temperatures.
+
+    Parameters
+    ----------
+    block : Block
+    weight : float array (n_obs,)
+        Precision of each observation relative to the others; 0 leaves it out.
+    units : int64 array (u,)
+        Numbers of the units, on the host.
+    at : Positions
+    noise : Noise
+    precision : float array (K,)
+        Of the prior.
+    start : (float array (u, K), float array (u, P), float array (u,))
+        Mean, covariance and scale of the squared noise to begin with.
+    temperatures : tuple of floats
+        Of each step: the scale of the noise is multiplied by it when the weights of the observations are found. High ones
+        let in what the start does not yet explain.
+    measure : bool
+        Whether the table is of the last mean, with the objective; by default it is of the mean before, at no cost.
+    solve : callable, optional
+        Takes the place of `solve_packed`.
+
+    Returns
+    -------
+    mean : float array (u, K)
+    covariance : float array (u, P)
+    table : float array (u, len(Fit))
+    """
+    matrices = laid_out(block, weight, units, at.x)
+    return posterior_of_matrix(*matrices, at, noise, precision, start, temperatures, measure, solve)
+
+
+def unpacking(k: int) -> np.ndarray:
+    """Where the entries of a symmetric matrix are when it is packed (k, k)."""
+    q, p = np.tril_indices(k)
+    place = np.empty((k, k), dtype=np.int64)
+    place[q, p] = place[p, q] = np.arange(len(q))
+    return place
+
+
+def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
+    """Inverses of packed G (u, P) plus diag(precision), times h (u, K): the products, and the inverses, packed."""
+    xp = array_namespace(G)
+    k = h.shape[1]
+    eye = xp.eye(k, dtype=G.dtype, device=device_of(G))
+    full = xp.take(G, asarray_on(np.ravel(unpacking(k)), G), axis=1)
+    inverse = xp.linalg.inv(xp.reshape(full, (-1, k, k)) + eye * precision)
+    q, p = np.tril_indices(k)
+    packed = xp.take(xp.reshape(inverse, (-1, k * k)), asarray_on(q * k + p, G), axis=1)
+    return (inverse @ h[:, :, None])[:, :, 0], packed
+
+
+def laid_out(block: Block, weight: Array, units: np.ndarray, like: Array) -> tuple[Array, Array]:
+    """Values and weights of some units as matrices (u, length), 0 where nothing was observed."""
+    xp = array_namespace(like)
+    some = block.take_units(units)
+    starts = np.repeat(block.host_indptr[:-1][units] - some.host_indptr[:-1], some.counts)
+    given = gather(weight, asarray_on(starts + np.arange(some.n_obs), like))
+    place = some.unit_of_entry() * block.length + xp.astype(some.index, xp.int64)
+    shape = (len(units), block.length)
+    return scatter(place, xp.astype(some.value, like.dtype), shape), scatter(place, xp.astype(given, like.dtype), shape)
+
+
+def posterior_of_matrix(
+    values: Array,
+    given: Array,
+    at: Positions,
+    noise: Noise,
+    precision: Array,
+    start: tuple[Array, Array, Array],
+    temperatures: tuple[float, ...],
+    measure: bool = False,
+    solve: Solve | None = None,
+) -> tuple[Array, Array, Array]:
+    """`posterior` of units that are laid out as rows of a matrix: all sums are products of matrices.
+
+    Where a tenth of the entries or more was observed, this is faster than sums over single observations.
+    """
+    xp = array_namespace(at.x)
+    mean, covariance, scale = start
+    k = mean.shape[1]
+    q, p = np.tril_indices(k)
+    double = asarray_on(np.where(q == p, 1.0, 2.0), at.x, at.x.dtype)
+    left, right = asarray_on(q, at.x), asarray_on(p, at.x)
+    taken = given > 0
+    y = xp.where(taken, values - at.shift, xp.zeros_like(values))
+    local = noise.variance * scale[:, None] * at.scale / xp.where(taken, given, xp.ones_like(given))
+    nu = noise.tail
+
+    def weighed(heat: float) -> tuple[Array, Array, Array]:
+        """Residuals, their squares with the doubt about them over the noise, and probabilities of being no outlier."""
+        residual = y - mean @ at.x.T
+        tilde = xp.concat([mean[:, :-1], xp.ones_like(mean[:, :1])], axis=1) if at.offsets else mean
+        outer = xp.take(tilde, left, axis=1) * xp.take(tilde, right, axis=1) * double
+        doubt = (covariance * double) @ at.second.T + outer @ at.covariance.T
+        square = (residual * residual + xp.maximum(doubt, xp.zeros_like(doubt))) / local
+        bent = 1 + square / (nu * heat)
+        # an odd power of a root, as the compiled kernel has it, by a logarithm: a general power takes several times as long
+        rare = noise.odds * xp.sqrt(local * heat) * xp.exp((0.5 * (nu + 1)) * xp.log(bent))
+        return residual, square, xp.where(taken, 1 / (1 + rare), xp.zeros_like(rare))
+
+    def tabled(residual: Array, square: Array, inlier: Array) -> Array:
+        rather = xp.astype(inlier > 0.5, y.dtype)
+        objective = xp.zeros_like(scale)
+        if measure:
+            likelihood = math.log1p(-noise.share) + noise.top - 0.5 * xp.log(local) - 0.5 * (nu + 1) * xp.log1p(square / nu)
+            likelihood = xp.logaddexp(likelihood, xp.full_like(likelihood, math.log(noise.share / noise.span)))
+            likelihood = xp.where(taken, likelihood, xp.zeros_like(likelihood))
+            objective = xp.sum(likelihood, axis=1) - 0.5 * xp.sum(mean * mean * precision, axis=1)
+        columns = {
+            Fit.N_FIT: xp.sum(xp.astype(taken, y.dtype), axis=1),
+            Fit.INLIERS: xp.sum(inlier, axis=1),
+            Fit.SQUARES: xp.sum(inlier * square * ((nu + 1) / (nu + square)), axis=1),
+            Fit.N_INLIERS: xp.sum(rather, axis=1),
+            Fit.RESIDUALS: xp.sum(inlier * residual * residual, axis=1),
+            Fit.OBJECTIVE: objective,
+            Fit.N_INFORMATIVE: xp.sum(rather * xp.astype(y * y > 4 * local, y.dtype), axis=1),
+        }
+        return xp.stack([columns[column] for column in Fit], axis=1)
+
+    for number, temperature in enumerate(temperatures, 1):
+        heat = temperature * temperature
+        residual, square, inlier = weighed(heat)
+        if number == len(temperatures) and not measure:
+            table = tabled(residual, square, inlier)
+        w = inlier * ((nu + 1) / (nu + square / heat)) / local
+        mean, covariance = (solve or solve_packed)(w @ at.second, precision, (w * y) @ at.x - w @ at.cross)
+    if measure:
+        table = tabled(*weighed(1.0))
+    return mean, covariance, table

@@ -1,0 +1,478 @@
+"""Fit the noise model to a part of the observations, in sweeps: rows given columns, then columns given rows.
+
+Mean field: each row and column has a normal posterior. Priors are normal with variances from the data, so components that the
+data do not need shrink to nothing. What the noise is, by row and column, is found along with the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows
+from ..backends.blocks import Block, ChunkPlan
+from ..backends.kernels import Kernels
+from ..backends.plain.posterior import Fit, Noise, Positions, laid_out, packed_size, positions_of, posterior_of_matrix
+from ..backends.random import Stream, generator
+from ..options import Settings
+from .model import Confirmation, Group, NoiseModel
+from .part import Part
+from .start import Start, start_of
+
+# Sweeps at most. Real matrices (traffic, weather, spectra) need 15 to 40; what moves after that moves by little.
+_MOST_SWEEPS = 40
+# The first sweeps find weights as if the noise were so many times as large: the very first, and then falling to 1. With 1
+# from the start, odd spectra are outliers for good (error of `octane` 1.3 times as large); with more, outliers leak in.
+_FIRST_HEAT, _HEAT, _HEATED = 4.0, 2.0, 9
+_SETTLED = 2e-4  # relative change of the predictions by a sweep after which nothing moves any more
+_NEARLY = 2e-3  # the same, after which a fit that used up its sweeps still counts as settled: noise moves predictions more
+_TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from; below 4, outliers count as noise
+_TAIL_EVERY = 4  # sweeps between two choices
+# Observations by which the scale of the noise of a row or column is drawn to that of all: as if so many had said 1. Of 10,
+# 30, 50 and 100 on four real matrices; with 10 rows of few observations lose.
+POOL = 50.0
+_NO_OUTLIERS = 1e-12  # share of the outliers where all observations are right; not 0, whose logarithm is asked for
+_MOST_OUTLIERS = 0.5  # share of the outliers, at most: above, they would be the data
+_SAMPLE = 6000  # entries on which sweeps, tails and components are judged: errors of a per cent or two
+_DEAD = 1e-3  # variance of a component over that of the noise, below which nothing is left of it
+# Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that agree:
+# it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
+_FAR = 6.0
+RESTART = (16.0, 8.0, 4.0, 2.0, 1.0, 1.0)  # temperatures of such a fit
+_LEAST = 1e-30  # of a prior variance, relative to the data's
+
+
+_DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
+_LARGEST = 4_000_000  # entries of such a matrix, at most
+
+
+def _heat(number: int) -> float:
+    """Temperature of a sweep."""
+    return _FIRST_HEAT if number == 1 else max(_HEAT ** (1 - (number - 2) / (_HEATED - 1)), 1.0)
+
+
+class Sweeps:
+    """The state of a fit.
+
+    Parameters
+    ----------
+    part : Part
+    start : Start
+    offsets : bool
+    kernels : Kernels
+        For arrays on the host.
+    held : callable
+        Which of some entries (i, j) are held out.
+    settings : Settings
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        start: Start,
+        offsets: bool,
+        kernels: Kernels,
+        held: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        settings: Settings,
+    ) -> None:
+        self.part, self.offsets, self.kernels, self.settings = part, offsets, kernels, settings
+        self.centre = start.centre
+        self.rows = Group.at(np.c_[start.left, start.row_offset] if offsets else start.left)
+        self.cols = Group.at(np.c_[start.right, start.col_offset] if offsets else start.right)
+        i, j, y = part.entries
+        self.is_held = held(i, j)
+        fitted = np.flatnonzero(~self.is_held)
+        span = float(y[fitted].max() - y[fitted].min())
+        self.tails, share = (_TAILS, 0.05) if settings.outliers else (_TAILS[-1:], _NO_OUTLIERS)
+        self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
+        self.tables: dict[str, np.ndarray] = {}
+        rng = generator(settings.seed, Stream.NOISE_SAMPLE)
+        if len(fitted) > _SAMPLE:
+            fitted = np.sort(rng.choice(fitted, _SAMPLE, replace=False))
+        self.sample = (i[fitted], j[fitted], y[fitted])
+        self.weights = {name: self._weight(name) for name in ("by_rows", "rows", "by_cols", "columns")}
+        self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
+        self.least = _LEAST * max(float(np.mean(y * y)), np.finfo(float).tiny / _LEAST)
+        self.last: np.ndarray | None = None
+
+    def _weight(self, name: str) -> np.ndarray:
+        """1 for entries of the fit, 0 for others, of a block of the part."""
+        block: Block = getattr(self.part, name)
+        m, n = self.part.inside.n_units, self.part.inside.length
+        unit, index = block.unit_of_entry(), block.index.astype(np.int64)
+        places = {"by_rows": (unit, index), "rows": (m + unit, index), "by_cols": (index, unit), "columns": (index, n + unit)}
+        return (~self.held_at(*places[name])).astype(np.float64)
+
+    def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Values and weights of a block as matrices, if it is dense enough."""
+        block: Block = getattr(self.part, name)
+        size = block.n_units * block.length
+        if not _DENSE * size < block.n_obs or size > _LARGEST:
+            return None
+        return laid_out(block, self.weights[name], np.arange(block.n_units), np.empty(0))
+
+    def held_at(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Whether entries are held out."""
+        keys = self._held_keys
+        key = i * self.part.shape[1] + j
+        place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+        return keys[place] == key if len(keys) else np.zeros(len(key), dtype=bool)
+
+    @cached_property
+    def _held_keys(self) -> np.ndarray:
+        i, j, _ = self.part.entries
+        return np.sort((i * self.part.shape[1] + j)[self.is_held])
+
+    def include_held(self) -> None:
+        """From now on fit everything: held-out entries have done their work."""
+        self.weights = {name: np.ones_like(weight) for name, weight in self.weights.items()}
+        self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
+
+    # ------------------------------------------------------------ one sweep
+
+    def sweep(self, heat: float) -> float:
+        """Update rows and columns; return the relative change of the predictions."""
+        for side in ("rows", "cols"):
+            self.tables[side] = self._half(side, heat)
+        self._rebalance()
+        self._noise_from(*self.tables.values())
+        i, j, _ = self.sample
+        new = self.predicted(i, j)
+        change = math.inf if self.last is None else float(np.linalg.norm(new - self.last) / max(np.linalg.norm(new), 1e-300))
+        self.last = new
+        return change
+
+    def precision(self, side: str) -> np.ndarray:
+        """Of the prior of a side."""
+        group: Group = getattr(self, side)
+        return 1 / np.maximum(group.spread(), self.least)
+
+    def _half(self, side: str, heat: float) -> np.ndarray:
+        """Update one side by what the other is now; the table of all its units."""
+        precision = self.precision(side)
+        found = [self._posterior(name, units, precision, (heat,)) for name, units in self._views(side)]
+        self._set(side, found)
+        return np.concatenate([table for _, table in found])
+
+    def _views(self, side: str) -> list[tuple[str, slice]]:
+        """The blocks of a side, and the units in each."""
+        m, n = self.part.inside.n_units, self.part.inside.length
+        if side == "rows":
+            return [("by_rows", slice(0, m)), ("rows", slice(m, None))]
+        return [("by_cols", slice(0, n)), ("columns", slice(n, None))]
+
+    def _set(self, side: str, found: list[tuple[Group, np.ndarray]]) -> None:
+        setattr(self, side, found[0][0].joined(found[1][0]))
+
+    def _positions(self, name: str) -> Positions:
+        """What the units of a block are regressed on."""
+        group = self.cols if name in ("by_rows", "rows") else self.rows
+        if name in ("rows", "columns"):  # these see the intersection's columns or rows alone
+            group = group[: self.part.inside.length if name == "rows" else self.part.inside.n_units]
+        return positions_of(group.mean, group.covariance, group.scale, self.centre, self.offsets)
+
+    def _posterior(
+        self, name: str, units: slice, precision: np.ndarray, heats: tuple[float, ...], start: Group | None = None,
+        only: np.ndarray | None = None, measure: bool = False,
+    ) -> tuple[Group, np.ndarray]:  # fmt: skip
+        """Posterior of the units of a block, or of `only` some of them, and their table."""
+        block: Block = getattr(self.part, name)
+        begin = getattr(self, "rows" if name in ("by_rows", "rows") else "cols")[units] if start is None else start
+        chosen = np.arange(block.n_units) if only is None else only
+        at = self._positions(name)
+        if name in self.dense:
+            values, given = (x if only is None else x[only] for x in self.dense[name])
+            g = (begin.mean, begin.covariance, begin.scale)
+            mean, covariance, table = posterior_of_matrix(
+                values, given, at, self.noise, precision, g, heats, measure, self.kernels.solve_packed
+            )
+            return Group(mean, covariance, begin.scale), table
+        g = (begin.mean, begin.covariance, begin.scale)
+        more = (at, self.noise, precision, g, heats, measure, self.settings.chunk_bytes)
+        mean, covariance, table = run_posterior(self.kernels, block, self.weights[name], chosen, *more)
+        return Group(mean, covariance, begin.scale), table
+
+    def _rebalance(self) -> None:
+        """Components as large on both sides, and offsets of mean 0."""
+        k = self.rows.mean.shape[1] - self.offsets
+        sizes = [np.maximum(g.spread(), self.least) for g in (self.rows, self.cols)]
+        factor = (sizes[0] / sizes[1]) ** 0.25
+        if self.offsets:
+            factor[k] = 1.0
+        self.rows, self.cols = self.rows.rescaled(1 / factor), self.cols.rescaled(factor)
+        if self.offsets:
+            for group in (self.rows, self.cols):
+                middle = float(np.mean(group.mean[:, k]))
+                self.centre += middle
+                group.mean[:, k] -= middle
+
+    def _noise_from(self, row_table: np.ndarray, col_table: np.ndarray) -> None:
+        """Scales of rows and columns, the scale of all, and the share of the outliers."""
+        inliers, squares, n = (col_table[:, c].sum() + row_table[:, c].sum() for c in (Fit.INLIERS, Fit.SQUARES, Fit.N_FIT))
+        ratio = squares / max(inliers, 1e-300)
+        for side, table in (("rows", row_table), ("cols", col_table)):
+            group: Group = getattr(self, side)
+            total = table[:, Fit.SQUARES] / max(ratio, 1e-300) * group.scale
+            scale = (POOL + total) / (POOL + table[:, Fit.INLIERS])
+            setattr(self, side, replace(group, scale=scale / np.mean(scale)))
+        share = min(max(1 - inliers / max(n, 1), 1e-4), _MOST_OUTLIERS) if self.settings.outliers else _NO_OUTLIERS
+        variance = max(self.noise.variance * ratio, self.least * 1e4)
+        self.noise = replace(self.noise, variance=variance, share=share)
+
+    # ------------------------------------------------------------ predictions of single entries
+
+    def predicted(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """The matrix at some places, without its centre."""
+        k = self.rows.mean.shape[1] - self.offsets
+        x = np.einsum("nk,nk->n", self.rows.mean[i, :k], self.cols.mean[j, :k])
+        return x + self.rows.mean[i, k] + self.cols.mean[j, k] if self.offsets else x
+
+    def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Variance of the matrix at some places."""
+        at = positions_of(self.rows.mean, self.rows.covariance, self.rows.scale, 0.0, self.offsets)
+        q, p = np.tril_indices(self.rows.mean.shape[1])
+        double = np.where(q == p, 1.0, 2.0)
+        tilde = self.cols.mean.copy()
+        if self.offsets:
+            tilde[:, -1] = 1.0
+        out = np.empty(len(i))
+        for low in range(0, len(i), 1 << 14):  # a few MB at a time
+            part = slice(low, low + (1 << 14))
+            own = np.einsum("nc,nc->n", at.second[i[part]], self.cols.covariance[j[part]] * double)
+            t = tilde[j[part]]
+            out[part] = own + np.einsum("nc,nc->n", at.covariance[i[part]], t[:, q] * t[:, p] * double)
+        return np.maximum(out, 0.0)
+
+    def local(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Squared scale of the noise at some places."""
+        return self.noise.variance * self.rows.scale[i] * self.cols.scale[j]
+
+    def log_likelihood(self, residual: np.ndarray, variance: np.ndarray, noise: Noise | None = None) -> np.ndarray:
+        """Log density of observations with these residuals, given the squared scale of each."""
+        n = self.noise if noise is None else noise
+        inside = n.top - 0.5 * np.log(variance) - 0.5 * (n.tail + 1) * np.log1p(residual**2 / (n.tail * variance))
+        return np.logaddexp(math.log1p(-n.share) + inside, math.log(n.share / n.span))
+
+    def inlying(self, residual: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Probability that observations with these residuals are no outliers."""
+        n = self.noise
+        bent = 1 + residual**2 / (n.tail * variance)
+        return 1 / (1 + n.odds * np.sqrt(variance * bent) * bent ** (int(n.tail) // 2))
+
+    def _left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals of the sample as if each entry had been left out of the fit, and the squared scale of each."""
+        i, j, y = self.sample
+        residual, doubt, local = y - self.centre - self.predicted(i, j), self.doubt(i, j), self.local(i, j)
+        nu = self.noise.tail
+        square = (residual**2 + doubt) / local
+        weight = self.inlying(residual, local) * (nu + 1) / (nu + square)
+        own = np.minimum(weight * doubt / local, 0.9)  # influence; an entry that alone determines its row would divide by 0
+        return residual / (1 - own), local + doubt / (1 - own)
+
+    def choose_tail(self) -> None:
+        """Degrees of freedom of the noise, by how likely entries of the sample are as if each had been left out."""
+        residual, variance = self._left_out()
+        noises = [replace(self.noise, tail=tail) for tail in self.tails]
+        # the scale that belongs to other tails: the same median
+        scores = [float(np.sum(self.log_likelihood(residual, variance, noise))) for noise in noises]
+        self.noise = noises[int(np.argmax(scores))]
+
+    # ------------------------------------------------------------ single rows, components
+
+    def restart_far(self) -> None:
+        """Fit rows and columns again that are far from all others, and take what is more likely."""
+        for side in ("rows", "cols"):
+            precision, group = self.precision(side), getattr(self, side)
+            far = is_far(group.mean, precision)
+            for name, units in self._views(side):
+                here = np.arange(len(group))[units]
+                only = np.flatnonzero(far[here])
+                if len(only) == 0:
+                    continue
+                now = group[here[only]]
+                kept, old = self._posterior(name, units, precision, (1.0,), now, only, measure=True)
+                fresh = replace(Group.at(np.zeros_like(now.mean)), scale=now.scale)
+                found, new = self._posterior(name, units, precision, RESTART, fresh, only, measure=True)
+                better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
+                group = group.put(here[only[better]], found[better])
+            setattr(self, side, group)
+
+    def drop_dead(self) -> None:
+        """Drop components of which nothing is left: they cost time."""
+        self._keep(np.flatnonzero(self.strengths**2 > _DEAD * self.noise.variance))
+
+    def drop_unsupported(self, may_drop_offsets: bool) -> None:
+        """Drop components, and perhaps the offsets, that entries do not support, as if each had been left out."""
+        i, j, _ = self.sample
+        residual, variance = self._left_out()
+        base = self.log_likelihood(residual, variance)
+
+        def gain(part: np.ndarray) -> float:
+            """By how much a part of the predictions makes the entries more likely."""
+            return float(np.sum(base - self.log_likelihood(residual + part, variance)))
+
+        k = len(self.strengths)
+        gains = [gain(self.rows.mean[i, c] * self.cols.mean[j, c]) for c in range(k)]
+        self._keep(np.flatnonzero((np.asarray(gains) > 0) & (self.strengths**2 > _DEAD * self.noise.variance)))
+        if self.offsets and may_drop_offsets:
+            k = len(self.strengths)
+            if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= 0:
+                self.rows, self.cols = (g.taking(np.arange(k)) for g in (self.rows, self.cols))
+                self.centre, self.offsets = 0.0, False
+
+    def _keep(self, components: np.ndarray) -> None:
+        k = len(self.strengths)
+        if len(components) < k:
+            numbers = np.append(components, k) if self.offsets else components
+            self.rows, self.cols = self.rows.taking(numbers), self.cols.taking(numbers)
+
+    @property
+    def strengths(self) -> np.ndarray:
+        """Standard deviation of what each component adds to an entry."""
+        k = self.rows.mean.shape[1] - self.offsets
+        return np.sqrt(self.rows.spread()[:k] * self.cols.spread()[:k])
+
+    def confirm(self) -> Confirmation | None:
+        """What held-out entries say."""
+        i, j, y = (x[self.is_held] for x in self.part.entries)
+        if len(y) == 0:
+            return None
+        x = self.centre + self.predicted(i, j)
+        residual, variance = y - x, self.doubt(i, j) + self.local(i, j)
+        inlier = self.inlying(residual, variance)
+        sizes = np.abs(residual) / np.sqrt(variance)
+        factor = _weighted_quantile(sizes, inlier, 0.9) / _quantile_of_t(0.9, self.noise.tail)
+        offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
+        total = max(float(inlier.sum()), 1e-300)
+        return Confirmation(
+            len(y),
+            factor,
+            float(np.sum(inlier * residual**2) / total) ** 0.5,
+            float(np.sum(inlier * offsets**2) / total) ** 0.5,
+            float(np.sum(inlier * x**2) / total) ** 0.5,
+            float(np.mean(self.log_likelihood(residual, variance))),
+        )
+
+
+def _weighted_quantile(x: np.ndarray, weight: np.ndarray, level: float) -> float:
+    order = np.argsort(x)
+    total = np.cumsum(weight[order])
+    return float(x[order][min(int(np.searchsorted(total, level * total[-1])), len(x) - 1)])
+
+
+def _quantile_of_t(level: float, tail: float) -> float:
+    """Of the size of a number with Student's t distribution."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(tail, 0.5 + 0.5 * level))
+
+
+def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """Which units are far from all others: they may sit on outliers that agree (n,)."""
+    return np.mean(mean**2 * precision, axis=1) > _FAR
+
+
+def run_posterior(
+    kernels: Kernels,
+    block: Block,
+    weight: Array,
+    units: np.ndarray,
+    at: Positions,
+    noise: Noise,
+    precision: Array,
+    start: tuple[Array, Array, Array],
+    temperatures: tuple[float, ...],
+    measure: bool,
+    chunk_bytes: int | None,
+) -> tuple[Array, Array, Array]:
+    """`posterior` of units of a block in chunks; `start` has a row for each of them."""
+    size = packed_size(at.x.shape[1])
+    if len(units) == 0:
+        xp = array_namespace(at.x)
+        return start[0], start[1], xp.zeros((0, len(Fit)), dtype=at.x.dtype, device=device_of(at.x))
+    bytes_at_once = chunk_bytes or default_chunk_bytes(at.x)
+    if kernels.name == "numba":
+        plan = kernels.plan(block, units, size, bytes_at_once)
+    else:  # units are laid out as rows of a matrix, of which there are a dozen at a time
+        most = max(bytes_at_once // (96 * max(block.length, 1)), 1)
+        plan = ChunkPlan(units, np.append(np.arange(0, len(units), most), len(units)))
+    place = np.empty(block.n_units, dtype=np.int64)
+    place[units] = np.arange(len(units))
+    parts = []
+    for these in plan:
+        g = tuple(take_rows(x, asarray_on(place[these], x)) if x.ndim == 2 else gather(x, asarray_on(place[these], x)) for x in start)
+        parts.append(kernels.posterior(block, weight, these, at, noise, precision, g, temperatures, measure))
+    mean, covariance, table = (plan.join(list(x)) for x in zip(*parts, strict=True))
+    return mean, covariance, table
+
+
+def fit_noise(
+    part: Part,
+    most: int,
+    settings: Settings,
+    kernels: Kernels,
+    report: Callable[[int, float], bool] = lambda sweep, change: False,
+) -> NoiseModel:
+    """Fit the model to a part, with at most `most` components; `report` hears of every sweep and may end the fit."""
+    s = settings
+
+    def held(i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        return part.is_held(i, j, s.seed, s.holdout)
+
+    i, j, y = part.entries
+    fitted = ~held(i, j)
+    if not fitted.any():
+        fitted[:] = True
+    offsets = s.offsets is not False
+    start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
+    state = Sweeps(part, start, offsets, kernels, held, s)
+    settled, number = False, 0
+    for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
+        change = state.sweep(_heat(number))
+        if number > _HEATED and number % _TAIL_EVERY == 0:
+            state.choose_tail()
+            state.drop_dead()
+            if number == 3 * _TAIL_EVERY:
+                state.restart_far()
+        settled = number > _HEATED + 1 and change < _SETTLED
+        if report(number, change) or settled:
+            break
+    state.restart_far()
+    state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
+    state.sweep(1.0)
+    confirmation = state.confirm()
+    state.include_held()
+    for _ in range(2):
+        change = state.sweep(1.0)
+    m, n = part.inside.n_units, part.inside.length
+    order = np.argsort(-state.strengths, kind="stable")
+    numbers = np.append(order, len(order)) if state.offsets else order
+    rows, cols = (_ordered(group, numbers) for group in (state.rows[:m], state.cols[:n]))
+    return NoiseModel(
+        rows=rows,
+        cols=cols,
+        row_table=state.tables["rows"][:m],
+        col_table=state.tables["cols"][:n],
+        row_precision=state.precision("rows")[numbers],
+        col_precision=state.precision("cols")[numbers],
+        centre=state.centre,
+        offsets=state.offsets,
+        noise=state.noise,
+        strengths=state.strengths[order],
+        settled=settled or change < _NEARLY,
+        n_sweeps=number,
+        confirmation=confirmation,
+    )
+
+
+def _ordered(group: Group, numbers: np.ndarray) -> Group:
+    """The same with its coefficients in another order."""
+    k = len(numbers)
+    unpack = np.empty((k, k), dtype=np.int64)
+    q, p = np.tril_indices(k)
+    unpack[q, p] = unpack[p, q] = np.arange(len(q))
+    return replace(group, mean=group.mean[:, numbers], covariance=group.covariance[:, unpack[numbers[q], numbers[p]]])

@@ -1,0 +1,118 @@
+"""Where the sweeps of the noise model begin: offsets by medians, components by an SVD of what these leave, clipped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+from scipy.sparse.linalg import svds
+
+from ..backends.random import Stream, generator
+
+MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+_ROUNDS = 4  # of row and column medians
+_CLIP = 4.0  # standard deviations at which residuals are clipped for the SVD: outliers would make components of their own
+_FAR = 3.5  # standard deviations from which an offset may be that of outliers: it begins at the median offset instead
+_FEWEST = 3  # observations with which a row's own median says something
+# Components at least, before the data have their say: on ten real matrices as many as that were of use. Components without
+# use shrink to nothing in the sweeps.
+_LEAST_WIDTH = 20
+_SPARE = 5  # components beside those that stand out from chance: weak ones do not, at first
+_MOST_WIDTH = 40  # components at most; each observation costs the square of this
+_PER_COMPONENT = 2  # observations of a typical row for each component, at least
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """A first guess.
+
+    Attributes
+    ----------
+    centre : float
+    row_offset, col_offset : float arrays (n1,), (n2,)
+    left, right : float arrays (n1, k), (n2, k)
+        Components, as large on both sides.
+    variance : float
+        Of the noise.
+    """
+
+    centre: float
+    row_offset: np.ndarray
+    col_offset: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+    variance: float
+
+
+def start_of(
+    entries: tuple[np.ndarray, np.ndarray, np.ndarray],
+    shape: tuple[int, int],
+    most: int,
+    offsets: bool,
+    seed: int,
+) -> Start:
+    """Begin with some observations (row, column, value); `most` components."""
+    i, j, y = entries
+    centre, a, b = _medians(i, j, y, shape) if offsets else (0.0, np.zeros(shape[0]), np.zeros(shape[1]))
+    rest = y - centre - a[i] - b[j]
+    size = MAD_TO_SIGMA * float(np.median(np.abs(rest))) or float(np.mean(np.abs(rest)))
+    size = size or np.finfo(float).tiny ** 0.25
+    clipped = np.clip(rest, -_CLIP * size, _CLIP * size)
+    matrix = scipy.sparse.csr_array((clipped, (i, j)), shape=shape)
+    rng = generator(seed, Stream.NOISE_START)
+    most = max(min(most, min(shape) - 1, _MOST_WIDTH, _enough_for(i, j, shape)), 0)
+    u, s, v = _leading(matrix, min(most, 2 * _LEAST_WIDTH), rng)
+    # What chance gives: the same entries with random signs.
+    chance = scipy.sparse.csr_array((clipped * rng.choice([-1.0, 1.0], len(clipped)), (i, j)), shape=shape)
+    edge = _leading(chance, min(most, 1), rng)[1][:1]
+    if len(s) and s[-1] > edge[0] and most > len(s):
+        u, s, v = _leading(matrix, most, rng)
+    width = min(max(int(np.sum(s > edge[:1])) + _SPARE, _LEAST_WIDTH), most)
+    root = np.sqrt(s[:width] / max(len(y) / (shape[0] * shape[1]), np.finfo(float).tiny))
+    return Start(centre, _near(a, i), _near(b, j), u[:, :width] * root, v[:, :width] * root, size * size)
+
+
+def _enough_for(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> int:
+    typical = [float(np.median(np.bincount(k, minlength=n))) for k, n in zip((i, j), shape, strict=True)]
+    return max(int(min(typical)) // _PER_COMPONENT, 1)
+
+
+def _leading(matrix: scipy.sparse.csr_array, k: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Leading singular vectors (n1, k), values (k,) and vectors (n2, k), largest first."""
+    if k == 0 or matrix.nnz == 0 or not matrix.data.any():
+        return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
+    if min(matrix.shape) <= 2 * k + 2:  # Lanczos wants many more than it gives
+        u, s, vt = np.linalg.svd(matrix.toarray(), full_matrices=False)
+        return u[:, :k], s[:k], vt[:k].T
+    u, s, vt = svds(matrix, k, v0=rng.standard_normal(min(matrix.shape)))
+    order = np.argsort(-s)
+    return u[:, order], s[order], vt[order].T
+
+
+def _medians(i: np.ndarray, j: np.ndarray, y: np.ndarray, shape: tuple[int, int]) -> tuple[float, np.ndarray, np.ndarray]:
+    """Centre, row and column offsets, by medians in turn."""
+    centre = float(np.median(y))
+    a, b = np.zeros(shape[0]), np.zeros(shape[1])
+    for _ in range(_ROUNDS):
+        a = _median_by(i, y - centre - b[j], shape[0])
+        b = _median_by(j, y - centre - a[i], shape[1])
+    return centre, a, b
+
+
+def _median_by(group: np.ndarray, y: np.ndarray, n: int) -> np.ndarray:
+    """The median of each group, 0 of none (n,)."""
+    order = np.lexsort((y, group))
+    counts = np.bincount(group, minlength=n)
+    first = np.cumsum(counts) - counts
+    ordered = np.append(y[order], 0.0)
+    low, high = first + np.maximum(counts - 1, 0) // 2, first + counts // 2
+    return np.where(counts > 0, 0.5 * (ordered[low] + ordered[np.minimum(high, len(y))]), 0.0)
+
+
+def _near(offset: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Offsets, with the median one in place of those of few observations and of those that are far from all others."""
+    middle = float(np.median(offset))
+    size = MAD_TO_SIGMA * float(np.median(np.abs(offset - middle)))
+    few = np.bincount(group, minlength=len(offset)) < _FEWEST
+    return np.where(few | (np.abs(offset - middle) > _FAR * size), middle, offset)

@@ -1,0 +1,393 @@
+"""Data with noise: the noise model is fitted to a part of the observations, then every row and column follows from it.
+
+The part is the intersection and so many columns and rows beside it that those of I and J are known far better than any single
+column or row can be. It fits into memory whatever the size of the data; one pass over all shards does the rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, take_rows, to_numpy
+from ..backends.blocks import Block, blank_rows, join_blocks, join_units
+from ..backends.devices import place_for
+from ..backends.kernels import RunContext, choose
+from ..backends.plain.posterior import Fit, Noise, Positions, packed_size, positions_of
+from ..backends.plain.regression import Schedule
+from ..backends.random import Stream, generator
+from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Summary, UnitDiagnostics, join_diagnostics
+from ..extend.tasks import Task, run_pass
+from ..extend.typical import FLOOR_SIGMAS
+from ..noise.fit import POOL, RESTART, fit_noise, is_far
+from ..noise.model import Group, NoiseModel
+from ..noise.part import Part
+from ..options import Settings
+from ..samples.view import CoreView
+from ..shards.on_disk import checksum
+from ..shards.source import Shard
+from .jobs import Engine, Job, Stage
+from .store import Arrays
+
+# Columns of the part over rows of I: noise of a row of I then adds 1/20 to the variance of any column, 2.5 % to its error.
+_ENOUGH = 20
+_LEAST_PART = 500_000  # observations that are always taken if they are there: a second's work
+_RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
+_GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
+
+
+# ---------------------------------------------------------------- the part
+
+
+def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, settings: Settings, scale: float) -> Part:
+    """Gather the part from the shards, on the host; observations are divided by `scale`."""
+    m, n = len(view.rows), len(view.cols)
+    inside = _on_host(view.intersection.block)
+    blocks, ids = {}, {}
+    for side, chosen, enough in (("r", view.cols, _ENOUGH * m), ("c", view.rows, _ENOUGH * n)):
+        wanted = _units_wanted(shards[side], chosen, enough, settings.seed)
+        jobs = [Job(shard, _Nothing(), None, (units,)) for shard, units in wanted if len(units)]
+        found = [numbers for _, numbers in engine.map(Stage(sampled, "noise", kept=False), jobs, lambda count: None)]
+        length = m if side == "r" else n
+        got = [Block(x["indptr"], x["index"], x["value"], length) for x in found]
+        empty = Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, inside.value.dtype), length)
+        block = empty if not got else got[0] if len(got) == 1 else join_blocks(got)
+        blocks[side] = block if scale == 1 else block.scaled(1 / scale)
+        ids[side] = np.concatenate([chosen, *(shard.start + units for shard, units in wanted)]).astype(np.int64)
+    return Part(inside, blocks["r"], blocks["c"], ids["c"], ids["r"])
+
+
+def _units_wanted(shards: list[Shard], chosen: np.ndarray, enough: int, seed: int) -> list[tuple[Shard, np.ndarray]]:
+    """Which units outside of the core to take from which shards: all of a few shards, chosen at random."""
+    rng = generator(seed, Stream.NOISE_PART)
+    wanted, count, n_obs = [], 0, 0
+    for k in rng.permutation(len(shards)):
+        shard = shards[k]
+        if count >= enough and n_obs >= _LEAST_PART:
+            break
+        units = np.setdiff1d(np.arange(shard.start, shard.stop), chosen) - shard.start
+        resident = shard.resident
+        per_unit = 1.0 if resident is None else max(resident.n_obs / max(resident.n_units, 1), 1e-9)
+        most = max(enough - count, int((_LEAST_PART - n_obs) / per_unit))
+        if len(units) > most:
+            units = np.sort(rng.choice(units, most, replace=False))
+        wanted.append((shard, units))
+        count, n_obs = count + len(units), n_obs + int(len(units) * per_unit)
+    return sorted(wanted, key=lambda item: item[0].start)
+
+
+def sampled(shard: Shard, block: Block, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
+    """The observations of some units of a shard, for the driver."""
+    some = _on_host(block.take_units(units))
+    return {}, {"indptr": some.indptr, "index": some.index, "value": some.value}
+
+
+def _on_host(block: Block) -> Block:
+    return Block(*(to_numpy(x) for x in (block.indptr, block.index, block.value)), block.length)
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    """Stands for a side where a step needs none."""
+
+    device: str = "cpu"
+    stamp: str = ""
+
+    def context(self) -> RunContext:
+        like = np.empty(0)
+        return RunContext(like, choose("auto", like))
+
+
+# ---------------------------------------------------------------- all rows and columns
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySide:
+    """What all shards of one side need; it is sent to every process once.
+
+    Attributes
+    ----------
+    side : {"r", "c"}
+        Columns of R, or rows of C.
+    at : Positions
+        Rows of I, or columns of J.
+    index_ids, chosen : int64 arrays
+        I and J, or J and I.
+    core : Group
+        The chosen units.
+    precision : float array (K,)
+        Of the prior.
+    noise : Noise
+    centre : float
+    settings : Settings
+    device : str
+    scale : float
+        Observations are divided by this.
+    """
+
+    side: str
+    at: Positions
+    index_ids: np.ndarray
+    chosen: np.ndarray
+    core: Group
+    core_table: np.ndarray
+    precision: np.ndarray
+    noise: Noise
+    centre: float
+    settings: Settings
+    device: str
+    scale: float
+
+    @property
+    def units(self) -> str:
+        """What the units are called."""
+        return "columns" if self.side == "r" else "rows"
+
+    @cached_property
+    def stamp(self) -> str:
+        """Identifies the side: parts of sides with different stamps must not be mixed."""
+        arrays = (self.at.x, self.at.shift, self.at.covariance, self.core.mean, self.core.covariance, self.precision)
+        rest = (self.noise, self.centre, self.scale, self.settings.undetermined, self.settings.intervals)
+        return f"{checksum(list(arrays))} {self.side} {rest!r}"
+
+    def context(self) -> RunContext:
+        """How a worker computes."""
+        s, like = self.settings, place_for(self.device, self.at.x)
+        return RunContext(like, choose(s.kernels, like), s.seed, s.holdout, s.chunk_bytes)
+
+
+def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str, scale: float) -> list[NoisySide]:
+    """Columns and rows."""
+    rows, cols = (
+        positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols)
+    )
+    more = (model.noise, model.centre, replace(settings, callback=None), device, scale)
+    return [
+        NoisySide("r", rows, view.rows, view.cols, model.cols, model.col_table, model.col_precision, *more),
+        NoisySide("c", cols, view.cols, view.rows, model.rows, model.row_table, model.row_precision, *more),
+    ]
+
+
+def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> tuple[Arrays, Arrays]:
+    """Mean and covariance of all units of a shard, given the model."""
+    places = np.flatnonzero((side.chosen >= shard.start) & (side.chosen < shard.stop))
+    inside, n_units = side.chosen[places] - shard.start, shard.stop - shard.start
+    outside = np.setdiff1d(np.arange(n_units), inside)
+    value = block.value if side.scale == 1 else block.scaled(1 / side.scale).value
+    block = Block(block.indptr, block.index, value, block.length).to(run.like)
+    like = asarray_on(np.empty(0), block.value)  # of double precision: normal equations of noisy data in single lose too much
+    units = _Units(side, block, like, run)
+    found, table = units.estimated(outside) if len(outside) else (units.prior(0), np.zeros((0, len(Fit))))
+    core = [asarray_on(x[places], like) for x in (side.core.mean, side.core.covariance, side.core.scale)]
+    mean, covariance, scale = (join_units(a, b, inside, n_units) for a, b in zip(core, found, strict=True))
+    K = side.at.x.shape[1]
+    rest = _diagnosed(table, K, _total(to_numpy(found[1]), side.at))
+    chosen = _diagnosed(side.core_table[places], K, _total(side.core.covariance[places], side.at))
+    diagnostics = join_diagnostics(chosen, rest, inside, n_units)
+    numbers = Summary.of(diagnostics, start=shard.start).named("whole") | Summary.of(rest).named("outside")
+    numbers |= _moments(mean, covariance, scale)
+    dtype = str(block.value.dtype).rpartition(".")[2]
+    factor = _factor(side, mean, dtype)
+    if side.settings.undetermined == "nan":
+        factor = blank_rows(factor, diagnostics.undetermined)
+    if side.scale != 1:
+        diagnostics = diagnostics.scaled(side.scale)
+    part = {"factor": factor} | diagnostics.arrays()
+    if side.settings.intervals:
+        xp = array_namespace(covariance)
+        # standard deviations of three digits are plenty, and covariances are the larger part of the result
+        part |= {name: xp.astype(x, xp.float32) for name, x in (("covariance", covariance), ("scale", scale))}
+    if shard.resident is not None:
+        part = {name: bring(x, shard.resident.value) if name in NOISY_ON_DEVICE else x for name, x in part.items()}
+    return part, numbers
+
+
+NOISY_ON_DEVICE = ("factor", "covariance", "scale")
+
+
+def _factor(side: NoisySide, mean: Array, dtype: str) -> Array:
+    """Rows of the factor: components, and for offsets (a, 1) of rows, (1, b + m) of columns."""
+    xp = array_namespace(mean)
+    if side.at.offsets:
+        one, offset = xp.ones_like(mean[:, :1]), mean[:, -1:]
+        tail = [one, offset + side.centre] if side.side == "r" else [offset, one]
+        mean = xp.concat([mean[:, :-1], *tail], axis=1)
+    if side.side == "r" and side.scale != 1:
+        mean = mean * side.scale
+    return xp.astype(mean, getattr(xp, dtype))
+
+
+class _Units:
+    """Units of a block, to be estimated."""
+
+    def __init__(self, side: NoisySide, block: Block, like: Array, run: RunContext) -> None:
+        self.side, self.block, self.like, self.run = side, block, like, run.at(side.at.x.shape[1])
+        self.at = Positions(
+            *(asarray_on(to_numpy(x), like) for x in _fields(side.at)), side.at.offsets
+        )
+        self.precision = asarray_on(side.precision, like)
+        xp = array_namespace(like)
+        self.weight = xp.ones_like(xp.astype(block.value, like.dtype))
+
+    def prior(self, n: int) -> tuple[Array, Array, Array]:
+        """As if nothing had been observed."""
+        K = self.side.at.x.shape[1]
+        arrays = (np.zeros((n, K)), np.zeros((n, packed_size(K))), np.ones(n))
+        mean, covariance, scale = (asarray_on(x, self.like) for x in arrays)
+        return mean, covariance, scale
+
+    def estimated(self, units: np.ndarray) -> tuple[tuple[Array, Array, Array], np.ndarray]:
+        """Mean, covariance and scale of the noise of some units, and their table."""
+        K = self.side.at.x.shape[1]
+        rich = self.block.counts[units] >= _RICH * K
+        mean, covariance, scale = self.prior(len(units))
+        if rich.any():
+            where = np.flatnonzero(rich)
+            xp = array_namespace(mean)
+            start = xp.astype(self._regressed(units[where]), mean.dtype)
+            mean = _put(mean, where, xp.where(xp.isfinite(start), start, xp.zeros_like(start)))
+            found, table = self._posterior(units, (mean, covariance, scale), (1.0, 1.0), measure=True)
+            again = np.flatnonzero(~rich | is_far(to_numpy(found[0]), self.side.precision))
+        else:
+            found, table = (mean, covariance, scale), np.full((len(units), len(Fit)), -np.inf)
+            again = np.arange(len(units))
+        if len(again):
+            fresh, new = self._posterior(units[again], self.prior(len(again)), RESTART, measure=True)
+            better = new[:, Fit.OBJECTIVE] > table[again, Fit.OBJECTIVE]
+            place = again[better]
+            found = tuple(_put(x, place, _take(y, np.flatnonzero(better))) for x, y in zip(found, fresh, strict=True))
+            table[place] = new[better]
+        # the scale of the noise of each unit, drawn to that of all; then once more with it
+        scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
+        mean, covariance, _ = found
+        start = (mean, covariance, asarray_on(scale, self.like))
+        return self._posterior(units, start, (1.0,), measure=False)
+
+    def _posterior(
+        self, units: np.ndarray, start: tuple[Array, Array, Array], heats: tuple[float, ...], measure: bool
+    ) -> tuple[tuple[Array, Array, Array], np.ndarray]:
+        from ..noise.fit import run_posterior
+
+        mean, covariance, table = run_posterior(
+            self.run.kernels, self.block, self.weight, units, self.at, self.side.noise, self.precision, start, heats, measure,
+            self.run.chunk_bytes,
+        )  # fmt: skip
+        return (mean, covariance, start[2]), to_numpy(table)
+
+    def _regressed(self, units: np.ndarray) -> Array:
+        """Robust regressions without prior."""
+        xp, block = array_namespace(self.like), self.block
+        dtype = block.value.dtype
+        shift = xp.astype(self.at.shift, dtype)
+        value = block.value - xp.take(shift, xp.astype(block.index, xp.int64), axis=0)
+        basis = xp.astype(self.at.x, dtype)
+        sigma = self.side.noise.variance**0.5
+        sizes = np.abs(to_numpy(value[: 1 << 14]))
+        floor = FLOOR_SIGMAS * sigma
+        schedule = Schedule(max(5 * float(np.median(sizes)) if len(sizes) else floor, floor), floor, _GAMMA)
+        ids = np.arange(block.n_units)
+        usable = xp.ones_like(basis[:, 0])
+        task = Task(
+            Block(block.indptr, block.index, value, block.length), basis, usable, ids, self.side.index_ids,
+            self.side.side == "r", schedule, replace(self.run, holdout=0.0),
+        )  # fmt: skip
+        return run_pass(task, units, task.first).coefficients
+
+
+def _fields(at: Positions) -> tuple[Array, ...]:
+    return at.x, at.shift, at.second, at.cross, at.covariance, at.scale
+
+
+def _take(x: Array, places: np.ndarray) -> Array:
+    return array_namespace(x).take(x, asarray_on(places, x), axis=0)
+
+
+def _put(x: Array, places: np.ndarray, new: Array) -> Array:
+    """`x` with `new` rows at some places."""
+    if len(places) == 0:
+        return x
+    xp = array_namespace(x)
+    source = np.arange(x.shape[0])
+    source[places] = x.shape[0] + np.arange(len(places))
+    return xp.take(xp.concat([x, new]), asarray_on(source, x), axis=0)
+
+
+def _total(covariance: np.ndarray, at: Positions) -> np.ndarray:
+    """Expected squared error of units at all their positions together (n,)."""
+    K = at.x.shape[1]
+    q, p = np.tril_indices(K)
+    return np.asarray(covariance, dtype=np.float64) @ (np.where(q == p, 1.0, 2.0) * to_numpy(at.second).sum(axis=0))
+
+
+def _diagnosed(table: np.ndarray, n_unknowns: int, square: np.ndarray) -> UnitDiagnostics:
+    """Diagnostics from the table of `posterior`; `square` is the expected squared error of each unit."""
+    n_obs, n_in = table[:, Fit.N_FIT].astype(np.int64), table[:, Fit.N_INLIERS].astype(np.int64)
+    spread = np.sqrt(table[:, Fit.RESIDUALS] / np.maximum(table[:, Fit.INLIERS], 1e-300))
+    status = np.full(len(n_obs), OK, dtype=np.int8)
+    status[n_in < n_unknowns + 1] = TOO_FEW_INLIERS
+    status[n_obs < n_unknowns + 1] = TOO_FEW_OBSERVATIONS
+    return UnitDiagnostics(status, n_obs, n_in, spread, np.sqrt(np.maximum(square, 0)), table[:, Fit.N_INFORMATIVE].astype(np.int64))
+
+
+def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
+    """Sums over units: of the products of their coefficients, of these, of their covariances and scales; they add up."""
+    mean, covariance, scale = (np.asarray(to_numpy(x), dtype=np.float64) for x in (mean, covariance, scale))
+    one = np.ones((len(mean), 1))
+    full = np.concatenate([mean, one], axis=1)
+    return {"products": full.T @ full, "covariances": covariance.sum(axis=0), "scales": np.asarray(scale.sum())}
+
+
+# ---------------------------------------------------------------- the whole
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Relative errors over the whole matrix: of the matrix, and of a new observation."""
+
+    expected: float
+    prediction: float
+
+
+def errors_of(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Errors:
+    """The errors to expect, from the sums of all shards."""
+    sums = [{name: sum(x[name] for x in side) for name in ("products", "covariances", "scales")} for side in (columns, rows)]
+    (c, r), counts = sums, [float(side["products"][-1, -1]) for side in sums]
+    K = len(model.row_precision)
+    k = K - model.offsets
+    q, p = np.tril_indices(K)
+    double = np.where(q == p, 1.0, 2.0)
+
+    def means(side: dict[str, Any], n: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Products of the coefficients, as (u, a, 1); of (u, 1); the covariance; means over units."""
+        full = side["products"] / n
+        tilde = full[np.ix_([*range(k), K], [*range(k), K])] if model.offsets else full[:K, :K]
+        return full, tilde[q, p], side["covariances"] / n
+
+    (full_c, tilde_c, cov_c), (full_r, tilde_r, cov_r) = means(c, counts[0]), means(r, counts[1])
+    inner = np.where(q < k, cov_r, 0.0)  # of the components alone
+    doubt = float(np.sum(double * (cov_c * (tilde_r + inner) + cov_r * tilde_c)))
+    # mean square of X: rows are (u, a, 1), columns (v, 1, b + m)
+    if model.offsets:
+        columns_at = [*range(k), K, k]
+        right = full_c[np.ix_(columns_at, columns_at)].copy()
+        shift = np.zeros(len(columns_at))
+        shift[-1] = model.centre
+        first = full_c[columns_at, -1]
+        right += np.outer(shift, first) + np.outer(first, shift) + np.outer(shift, shift)
+        square = float(np.sum(full_r * right))
+    else:
+        square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
+    nu = model.noise.tail
+    noise = model.noise.variance * nu / (nu - 2) * float(c["scales"]) / counts[0] * float(r["scales"]) / counts[1]
+    size = max(square, np.finfo(float).tiny)
+    return Errors(max(doubt, 0.0) ** 0.5 / size**0.5, (max(doubt, 0.0) + noise) ** 0.5 / size**0.5)
+
+
+def fitted_model(part: Part, settings: Settings, most: int, report: Any = None) -> NoiseModel:
+    """Fit the noise model to a part, on the host."""
+    kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
+    more = {} if report is None else {"report": report}
+    return fit_noise(part, most, settings, kernels, **more)
