@@ -16,7 +16,7 @@ from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
-from .plain.passes import FitPass, advance, entry_ids_on, held_out, normal_sums, regress
+from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior, solve_packed
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
@@ -46,8 +46,8 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, normal, posterior, solve_packed : callables
-        `passes.held_out`, `passes.normal_sums`, and those of `plain.posterior`, or what takes their place.
+    held_out, posterior, solve_packed : callables
+        `passes.held_out`, and those of `plain.posterior`, or what takes their place.
     """
 
     name: str
@@ -57,7 +57,6 @@ class Kernels:
     plan: Callable[[Block, np.ndarray, int, int], ChunkPlan]
     most_rank: int | None = None
     held_out: Callable[..., Array] = held_out
-    normal: Callable[..., Array] = normal_sums
     posterior: Callable[..., tuple[Array, Array, Array]] = posterior
     solve_packed: Callable[..., tuple[Array, Array]] = solve_packed
 
@@ -136,7 +135,7 @@ def _numba(required: bool) -> Kernels:
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     grid = cpu_grid.CompiledGrid.of
-    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.normal_sums, cpu.posterior, cpu.solve_packed)
+    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.posterior, cpu.solve_packed)
 
 
 class Step(Protocol):

@@ -12,8 +12,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
 from ..backends.plain.passes import again
-from ..backends.plain.regression import Schedule
-from .diagnostics import OK, TOO_FEW_INLIERS
+from .diagnostics import TOO_FEW_INLIERS
 from .rivals import contestable, contested, rivals
 from .tasks import Extension, Task, run_pass
 from .typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally, typical_of, with_gates
@@ -88,20 +87,6 @@ def _subsets_needed(typical_share: float, rank: int) -> int:
     # 5 / share subsets all have outliers with a chance of e^-5, 0.7 %. Twelve times as many cost nothing measurable, and
     # more problems were recovered (n = 600, 4.5 observations per unknown: 9 of 10 instead of 6).
     return int(min(5 / share, _MOST_SUBSETS)) + 1 if share > 1 / _MOST_SUBSETS else 0
-
-
-# ---------------------------------------------------------------- sweeps
-
-
-def at_the_noise(schedule: Schedule) -> Schedule:
-    """The schedule of a sweep: zeta stays at the noise, since the solution is near."""
-    return replace(schedule, zeta0=schedule.floor)
-
-
-def renewed(new: Array, good: np.ndarray, old: Array, status: np.ndarray) -> Array:
-    """New coefficients (k, r), but the `old` ones where either could not be determined."""
-    xp = array_namespace(old)
-    return xp.where(asarray_on(((status == OK) & good)[:, None], old), new, old)
 
 
 def without_nan(factor: Array) -> Array:

@@ -51,23 +51,20 @@ def core_facts(data: CoreProblem, core: Core) -> CoreFacts:
     return CoreFacts((m, n), data.rate, core.rank, core.sigma, _noise_square(data, core), per_entry, change)
 
 
-def expected_error(core: CoreFacts, per_unit: tuple[float, float] | None, columns: Summary, rows: Summary) -> float:
+def expected_error(core: CoreFacts, columns: Summary, rows: Summary) -> float:
     """Relative error from noise: of the basis, of the columns and of the rows.
 
     Parameters
     ----------
     core : CoreFacts
-    per_unit : (float, float), optional
-        Mean observations in a whole chosen row and column, if the basis was fitted to them in a sweep.
     columns, rows : Summary
         Of all columns and rows.
     """
     m, n = core.shape
     if not 0 < core.per_entry < float("inf"):
         return float("inf")
-    # r unknowns in a row of the basis, and as many observations as it was fitted to: those of the intersection, or
-    # of the whole row after a sweep
-    observations = (n * core.rate, m * core.rate) if per_unit is None else per_unit
+    # r unknowns in a row of the basis, and as many observations as it was fitted to: those of the intersection
+    observations = (n * core.rate, m * core.rate)
     square = core.noise / core.per_entry * core.rank * sum(1 / max(k, 1) for k in observations)
     for units, length in ((columns, m), (rows, n)):
         tails = core.noise / core.sigma**2 if core.sigma > 0 else 1.0

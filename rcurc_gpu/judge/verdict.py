@@ -8,6 +8,7 @@ from noise.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,13 +19,29 @@ from ..backends.plain.regression import Schedule
 from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import Summary
+from ..noise.model import NoiseFacts
 from ..samples.choosing import CORE_PER_RANK
-from .words import Cause, CoreFault, Evidence, Fault, FittedToChance, TooNoisy, Undetermined, Verdict
+from .words import (
+    Cause,
+    CoreFault,
+    Evidence,
+    Fault,
+    FittedToChance,
+    Noisy,
+    NothingFound,
+    StillMoving,
+    TooNoisy,
+    Undetermined,
+    Verdict,
+    WronglySure,
+)
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
 ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
 _MANY_HELD = 300  # from which a component in a single row can be told from outliers there
+_USELESS = 0.5  # relative error of the matrix from which its numbers say next to nothing
+_CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
 
@@ -110,17 +127,43 @@ def judge_result(
     rows: Summary,
     outside: tuple[Summary, Summary],
     expected_error: float,
-    accuracy: float,
+    accuracy: float | None,
 ) -> Verdict:
     """The verdict on everything; `outside` are the columns and the rows outside of the core."""
     if core_verdict.cause not in (Cause.NONE, Cause.UNDETERMINED):
         return core_verdict
     faults: list[Fault] = [*_held_out_faults(outside)]
-    if expected_error > accuracy:
+    if accuracy is not None and expected_error > accuracy:
         faults.append(TooNoisy(expected_error, accuracy))
     if columns.n_undetermined or rows.n_undetermined:
         faults.append(Undetermined(columns, rows, alone=not faults))
     return Verdict(tuple(faults), expected_error)
+
+
+def judge_noise(
+    core_verdict: Verdict, columns: Summary, rows: Summary, noise: NoiseFacts, accuracy: float | None
+) -> Verdict:
+    """The verdict on a result of the noise model.
+
+    Whether rows and columns are tied together well enough to be identified is to be asked here, too.
+    """
+    confirmed = noise.confirmation
+    useless = not noise.expected_error < _USELESS
+    if useless and not core_verdict.ok:
+        return replace(core_verdict, expected_error=noise.expected_error)
+    faults: list[Fault] = []
+    if useless:
+        faults.append(NothingFound(noise.expected_error))
+    if not noise.settled:
+        faults.append(StillMoving(noise.n_sweeps))
+    if confirmed is not None and confirmed.n_held >= _LEAST_HELD:
+        slack = 1 + _CALIBRATED * (1 + 4 / confirmed.n_held**0.5)
+        if not 1 / slack < confirmed.factor < slack:
+            faults.append(WronglySure(confirmed.factor))
+    if accuracy is not None and noise.expected_error > accuracy:
+        faults.append(TooNoisy(noise.expected_error, accuracy))
+    better = confirmed.offsets_error / max(confirmed.error, 1e-300) if confirmed is not None and noise.offsets else 0.0
+    return Verdict(tuple(faults), noise.expected_error, noise=Noisy(noise.prediction_error, better, columns, rows))
 
 
 def _held_out_faults(outside: tuple[Summary, Summary]) -> Iterator[FittedToChance]:

@@ -192,8 +192,88 @@ class Undetermined:
         )
 
 
+@dataclass(frozen=True)
+class NothingFound:
+    """What was found is hardly better than nothing."""
+
+    expected_error: float
+    cause = Cause.UNEXPLAINED
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        return (
+            f"The matrix is hardly known: its entries are uncertain by about {self.expected_error:.0%} of their size; observe "
+            "more of them."
+        )
+
+
+@dataclass(frozen=True)
+class StillMoving:
+    """The sweeps of the noise model did not come to rest."""
+
+    n_sweeps: int
+    cause = Cause.NOT_SETTLED
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        more = f"; allow more {words('sweeps')}" if words.has("sweeps") else ""
+        return f"The noise model had not settled after {self.n_sweeps} sweeps{more}."
+
+
+@dataclass(frozen=True)
+class WronglySure:
+    """Held-out entries are not where the noise model expects them."""
+
+    factor: float
+    cause = Cause.OVERFIT
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        size = "larger" if self.factor > 1 else "smaller"
+        ratio = max(self.factor, 1 / max(self.factor, 1e-300))
+        return (
+            f"Held-out entries do not agree with the predicted uncertainty: their residuals are {ratio:.1f} times {size} than "
+            "predicted; intervals were corrected by that, but the noise may be of another kind than modelled. Look at the data."
+        )
+
+
+@dataclass(frozen=True)
+class Noisy:
+    """What is said of a result with noise.
+
+    Attributes
+    ----------
+    prediction_error : float
+    better : float
+        Error of offsets alone over that of the model, on held-out entries; 0 if that is not known.
+    columns, rows : Summary
+    """
+
+    prediction_error: float
+    better: float
+    columns: Summary
+    rows: Summary
+
+    def sentence(self, expected_error: float, words: Wording) -> str:
+        """How good the result is."""
+        text = (
+            f"Converged; the matrix is known to about {expected_error:.2g} of its size, and new observations are predicted to "
+            f"about {self.prediction_error:.2g}"
+        )
+        if self.better:
+            text += f", {self.better:.2g} times as well as by offsets of rows and columns alone"
+        few = [
+            f"{units.n_undetermined:,} of {units.n_units:,} {name}"
+            for name, units in (("columns", self.columns), ("rows", self.rows))
+            if units.n_undetermined
+        ]
+        if few:
+            text += f"; {' and '.join(few)} have too few observations of their own and are near to what is typical"
+        return text + "."
+
+
 # Something that is wrong: a cause, and the figures that the sentence about it needs.
-Fault = CoreFault | FittedToChance | TooNoisy | Undetermined
+Fault = CoreFault | FittedToChance | TooNoisy | Undetermined | NothingFound | StillMoving | WronglySure
 
 
 @dataclass(frozen=True)
@@ -212,6 +292,8 @@ class Verdict:
         Whether the rank was chosen by the solver.
     outliers : bool
         False if every observation was taken for right.
+    noise : Noisy or None
+        What there is to say of the noise, if there is any.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -220,6 +302,7 @@ class Verdict:
     rank: int = 0
     chosen: bool = False
     outliers: bool = True
+    noise: Noisy | None = None
 
     @property
     def ok(self) -> bool:
@@ -239,9 +322,11 @@ class Verdict:
     def sentence(self, words: Wording) -> str:
         """The verdict in words: how good the result is, or what is wrong and what to try."""
         said = [fault.sentence(words, self.chosen) for fault in self.faults]
-        if self.ok:
+        if self.ok and self.noise is not None:
+            said = [self.noise.sentence(self.expected_error, words)]
+        elif self.ok:
             said = [f"Converged; the error expected from what is left in the residuals is {self.expected_error:.1e}."]
-        if self.rank < self.asked and not self.chosen and self.cause in (Cause.NONE, Cause.UNDETERMINED, Cause.NOISE):
+        if self.noise is None and self.rank < self.asked and not self.chosen and self.cause in (Cause.NONE, Cause.UNDETERMINED, Cause.NOISE):
             said.insert(
                 0,
                 f"Rank {self.asked} was asked for, but the held-out entries confirm only rank {self.rank}, which was used.",

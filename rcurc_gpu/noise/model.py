@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,54 @@ class Confirmation:
     log_likelihood: float
 
 
+def outlier_threshold(noise: Noise) -> float:
+    """Residual, where the noise is typical, from which an observation is rather an outlier."""
+    sigma = noise.variance**0.5
+    low, high = 0.0, max(noise.span, sigma)
+    for _ in range(60):  # the odds grow with the residual
+        middle = 0.5 * (low + high)
+        bent = 1 + (middle / sigma) ** 2 / noise.tail
+        low, high = (middle, high) if noise.odds * sigma * bent ** (0.5 * (noise.tail + 1)) < 1 else (low, middle)
+    return high
+
+
+@dataclass(frozen=True)
+class NoiseFacts:
+    """What a result says of its noise model.
+
+    Attributes
+    ----------
+    noise : Noise
+    offsets : bool
+    strengths : tuple of floats
+    settled : bool
+    n_sweeps : int
+    confirmation : Confirmation or None
+    expected_error, prediction_error : float
+        Relative, over the whole matrix: of the matrix, and of a new observation.
+    """
+
+    noise: Noise
+    offsets: bool
+    strengths: tuple[float, ...]
+    settled: bool
+    n_sweeps: int
+    confirmation: Confirmation | None
+    expected_error: float
+    prediction_error: float
+
+    def as_json(self) -> dict[str, Any]:
+        """For a file."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> NoiseFacts:
+        """What `as_json` gave."""
+        confirmation = None if told["confirmation"] is None else Confirmation(**told["confirmation"])
+        changed = {"noise": Noise(**told["noise"]), "strengths": tuple(told["strengths"]), "confirmation": confirmation}
+        return cls(**told | changed)
+
+
 @dataclass(frozen=True, eq=False)
 class NoiseModel:
     """A fitted model.
@@ -140,3 +188,29 @@ class NoiseModel:
     def rank(self) -> int:
         """Components, without offsets."""
         return len(self.strengths)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays, for a store."""
+        found: dict[str, Any] = {}
+        for name in ("rows", "cols"):
+            found |= {f"{name}.{f.name}": getattr(getattr(self, name), f.name) for f in fields(Group)}
+        found |= {name: getattr(self, name) for name in _ARRAYS}
+        n, c = self.noise, self.confirmation
+        found["numbers"] = np.asarray([self.centre, self.offsets, self.settled, self.n_sweeps], dtype=np.float64)
+        found["noise"] = np.asarray([n.variance, n.tail, n.share, n.span])
+        found["confirmation"] = np.asarray([] if c is None else [getattr(c, f.name) for f in fields(c)], dtype=np.float64)
+        return found
+
+    @classmethod
+    def from_arrays(cls, a: dict[str, np.ndarray]) -> NoiseModel:
+        """What `arrays` gave."""
+        rows, cols = (Group(*(a[f"{name}.{f.name}"] for f in fields(Group))) for name in ("rows", "cols"))
+        centre, offsets, settled, n_sweeps = a["numbers"].tolist()
+        c = a["confirmation"].tolist()
+        confirmation = Confirmation(int(c[0]), *c[1:]) if c else None
+        numbers = {"centre": centre, "offsets": bool(offsets), "settled": bool(settled), "n_sweeps": int(n_sweeps)}
+        more = {"noise": Noise(*a["noise"].tolist()), "confirmation": confirmation}
+        return cls(rows=rows, cols=cols, **{name: a[name] for name in _ARRAYS}, **numbers, **more)
+
+
+_ARRAYS = ("row_table", "col_table", "row_precision", "col_precision", "strengths")

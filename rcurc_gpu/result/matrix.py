@@ -12,6 +12,7 @@ from array_api_compat import is_dask_array
 from .. import files
 from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, is_array, take_rows, to_numpy
 from ..samples.building import check_same_place
+from .uncertainty import Uncertainty, uncertainty_arrays, uncertainty_from
 
 
 class LowRankMatrix:
@@ -185,11 +186,48 @@ class CURMatrix(LowRankMatrix):
     right : float array (n2, r)
     rows, cols : int64 vectors
         I and J.
+    uncertainty : Uncertainty, optional
+        What standard deviations are made of, if there is noise.
     """
 
-    def __init__(self, left: Array, right: Array, rows: np.ndarray, cols: np.ndarray) -> None:
+    def __init__(
+        self, left: Array, right: Array, rows: np.ndarray, cols: np.ndarray, uncertainty: Uncertainty | None = None
+    ) -> None:
         super().__init__(left, right)
-        self.rows, self.cols = np.asarray(rows), np.asarray(cols)
+        self.rows, self.cols, self.uncertainty = np.asarray(rows), np.asarray(cols), uncertainty
+
+    def entries(self, i: Any, j: Any, return_std: bool = False) -> Any:
+        """The entries (i[k], j[k]); `i` and `j` are broadcast against each other.
+
+        Parameters
+        ----------
+        i, j : integers or integer arrays
+        return_std : bool
+            Also return the standard deviation of each entry (of the matrix, not of a new observation of it).
+
+        Returns
+        -------
+        values : float array
+        std : float array
+            With `return_std`.
+        """
+        values = super().entries(i, j)
+        return (values, self.variances(i, j)[0] ** 0.5) if return_std else values
+
+    def variances(self, i: Any, j: Any) -> tuple[Array, Array]:
+        """Squared standard deviation of the entries (i[k], j[k]), and squared scale of the noise of an observation there."""
+        if self.uncertainty is None:
+            raise ValueError(
+                "standard deviations of single entries are known only with noise and intervals=True; Result.interval and "
+                "Result.expected_error speak of exact data too"
+            )
+        xp = array_namespace(self.left)
+        i, j = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
+        shape = i.shape
+        flat = (xp.reshape(i, (-1,)), xp.reshape(j, (-1,)))
+        found = self.uncertainty.variances(self.left, self.right, *flat)
+        factor = self.uncertainty.factor**2
+        return xp.reshape(factor * found[0], shape), xp.reshape(factor * found[1], shape)
 
     @property
     def C(self) -> Array:
@@ -209,16 +247,21 @@ class CURMatrix(LowRankMatrix):
     @property
     def T(self) -> CURMatrix:
         """The transpose, sharing memory."""
-        return CURMatrix(self.right, self.left, self.cols, self.rows)
+        # the unit is that of the second factor, which would be the first
+        known = self.uncertainty if self.uncertainty is None or self.uncertainty.unit == 1 else None
+        return CURMatrix(self.right, self.left, self.cols, self.rows, None if known is None else known.T)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file (no pickle), atomically."""
         arrays = {"left": to_numpy(self.left), "right": to_numpy(self.right), "rows": self.rows, "cols": self.cols}
-        files.write_npz(path, "CURMatrix", arrays)
+        files.write_npz(path, "CURMatrix", arrays | uncertainty_arrays(self.uncertainty))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], like: Array | None = None) -> CURMatrix:
         """Read what `save` wrote, as NumPy arrays, or as arrays of the type and device of `like`."""
         a = files.read_npz(path, "CURMatrix", ("left", "right", "rows", "cols"))
         left, right = (a[name] if like is None else asarray_on(a[name], like) for name in ("left", "right"))
-        return cls(left, right, a["rows"], a["cols"])
+        known = uncertainty_from(a, (len(a["left"]), len(a["right"])))
+        if known is not None and like is not None:
+            known = known.mapped(lambda x: asarray_on(x, like))
+        return cls(left, right, a["rows"], a["cols"], known)

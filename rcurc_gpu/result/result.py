@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from array_api_compat import is_dask_array
+from scipy.special import ndtri
 
 from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
 from ..backends.blocks import Block, blank_rows, join_blocks
@@ -22,6 +23,7 @@ from ..samples.cross import as_sparse
 from ..samples.view import Samples
 from .matrix import CURMatrix, LowRankMatrix
 from .outliers import outlying_blocks, outlying_in_matrix
+from .uncertainty import check_level
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +67,13 @@ class Outcome:
         """Iterations of the core."""
         return len(self.history)
 
+    prediction_error: float = float("nan")
+    strengths: np.ndarray | None = None
+
     @property
     def rank(self) -> int:
-        """Rank of the recovered matrix."""
-        return self.cur.rank
+        """Components of the recovered matrix; offsets are not counted."""
+        return self.cur.rank if self.strengths is None else len(self.strengths)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -80,8 +85,9 @@ class Result(Outcome):
     cur : CURMatrix
         The matrix.
     converged : bool
-        The stopping rule fired, the held-out entries agree, every row and column is determined, and the expected error
-        is below the accuracy asked for.
+        Without noise: the stopping rule fired, the held-out entries agree, and every row and column is determined. With
+        noise: the fit stands still, and held-out entries agree with the predicted uncertainty. In both cases the expected
+        error is below the accuracy, if one was asked for.
     message : str
         One sentence: how good it is, or what is wrong and what to try.
     cause : str
@@ -98,7 +104,11 @@ class Result(Outcome):
     threshold : float
         Residuals above this are outliers.
     expected_error : float
-        Relative error to expect from the noise.
+        Relative error of the matrix to expect, over all of it.
+    prediction_error : float
+        The same of a prediction of new observations, noise included.
+    strengths : float array (r,) or None
+        With noise: standard deviation of what each component adds to an entry, largest first. None without noise.
     agreeing : float or None
         Share of the observations, among those that agree with something, that agree on something else than their row or
         column: about 0 for outliers at random. None if all observations are taken for right.
@@ -127,6 +137,37 @@ class Result(Outcome):
             f"Result(converged={self.converged}, rank={self.rank}, n_iter={self.n_iter}, "
             f"expected_error={self.expected_error:.1e}, seconds={self.seconds:.2f}, message={self.message!r})"
         )
+
+    def interval(self, i: Any, j: Any, level: float = 0.95, *, new: bool = True) -> tuple[Array, Array]:
+        """Intervals that hold entries with a probability.
+
+        Parameters
+        ----------
+        i, j : integers or integer arrays, broadcast against each other
+        level : float in (0, 1)
+            The probability.
+        new : bool
+            Whether of a new observation of the entry, noise included, or of the matrix itself. Outliers are not included.
+
+        Returns
+        -------
+        lower, upper : float arrays
+            Held-out entries calibrated them. Without noise, from `expected_error`, the same width everywhere.
+        """
+        refuse_dask(self.cur)
+        level = check_level(level)
+        known = self.cur.uncertainty
+        middle = self.cur.entries(i, j)
+        if known is not None:
+            matrix, noise = (x / known.factor**2 for x in self.cur.variances(i, j))
+            half = known.half_width(matrix, noise if new else None, level)
+        elif self.strengths is not None:
+            raise ValueError("intervals were not kept; solve with intervals=True")
+        else:
+            size = float(np.sqrt(np.mean(np.square(self.cur.singular_values())) * self.rank / np.prod(self.cur.shape)))
+            square = (self.expected_error * size) ** 2 + (self.noise**2 if new else 0.0)
+            half = float(ndtri(0.5 + 0.5 * level)) * square**0.5
+        return middle - half, middle + half
 
     def outliers(self) -> tuple[Any, Any]:
         """The outliers found, ``Y - X`` where it exceeds the threshold, as sparse matrices.

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from ..backends.kernels import StepStore
-from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
@@ -52,7 +51,6 @@ _PAUSE = 0.002  # seconds between two checks of what is done: far below the work
 # Attempts at work that needs many shards, or the core. A worker that dies loses it all; five in a row are no accident.
 _TRIES = 5
 _DEATHS = 3  # workers that died with nothing but one shard to do, from which the shard is the reason (too large, usually)
-_TOGETHER = 8  # normal equations that are added in one task: with all in one, a worker would have to hold all of them
 
 
 @dataclass(eq=False)
@@ -207,22 +205,6 @@ class OnCluster:
         for remote, (_, worker) in zip(remotes, answers, strict=True):
             remote.worker = worker
         return [(remote, numbers) for remote, (numbers, _) in zip(remotes, answers, strict=True)]
-
-    @while_connected
-    def total(self, parts: list[Remote]) -> Normal:
-        """The sum, by workers that have parts of it."""
-        for _ in range(_TRIES):
-            futures = [self._submit(on_worker.normal_of, part.future) for part in parts]
-            while len(futures) > 1:
-                groups = [futures[k : k + _TOGETHER] for k in range(0, len(futures), _TOGETHER)]
-                futures = [self._submit(on_worker.total, group) for group in groups]
-            try:
-                for future in self._completed(futures):
-                    found: Normal = self._value(future)
-                return found
-            except Lost:
-                self._answers(parts, on_worker.numbers_of)  # work again on whatever was lost
-        raise RuntimeError(f"normal equations were lost {_TRIES} times, each time with workers that had parts of them")
 
     @while_connected
     def collect(self, parts: list[Remote]) -> Arrays:

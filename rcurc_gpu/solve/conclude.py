@@ -9,12 +9,16 @@ import warnings
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from ..errors import ConvergenceWarning
-from ..extend.diagnostics import Summary
 from ..judge.expected_error import expected_error
-from ..judge.verdict import judge_result
+from ..judge.verdict import judge_noise, judge_result
+from ..noise.model import NoiseFacts, outlier_threshold
 from ..result.matrix import CURMatrix
 from ..result.result import Result
+from ..result.uncertainty import Uncertainty
+from .noisy import Extended
 from .output import diagnostics_of
 from .solved import SolvedCore
 from .store import Arrays
@@ -22,12 +26,11 @@ from .supply import Supply
 
 log = logging.getLogger("rcurc_gpu")
 
-Summaries = tuple[dict[str, Summary], dict[str, Summary]]
 _PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def concluded(
-    solved: SolvedCore, supply: Supply, factors: dict[str, Arrays], summaries: Summaries, swept: bool, seconds: float
+    solved: SolvedCore, supply: Supply, factors: dict[str, Arrays], found: Extended, scale: float, seconds: float
 ) -> Result:
     """Judge the whole solve and make its result.
 
@@ -37,34 +40,43 @@ def concluded(
     supply : Supply
     factors : dict
         The factor and the diagnostics of the columns ("r") and the rows ("c").
-    summaries : (dict of Summary, dict of Summary)
-        Of all columns and rows, and of those outside of the core.
-    swept : bool
-        Whether the basis comes from all observations.
+    found : Extended
+        What is known of all columns and rows.
+    scale : float
+        Observations were divided by this.
     seconds : float
         Since the start of the solve.
     """
-    view = supply.view
+    view, noise = supply.view, found.noise
     s, core = solved.settings, solved.core
-    n1, n2 = view.shape
-    # a sweep averages over all observations of a chosen row (column), and not over its part in the intersection
-    per_unit = (n2 * view.rate_rows, n1 * view.rate_cols) if swept else None
-    whole, outside = ((found["r"], found["c"]) for found in summaries)
-    expected = expected_error(solved.facts, per_unit, *whole)
-    verdict = judge_result(solved.verdict, *whole, outside, expected, s.accuracy)
-    curve = None if solved.curve is None else replace(solved.curve, chosen=core.rank)
-    verdict = replace(verdict, asked=solved.asked, rank=core.rank, chosen=curve is not None, outliers=s.outliers)
+    whole, outside = ((x["r"], x["c"]) for x in (found.whole, found.outside))
+    if noise is None:
+        expected = expected_error(solved.facts, *whole)
+        prediction = (expected**2 + solved.facts.noise / max(solved.facts.per_entry, 1e-300)) ** 0.5
+        verdict = judge_result(solved.verdict, *whole, outside, expected, s.accuracy)
+        rank, threshold, sigma = core.rank, solved.schedule.floor, core.sigma
+    else:
+        expected, prediction = noise.expected_error, noise.prediction_error
+        verdict = judge_noise(solved.verdict, *whole, noise, s.accuracy)
+        rank, sigma = len(noise.strengths), noise.noise.variance**0.5
+        threshold = outlier_threshold(noise.noise)
+    curve = None if solved.curve is None else replace(solved.curve, chosen=rank)
+    verdict = replace(verdict, asked=solved.asked, rank=rank, chosen=solved.chosen, outliers=s.outliers)
     return Result(
-        cur=CURMatrix(factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols),
+        cur=CURMatrix(
+            factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols, _uncertainty(factors, noise, scale)
+        ),
         converged=verdict.ok,
         message=verdict.message,
         cause=verdict.cause,
         history=core.history,
         columns=diagnostics_of(factors["r"]),
         rows=diagnostics_of(factors["c"]),
-        noise=core.sigma,
-        threshold=solved.schedule.floor,
+        noise=sigma,
+        threshold=threshold,
         expected_error=expected,
+        prediction_error=prediction,
+        strengths=None if noise is None else scale * np.asarray(noise.strengths),
         agreeing=solved.consensus,
         rank_curve=curve,
         method=s.method,
@@ -72,10 +84,19 @@ def concluded(
         kernels=solved.kernels,
         seconds=seconds,
         samples=supply.samples,
-        schedule=solved.schedule,
+        schedule=replace(solved.schedule, floor=threshold, zeta0=max(solved.schedule.zeta0, threshold)),
         chunk_bytes=s.chunk_bytes,
         verdict=verdict,
     )
+
+
+def _uncertainty(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: float) -> Uncertainty | None:
+    """What intervals are made of, if it was kept."""
+    if noise is None or "covariance" not in factors["r"]:
+        return None
+    c, r = factors["c"], factors["r"]
+    factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
+    return Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], noise.noise, noise.offsets, factor, scale)
 
 
 def announced(result: Result) -> Result:

@@ -14,19 +14,21 @@ from typing import Any
 
 from ..backends.arrays import device_scope
 from ..backends.devices import place_for
-from ..extend.diagnostics import Summary
 from ..options import Settings, Where, check_rank
 from ..progress import Progress
 from ..result.result import Result
 from ..samples.cross import CrossSamples
+from ..samples.view import CoreView
 from ..shards.samples import ShardedSamples
 from .conclude import announced, concluded
 from .engine import InProcess, search_of
 from .jobs import Engine
+from .noisy import Extended, estimate_all, find_model, part_of, sides_of
 from .output import Output
 from .paper import by_the_paper
 from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
+from .solved import SolvedCore
 from .store import Checkpoint, identity_of
 from .supply import Supply, check_where, is_in_memory, supply_of
 
@@ -69,14 +71,17 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
             if output is not None:  # a later run resumes from this core, however this one ends
                 output.steps.close()
         solved = solved if supply.in_memory else solved.on_host()
-        # extend: all columns of R and rows of C; with noise in sweeps, where each side improves the basis of the other
-        sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
+        # extend: all columns of R and rows of C, by robust regressions, or with noise by a model of it
         done = None if output is None else output.done
-        parts = {} if done else sides.swept() if sides.n_sweeps else sides.extended()
-        factors = _collected(sides, supply, parts, output, done)
+        found = None if done is None else Extended.from_json(done)
+        if found is None and given is None and solved.noisy:
+            found = _with_noise(supply, view, solved, engine, where.device, show, steps, rank, scale)
+        elif found is None:
+            sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
+            found = Extended(sides.extended(), sides.whole, sides.outside)
+        factors = _collected(engine, supply, found, output, done is None)
         # judge, and the result
-        summaries = (sides.whole, sides.outside)
-        result = concluded(solved, supply, factors, summaries, sides.n_sweeps > 0, time.perf_counter() - begun)
+        result = concluded(solved, supply, factors, found, scale, time.perf_counter() - begun)
     if supply.in_memory:  # of other samples, factors are already where the user asked for them
         result = replace(result, cur=matrix_at(result.cur, supply.like))
     return announced(rescaled(result, scale))
@@ -111,18 +116,31 @@ def _watcher(settings: Settings, supply: Supply, scale: float) -> Any:
     return None if callback is None else lambda state: callback(state_at(state, supply.like, scale))
 
 
-def _collected(
-    sides: Sides, supply: Supply, parts: dict[str, list[Any]], output: Output | None, done: dict[str, Any] | None
-) -> dict[str, Any]:
+def _with_noise(
+    supply: Supply,
+    view: CoreView,
+    solved: SolvedCore,
+    engine: Engine,
+    device: str,
+    show: Progress,
+    steps: Checkpoint | None,
+    rank: int | str,
+    scale: float,
+) -> Extended:
+    """Fit the noise model to a part of the observations, and estimate every column and row."""
+    s = solved.settings
+    most = rank if isinstance(rank, int) else max(len(view.rows), len(view.cols))
+    model = find_model(part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
+    return estimate_all(model, sides_of(model, view, s, device, scale), supply.shards, engine, show)
+
+
+def _collected(engine: Engine, supply: Supply, found: Extended, output: Output | None, fresh: bool) -> dict[str, Any]:
     """The factor and the diagnostics of both sides; in the output directory, if there is one."""
     if output is None:
-        return {side: sides.engine.collect(parts[side]) for side in "rc"}
+        return {side: engine.collect(found.parts[side]) for side in "rc"}
     lengths = dict(zip("rc", supply.view.shape[::-1], strict=True))
-    if done is None:
+    if fresh:
         for side, length in lengths.items():
-            output.assemble(side, sides.engine.saved(parts[side]), length)
-        output.finish(supply.view.rows, supply.view.cols, {side: sides.summary(side) for side in "rc"})
-    else:
-        for side in "rc":
-            sides.whole[side], sides.outside[side] = (Summary.from_named(done[side], name) for name in ("whole", "outside"))
+            output.assemble(side, engine.saved(found.parts[side]), length)
+        output.finish(supply.view.rows, supply.view.cols, found.as_json())
     return {side: output.load(side, length) for side, length in lengths.items()}

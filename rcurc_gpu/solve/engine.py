@@ -11,7 +11,6 @@ from ..backends.arrays import array_namespace, device_scope
 from ..backends.blocks import Block
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
-from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
@@ -48,7 +47,6 @@ class InProcess:
     def __init__(self, run: RunContext | None = None) -> None:
         self.run = run
         self.store: PartStore | None = None
-        self._total: Normal | None = None  # sum over the shards of the last step, if it gave normal equations
 
     def close(self) -> None:
         """Nothing to close: nothing is running."""
@@ -71,7 +69,6 @@ class InProcess:
         assert self.run is not None
         found: list[tuple[Part, Arrays]] = []
         store, show = self.store if stage.kept else None, self.run.progress
-        self._total = None
         with ThreadPoolExecutor(1, thread_name_prefix="rcurc-read") as reader, device_scope(self.run.like):
             # one shard ahead: two are in memory at a time, and reading overlaps with computing
             ahead: Future[Block] | None = None
@@ -85,10 +82,6 @@ class InProcess:
                 part, numbers = done
                 if job.shard.resident is not None and not isinstance(part, Saved):  # a file gives arrays on the host
                     part = {name: at_home(job.shard, x) if name in ON_DEVICE else x for name, x in part.items()}
-                if not isinstance(part, Saved) and "sums" in part:  # may be as large as a shard: added up, not kept
-                    normal = _normal_of(part)
-                    self._total = normal if self._total is None else self._total + normal
-                    part = {name: x for name, x in part.items() if name not in ("sums", "basis")}
                 found.append((part, numbers))
                 jobs[k] = replace(job, part=None)  # what it was made of may be as large
                 report(job.n_units - (show.done - before))  # what the pass itself did not report
@@ -101,16 +94,6 @@ class InProcess:
         missing = [shard for shard in wanted if there is None or there.is_missing(stage.name, shard)]
         return reader.submit(missing[0].load) if missing else None
 
-    def total(self, parts: list[Part]) -> Normal:
-        """The sum, one after the other."""
-        total = self._total
-        for part in parts:
-            if isinstance(part, Saved):
-                normal = _normal_of(part.load())
-                total = normal if total is None else total + normal
-        assert total is not None
-        return total
-
     def collect(self, parts: list[Part]) -> Arrays:
         """The arrays of all parts, joined in memory."""
         arrays = [loaded(part) for part in parts]
@@ -122,6 +105,3 @@ class InProcess:
         """The parts that are in the store."""
         return [part for part in parts if isinstance(part, Saved)]
 
-
-def _normal_of(part: Arrays) -> Normal:
-    return Normal(part["sums"], part["basis"])

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext, StepStore
-from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
@@ -114,9 +113,6 @@ class Engine(Protocol):
 
     def map(self, stage: Stage, jobs: list[Job], report: Report) -> list[tuple[Any, Arrays]]:
         """Do a step on many shards: their parts and their numbers."""
-
-    def total(self, parts: list[Any]) -> Normal:
-        """The sum of the normal equations that parts have."""
 
     def collect(self, parts: list[Any]) -> Arrays:
         """Arrays with the rows of all parts, one after the other."""

@@ -12,20 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, bring, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
 from ..backends.blocks import Block, blank_rows, join_blocks, join_units
 from ..backends.devices import place_for
-from ..backends.kernels import RunContext, choose
+from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Fit, Noise, Positions, packed_size, positions_of
 from ..backends.plain.regression import Schedule
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Summary, UnitDiagnostics, join_diagnostics
 from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
-from ..noise.fit import POOL, RESTART, fit_noise, is_far
-from ..noise.model import Group, NoiseModel
+from ..noise.fit import POOL, RESTART, fit_noise, is_far, run_posterior
+from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part
 from ..options import Settings
+from ..progress import Progress
 from ..samples.view import CoreView
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
@@ -200,12 +201,7 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
         xp = array_namespace(covariance)
         # standard deviations of three digits are plenty, and covariances are the larger part of the result
         part |= {name: xp.astype(x, xp.float32) for name, x in (("covariance", covariance), ("scale", scale))}
-    if shard.resident is not None:
-        part = {name: bring(x, shard.resident.value) if name in NOISY_ON_DEVICE else x for name, x in part.items()}
     return part, numbers
-
-
-NOISY_ON_DEVICE = ("factor", "covariance", "scale")
 
 
 def _factor(side: NoisySide, mean: Array, dtype: str) -> Array:
@@ -269,8 +265,6 @@ class _Units:
     def _posterior(
         self, units: np.ndarray, start: tuple[Array, Array, Array], heats: tuple[float, ...], measure: bool
     ) -> tuple[tuple[Array, Array, Array], np.ndarray]:
-        from ..noise.fit import run_posterior
-
         mean, covariance, table = run_posterior(
             self.run.kernels, self.block, self.weight, units, self.at, self.side.noise, self.precision, start, heats, measure,
             self.run.chunk_bytes,
@@ -343,51 +337,113 @@ def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
 # ---------------------------------------------------------------- the whole
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Relative errors over the whole matrix: of the matrix, and of a new observation."""
+@dataclass(frozen=True, eq=False)
+class Extended:
+    """All columns ("r") and rows ("c").
 
-    expected: float
-    prediction: float
+    Attributes
+    ----------
+    parts : dict of lists
+        Of the shards of each side, as the engine keeps them; empty if an earlier run put them into files.
+    whole, outside : dict of Summary
+        Of all units of a side, and of those outside of the core.
+    noise : NoiseFacts or None
+        What is known of the noise, if it was modelled.
+    """
+
+    parts: dict[str, list[Any]]
+    whole: dict[str, Summary]
+    outside: dict[str, Summary]
+    noise: NoiseFacts | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What is known of it, for a file."""
+        told: dict[str, Any] = {}
+        for side in "rc":
+            named = self.whole[side].named("whole") | self.outside[side].named("outside")
+            told[side] = {name: x.tolist() for name, x in named.items()}
+        return told | {"noise": None if self.noise is None else self.noise.as_json()}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Extended:
+        """What `as_json` gave."""
+        whole, outside = ({side: Summary.from_named(told[side], name) for side in "rc"} for name in ("whole", "outside"))
+        noise = told.get("noise")  # version 0.1 had none
+        return cls({}, whole, outside, None if noise is None else NoiseFacts.from_json(noise))
 
 
-def errors_of(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Errors:
-    """The errors to expect, from the sums of all shards."""
-    sums = [{name: sum(x[name] for x in side) for name in ("products", "covariances", "scales")} for side in (columns, rows)]
-    (c, r), counts = sums, [float(side["products"][-1, -1]) for side in sums]
+def find_model(part: Part, settings: Settings, most: int, steps: StepStore | None, show: Progress) -> NoiseModel:
+    """Fit the noise model to a part, or take it from the store."""
+    step = None if steps is None else steps.step("noise model")
+    if step is not None and step.saved is not None:
+        return NoiseModel.from_arrays(step.saved)
+    kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
+    show.stage("noise", None)
+
+    def report(sweep: int, change: float) -> bool:
+        show.advance(1)
+        return show.ended
+
+    model = fit_noise(part, most, settings, kernels, report)
+    if step is not None:
+        step.save(model.arrays())
+    return model
+
+
+def estimate_all(
+    model: NoiseModel, sides: list[NoisySide], shards: dict[str, list[Shard]], engine: Engine, show: Progress
+) -> Extended:
+    """Every row and column, in one pass over all shards."""
+    jobs = [Job(shard, side) for side in sides for shard in shards[side.side]]
+    show.stage("columns and rows", sum(job.n_units for job in jobs))
+    found = iter(engine.map(Stage(estimated, "noise"), jobs, show.advance))
+    parts, numbers = {}, {}
+    for side in "rc":
+        here = [next(found) for _ in shards[side]]
+        parts[side], numbers[side] = [part for part, _ in here], [small for _, small in here]
+    whole, outside = ({side: _summed(x, name) for side, x in numbers.items()} for name in ("whole", "outside"))
+    return Extended(parts, whole, outside, _facts(model, numbers["r"], numbers["c"]))
+
+
+def _summed(numbers: list[Arrays], name: str) -> Summary:
+    terms = [Summary.from_named(x, name) for x in numbers]
+    return sum(terms[1:], terms[0])
+
+
+def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> NoiseFacts:
+    """What the result says of the model; the errors to expect follow from the sums of all shards."""
+    (c, r) = ({name: sum(x[name] for x in side) for name in ("products", "covariances", "scales")} for side in (columns, rows))
     K = len(model.row_precision)
     k = K - model.offsets
     q, p = np.tril_indices(K)
     double = np.where(q == p, 1.0, 2.0)
+    components = [*range(k), K] if model.offsets else [*range(K)]  # (u, 1), of the products of (u, a, 1)
 
-    def means(side: dict[str, Any], n: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Products of the coefficients, as (u, a, 1); of (u, 1); the covariance; means over units."""
+    def means(side: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
+        n = float(side["products"][-1, -1])
         full = side["products"] / n
-        tilde = full[np.ix_([*range(k), K], [*range(k), K])] if model.offsets else full[:K, :K]
-        return full, tilde[q, p], side["covariances"] / n
+        return full, full[np.ix_(components, components)][q, p], side["covariances"] / n, float(side["scales"]) / n
 
-    (full_c, tilde_c, cov_c), (full_r, tilde_r, cov_r) = means(c, counts[0]), means(r, counts[1])
-    inner = np.where(q < k, cov_r, 0.0)  # of the components alone
-    doubt = float(np.sum(double * (cov_c * (tilde_r + inner) + cov_r * tilde_c)))
-    # mean square of X: rows are (u, a, 1), columns (v, 1, b + m)
-    if model.offsets:
-        columns_at = [*range(k), K, k]
-        right = full_c[np.ix_(columns_at, columns_at)].copy()
-        shift = np.zeros(len(columns_at))
+    (full_c, tilde_c, cov_c, scale_c), (full_r, tilde_r, cov_r, scale_r) = means(c), means(r)
+    both = np.where(q < k, cov_c * cov_r, 0.0)
+    doubt = max(float(np.sum(double * (cov_c * tilde_r + cov_r * tilde_c + both))), 0.0)
+    if model.offsets:  # rows are (u, a, 1), columns (v, 1, b + m)
+        at = [*range(k), K, k]
+        right, first, shift = full_c[np.ix_(at, at)], full_c[at, -1], np.zeros(len(at))
         shift[-1] = model.centre
-        first = full_c[columns_at, -1]
-        right += np.outer(shift, first) + np.outer(first, shift) + np.outer(shift, shift)
-        square = float(np.sum(full_r * right))
+        square = float(np.sum(full_r * (right + np.outer(shift, first) + np.outer(first, shift) + np.outer(shift, shift))))
     else:
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
-    nu = model.noise.tail
-    noise = model.noise.variance * nu / (nu - 2) * float(c["scales"]) / counts[0] * float(r["scales"]) / counts[1]
-    size = max(square, np.finfo(float).tiny)
-    return Errors(max(doubt, 0.0) ** 0.5 / size**0.5, (max(doubt, 0.0) + noise) ** 0.5 / size**0.5)
-
-
-def fitted_model(part: Part, settings: Settings, most: int, report: Any = None) -> NoiseModel:
-    """Fit the noise model to a part, on the host."""
-    kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
-    more = {} if report is None else {"report": report}
-    return fit_noise(part, most, settings, kernels, **more)
+    nu, f = model.noise.tail, 1.0 if model.confirmation is None else model.confirmation.factor
+    noise = model.noise.variance * nu / (nu - 2) * scale_c * scale_r
+    size = max(square, np.finfo(float).tiny) ** 0.5
+    return NoiseFacts(
+        model.noise,
+        model.offsets,
+        tuple(model.strengths.tolist()),
+        model.settled,
+        model.n_sweeps,
+        model.confirmation,
+        f * doubt**0.5 / size,
+        (f * f * doubt + noise) ** 0.5 / size,
+    )

@@ -12,7 +12,6 @@ from distributed import get_worker
 from ..backends.arrays import device_scope, to_numpy
 from ..backends.cores import on_one_core
 from ..backends.devices import namespace_for_device
-from ..extend.normal import Normal
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
@@ -21,7 +20,7 @@ from ..shards.source import Made, Shard
 from .engine import InProcess
 from .jobs import Job, Stage, arguments, kept, recalled
 from .solved import SolvedCore
-from .store import Arrays, Part, PartStore, loaded
+from .store import Arrays, Part, PartStore
 from .work import Side
 
 
@@ -92,17 +91,6 @@ def part_of(found: tuple[Part, Arrays]) -> Part:
 def numbers_of(found: tuple[Part, Arrays]) -> tuple[Arrays, str]:
     """The numbers of a step's result, and the address of the worker that has its part."""
     return found[1], get_worker().address
-
-
-def normal_of(found: tuple[Part, Arrays]) -> Normal:
-    """The normal equations in a part."""
-    arrays = loaded(found[0])
-    return Normal(arrays["sums"], arrays["basis"])
-
-
-def total(terms: list[Normal]) -> Normal:
-    """The sum."""
-    return sum(terms[1:], terms[0])
 
 
 def kinds_of(found: tuple[Arrays, Arrays]) -> dict[str, tuple[str, tuple[int, ...]]]:

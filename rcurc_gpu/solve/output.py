@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ log = logging.getLogger("rcurc_gpu")
 _SOLVE, _DONE = "solve.json", "done.json"
 _FACTOR = {"r": "right", "c": "left"}
 _UNITS = {"r": "columns", "c": "rows"}
+_WITH_NOISE = ("covariance", "scale")  # arrays of a part that only the noise model gives
 
 
 class Output:
@@ -112,21 +113,22 @@ class Output:
         # the checksums grow with the files, which are then not read again
         first = saved[0].load()
         n_found = 0
-        sums = dict.fromkeys(self._paths(side), 0)
-        with _growing(self._paths(side), first, n_units) as files:
+        paths = self._paths(side, [name for name in _WITH_NOISE if name in first])
+        sums = dict.fromkeys(paths, 0)
+        with _growing(paths, first, n_units) as files:
             for k, part in enumerate(saved):
                 arrays = first if k == 0 else part.load()
                 n_found += len(arrays["factor"])
                 for name, file in files.items():
                     data = np.ascontiguousarray(arrays[name]).data.cast("B") if len(arrays[name]) else b""
-                    with naming(self._paths(side)[name]):
+                    with naming(paths[name]):
                         file.write(data)
                     sums[name] = zlib.crc32(data, sums[name])
             if n_found != n_units:
                 raise RuntimeError(
                     f"the parts in {self.parts.folder!r} have {n_found} {_UNITS[side]} where {n_units} belong"
                 )
-        for name, path in self._paths(side).items():
+        for name, path in paths.items():
             self._files[path.name] = [path.stat().st_size, f"{sums[name]:08x}"]
 
     def finish(self, rows: np.ndarray, cols: np.ndarray, told: dict[str, Any]) -> None:
@@ -143,18 +145,20 @@ class Output:
     def load(self, side: str, n_units: int) -> Arrays:
         """The factor and the diagnostics of a side, memory-mapped."""
         known = self._files or _read_done(self.folder / _DONE)["files"]
-        arrays = {name: _mapped(path, known[path.name], verify=not self._files) for name, path in self._paths(side).items()}
-        for name, path in self._paths(side).items():
+        paths = {name: path for name, path in self._paths(side, _WITH_NOISE).items() if path.name in known}
+        arrays = {name: _mapped(path, known[path.name], verify=not self._files) for name, path in paths.items()}
+        for name, path in paths.items():
             if len(arrays[name]) != n_units:
                 raise ValueError(
                     f"{str(path)!r} is damaged: it has {len(arrays[name])} {_UNITS[side]} where {n_units} belong"
                 )
         return arrays
 
-    def _paths(self, side: str) -> dict[str, Path]:
+    def _paths(self, side: str, more: Iterable[str]) -> dict[str, Path]:
         names = {
             name: self.folder / f"{_UNITS[side]}_{file}.npy" for name, file in zip(DIAGNOSTIC_NAMES, FILE_NAMES, strict=True)
         }
+        names |= {name: self.folder / f"{_UNITS[side]}_{name}.npy" for name in more}
         return {"factor": self.folder / f"{_FACTOR[side]}.npy"} | names
 
 

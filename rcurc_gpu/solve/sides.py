@@ -11,15 +11,13 @@ import numpy as np
 from ..backends.arrays import Array
 from ..backends.operators import invert
 from ..extend.diagnostics import Summary
-from ..extend.extension import at_the_noise, renewed
-from ..extend.normal import solve_normal_equations
 from ..extend.typical import Tally, typical_of, with_gates
 from ..progress import Progress
 from ..shards.source import Shard
 from .jobs import Engine, Job, Stage
 from .solved import SolvedCore
 from .store import Arrays
-from .work import Side, again, doubts, first, second
+from .work import Side, doubts, first, second
 
 Shards = dict[str, list[Shard]]
 Found = Sequence[tuple[Any, Arrays]]  # parts, and their numbers
@@ -78,43 +76,12 @@ class Sides:
         self.whole: dict[str, Summary] = {}
         self.outside: dict[str, Summary] = {}
 
-    @property
-    def n_sweeps(self) -> int:
-        """How many sweeps over all observations there are; none over coefficients that were given."""
-        return self.solved.sweeps if self.given is None else 0
-
-    def summary(self, side: str) -> dict[str, Any]:
-        """What is known of all units of a side, and of those outside of the core, for JSON."""
-        named = self.whole[side].named("whole") | self.outside[side].named("outside")
-        return {name: x.tolist() for name, x in named.items()}
-
     def extended(self) -> dict[str, list[Any]]:
         """Extend both sides at once; return the parts of their shards."""
-        found = self._extend([self.columns, self.rows], last=True)
+        found = self._extend([self.columns, self.rows])
         return {"r": found[: len(self.shards["r"])], "c": found[len(self.shards["r"]) :]}
 
-    def swept(self) -> dict[str, list[Any]]:
-        """Extend the columns, then the rows, and both again for each sweep.
-
-        The order matters: the basis of each side comes from all units of the other (normal equations of the chosen ones).
-        """
-        parts = {"r": self._extend([self.columns], last=False)}
-        left = self._renewed(self.columns, self.rows, parts["r"])
-        self.rows = replace(self.rows, core=left)
-        parts["c"] = self._extend([self.rows], last=False)
-        right = self._renewed(self.rows, self.columns, parts["c"])
-        # from here on, left and right are rows of the factors: no scaling by s lies between basis and factor
-        for k in range(1, self.n_sweeps + 1):
-            last = k == self.n_sweeps
-            self.columns = _on_new_basis(self.columns, left, right)
-            parts["r"] = self._again(k, self.columns, parts["r"], last)
-            new = left if last else self._renewed(self.columns, self.rows, parts["r"])
-            self.rows = _on_new_basis(self.rows, right, new)
-            parts["c"] = self._again(k, self.rows, parts["c"], last)
-            left, right = new, right if last else self._renewed(self.rows, self.columns, parts["c"])
-        return parts
-
-    def _extend(self, sides: list[Side], last: bool) -> list[Any]:
+    def _extend(self, sides: list[Side]) -> list[Any]:
         """One pass over all units of some sides, then more over units that are not typical of their side."""
         given = [() if self.given is None else (self.given[side.side],) for side in sides]
         jobs = self._jobs("first", sides, given)
@@ -130,18 +97,10 @@ class Sides:
             counted = self.engine.map(Stage(doubts, "doubts", reads=False, kept=False), jobs, lambda count: None)
             for k, numbers in enumerate(self._by_side(sides, counted)):
                 typical[k] = with_gates(typical[k], np.sum([x["doubts"] for x in numbers], axis=0))
-        jobs = self._jobs("second", sides, [(t, last) for t in typical], parts)
+        jobs = self._jobs("second", sides, [(t,) for t in typical], parts)
         del found, parts  # each job has its own, until it is done
-        # the last time no normal equations follow, so doubtful units alone are read
-        found = self.engine.map(Stage(second, "second", reads=not last), jobs, self.show.advance)
+        found = self.engine.map(Stage(second, "second", reads=False), jobs, self.show.advance)  # doubtful units alone are read
         self._note(sides, found)
-        return [part for part, _ in found]
-
-    def _again(self, k: int, side: Side, parts: list[Any], last: bool) -> list[Any]:
-        """A sweep over one side."""
-        jobs = self._jobs(f"sweep{k}", [side], [(last,)], parts)
-        found = self.engine.map(Stage(again, f"sweep{k}"), jobs, self.show.advance)
-        self._note([side], found)
         return [part for part, _ in found]
 
     def _jobs(
@@ -169,13 +128,3 @@ class Sides:
             for total, name in ((self.whole, "whole"), (self.outside, "outside")):
                 terms = [Summary.from_named(x, name) for x in numbers]
                 total[side.side] = sum(terms[1:], terms[0])
-
-    def _renewed(self, side: Side, other: Side, parts: list[Any]) -> Array:
-        """The chosen units of the `other` side, from all units of this one."""
-        new, good = solve_normal_equations(self.engine.total(parts), side.anchor)
-        return renewed(new, good, side.anchor, other.core_diagnostics.status)
-
-
-def _on_new_basis(side: Side, basis: Array, core: Array) -> Side:
-    """A side on another basis near to its own, with other rows of its factor for the core."""
-    return replace(side, basis=basis, anchor=basis, to_factor=None, core=core, schedule=at_the_noise(side.schedule))

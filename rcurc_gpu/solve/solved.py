@@ -16,10 +16,7 @@ from ..judge.words import Cause, Evidence, Verdict
 from ..options import Settings
 
 NOISELESS = 1e-6  # noise relative to the entries that counts as none: far below any accuracy asked for
-# Sweeps with noise; each reads all observations again. At d = 800 and 5 % noise one lowers the error from 0.0192 to 0.0175,
-# where the best possible fit has 0.0166.
-_SWEEPS = 1
-_ROUNDING = 1000.0  # eps that an iteration may leave in the residuals by rounding; a sweep cannot average that
+_ROUNDING = 1000.0  # eps that an iteration may leave in the residuals by rounding; that is no noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +52,10 @@ class SolvedCore:
         How the rank was chosen, if it was.
     asked : int
         The rank that was asked for, or chosen first.
+    chosen : bool
+        Whether the solver chose the rank.
+    glimpsed : bool
+        Whether a first look at the data already showed noise.
     """
 
     core: Core
@@ -73,6 +74,8 @@ class SolvedCore:
     kernels: str
     curve: RankCurve | None = None
     asked: int = 0
+    chosen: bool = False
+    glimpsed: bool = False
 
     @property
     def n_undetermined(self) -> int:
@@ -94,15 +97,13 @@ class SolvedCore:
         return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.n_undetermined
 
     @property
-    def sweeps(self) -> int:
-        """How many sweeps over all observations the rest of the solve makes."""
-        if self.settings.sweeps is not None:
-            return self.settings.sweeps
+    def noisy(self) -> bool:
+        """Whether there is noise, so that the noise model finishes the solve."""
+        if self.settings.sweeps == 0:
+            return False
         core = self.core
         rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)
-        # a core that is wrong as a whole gets no better by a sweep
-        noisy = core.sigma > max(NOISELESS, rounding) * self.typical_size
-        return _SWEEPS if noisy and self.verdict.cause in (Cause.NONE, Cause.UNDETERMINED) else 0
+        return self.glimpsed or not core.sigma <= max(NOISELESS, rounding) * self.typical_size
 
     def on_host(self) -> SolvedCore:
         """The same with its arrays on the host, and without the user's callback."""

@@ -16,8 +16,7 @@ from ..backends.devices import place_for
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics
-from ..extend.extension import later_passes, marked, renewed, without_contested, without_nan
-from ..extend.normal import normal_equations
+from ..extend.extension import later_passes, marked, without_contested, without_nan
 from ..extend.rivals import contestable
 from ..extend.tasks import Extension, Task, pass_over_given, run_pass
 from ..extend.typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally
@@ -162,13 +161,8 @@ def doubts(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays,
     return {}, {"doubts": in_doubt(_diagnostics(part), typical, side.rank, side.schedule)}
 
 
-def second(
-    shard: Shard, block: Block | None, side: Side, run: RunContext, part: Arrays, typical: Typical, last: bool
-) -> tuple[Arrays, Arrays]:
-    """Fit units again that are not typical, and put all units of the shard together.
-
-    With all observations (`block`), also give the normal equations of the chosen rows (columns); `last` if nothing follows.
-    """
+def second(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
+    """Fit units again that are not typical, and put all units of the shard together."""
     here = _Here(side, shard, run)
     extension = Extension(at_home(shard, part["coefficients"]), _diagnostics(part), *map(int, part["held"]))
     if shard.resident is None:
@@ -186,20 +180,7 @@ def second(
     factor = join_units(core, new, here.inside, here.n_units)
     inside = side.core_diagnostics.take(here.places)
     diagnostics = join_diagnostics(inside, extension.diagnostics, here.inside, here.n_units)
-    return _finished(here, block, factor, diagnostics, extension, last)
-
-
-def again(shard: Shard, block: Block, side: Side, run: RunContext, part: Arrays, last: bool) -> tuple[Arrays, Arrays]:
-    """Regress all units once more, on a basis that changed a little; normal equations too unless this is the `last` time."""
-    here = _Here(side, shard, run)
-    old, diagnostics = at_home(shard, part["factor"]), _diagnostics(part)
-    # from the coefficients they have; rivals were sought in the second step
-    task = replace(here.task(block), start=without_nan(old), consensus=None)
-    extension = run_pass(task, here.outside, task.first, run.progress.advance)
-    good, status = extension.diagnostics.status == OK, diagnostics.status[here.outside]
-    new = renewed(extension.coefficients, good, take_rows(old, asarray_on(here.outside, old)), status)
-    factor = join_units(here.core_rows(new), new, here.inside, here.n_units)
-    return _finished(here, None if last else block, factor, diagnostics, extension, last)
+    return _finished(here, factor, diagnostics, extension)
 
 
 def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
@@ -223,38 +204,34 @@ def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
     return replace(found, coefficients=coefficients, diagnostics=whole.put(chosen, these.diagnostics))
 
 
-def _normal(here: _Here, block: Block, factor: Array, diagnostics: UnitDiagnostics) -> Arrays:
-    """The contribution of a shard to the normal equations of the chosen rows (columns)."""
-    side, like = here.side, here.run.like
-    basis, anchor = (bring(without_nan(x), like) for x in (factor, side.anchor))
-    usable = diagnostics.weights(basis)
-    flipped = here.scaled(block).transpose()
-    # The positions of a chosen row are columns, so the roles of units and positions are exchanged here.
-    task = Task(flipped, basis, usable, side.index_ids, here.ids, side.side != "r", side.schedule, here.run)
-    normal = normal_equations(task, anchor)
-    return {"sums": normal.sums, "basis": normal.basis}
-
-
-def _finished(
-    here: _Here, block: Block | None, factor: Array, diagnostics: UnitDiagnostics, extension: Extension, last: bool
-) -> tuple[Arrays, Arrays]:
-    """The part of a step, and summaries of all units and of those outside of the core.
-
-    If nothing follows, the part is in the scale of the data, with NaN for undetermined units where the user wants them.
-    """
+def _finished(here: _Here, factor: Array, diagnostics: UnitDiagnostics, extension: Extension) -> tuple[Arrays, Arrays]:
+    """The part of the last step, in the scale of the data, and summaries of all units and of those outside of the core."""
     side = here.side
     whole = Summary.of(diagnostics, start=here.shard.start)
     outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
-    sums = {} if block is None else _normal(here, block, factor, diagnostics)
-    if last:
-        factor = factor * side.scale if side.side == "r" and side.scale != 1 else factor
-        if side.settings.undetermined == "nan":
-            factor = blank_rows(factor, diagnostics.undetermined)
-        diagnostics = diagnostics.scaled(side.scale) if side.scale != 1 else diagnostics
-    return {"factor": factor} | diagnostics.arrays() | sums, whole.named("whole") | outside.named("outside")
+    factor = factor * side.scale if side.side == "r" and side.scale != 1 else factor
+    if side.settings.undetermined == "nan":
+        factor = blank_rows(factor, diagnostics.undetermined)
+    elif side.settings.undetermined == "prior":
+        factor = _typical_rows(factor, diagnostics)
+    diagnostics = diagnostics.scaled(side.scale) if side.scale != 1 else diagnostics
+    return {"factor": factor} | diagnostics.arrays(), whole.named("whole") | outside.named("outside")
 
 
-ON_DEVICE = ("coefficients", "factor")  # arrays of a part that are where the observations are; others are on the host
+def _typical_rows(factor: Array, diagnostics: UnitDiagnostics) -> Array:
+    """`factor` with the mean of the determined units of the shard for those that are not; 0 if none is."""
+    lost = diagnostics.undetermined
+    if len(lost) == 0:
+        return factor
+    xp = array_namespace(factor)
+    good = without_nan(take_rows(factor, asarray_on(np.flatnonzero(diagnostics.status == OK), factor)))
+    mean = xp.mean(good, axis=0) if good.shape[0] else xp.zeros_like(factor[0, :])
+    flag = np.zeros((factor.shape[0], 1), dtype=bool)
+    flag[lost] = True
+    return xp.where(asarray_on(flag, factor), mean, factor)
+
+
+ON_DEVICE = ("coefficients", "factor", "covariance", "scale")  # arrays of a part that are where the observations are; others are on the host
 
 
 def at_home(shard: Shard, array: Array) -> Array:

@@ -14,7 +14,6 @@ from ..plain.posterior import Fit, Noise, Positions
 from ..plain.posterior import posterior as plain_posterior
 from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
-from .normal_kernel import normal_sums as normal_kernel
 from .paper_kernel import advance as advance_kernel
 from .posterior_kernel import posterior as posterior_kernel
 from .posterior_kernel import solve_packed as solve_kernel
@@ -77,19 +76,6 @@ def advance(
     entries, parts = _entries(block), zip(_slices(edges), sums, strict=True)
     run(advance_kernel, [(*entries, units[part], *there, *path, a[part], into) for part, into in parts])
     return a, sums.sum(axis=0).astype(iterates.bases.dtype)
-
-
-def normal_sums(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, ids: EntryIds, a: Array, floor: float
-) -> Array:
-    """`passes.normal_sums`."""
-    r = basis.shape[1]
-    out = np.empty((len(units), r * r + r + 2))
-    units, a = _fixed(units), _fixed(a)
-    entries, there = _entries(block), (_fixed(basis), _fixed(usable), *_held(ids))
-    parts = _slices(pieces(block.counts[units], _PIECE))
-    run(normal_kernel, [(*entries, units[part], *there, a[part], float(floor), out[part]) for part in parts])
-    return out
 
 
 def posterior(

@@ -1,7 +1,7 @@
 """What is done with the observations of some units, in plain array-API code on a padded rectangle.
 
 `regress` is a fit pass: robust regressions of the observations on a basis, and how well they came out. `advance` takes units
-through the paper's recursion. `normal_sums` gives the sums for their normal equations. These are the references: the
+through the paper's recursion. These are the references: the
 compiled functions in `numba.calls` and `cuda.calls` have the same signatures and agree with them to rounding.
 """
 
@@ -275,33 +275,6 @@ def advance(
         sums.append(xp.stack([xp.sum(rest * rest), xp.sum(fit - keep)]))
         E = residual
     return a, xp.stack(sums)
-
-
-def normal_sums(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, ids: EntryIds, a: Array, floor: float
-) -> Array:
-    """Sums over the entries of some units that have the coefficients `a` (u, r).
-
-    Returns
-    -------
-    float array (u, r * r + r + 2)
-        For each unit: Gram matrix and, for the change of `a`, right-hand side of its inliers, observations in the fit,
-        inliers.
-    """
-    chunk = load_chunk(block, units)
-    xp = array_namespace(basis)
-    D = take_rows(basis, chunk.index)
-    fit = xp.astype(chunk.seen, basis.dtype) * gather(usable, chunk.index)
-    if ids.share > 0:
-        unit, place = gather(ids.unit, chunk.units)[:, None], gather(ids.index, chunk.index)
-        held = is_held_out(*((place, unit) if ids.transposed else (unit, place)), ids.seed, ids.share)
-        fit = fit * xp.astype(~held, basis.dtype)
-    residual = chunk.value - fitted(D, a)
-    keep = xp.astype(xp.abs(residual) < floor, basis.dtype) * fit
-    G = gram(D, keep)
-    b = ((residual * keep)[:, None, :] @ D)[:, 0, :]
-    counts = [xp.sum(x, axis=1)[:, None] for x in (fit, keep)]
-    return xp.concat([xp.reshape(G, (len(units), -1)), b, *counts], axis=1)
 
 
 def again(fit_pass: FitPass, gamma: float, begin: str = "zero", number: int = 0) -> FitPass:

@@ -1,0 +1,119 @@
+"""How sure the entries of a recovered matrix are: covariances of rows and columns, noise, and what held-out entries said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..backends.plain.posterior import Noise
+from ..errors import check_number
+
+
+@dataclass(frozen=True, eq=False)
+class Uncertainty:
+    """What standard deviations of entries are made of.
+
+    Attributes
+    ----------
+    left, right : float32 arrays (n1, P), (n2, P)
+        Covariances of the coefficients of rows and columns, packed: the lower triangle, row by row, offset last.
+    left_scale, right_scale : float32 arrays (n1,), (n2,)
+        Of the squared noise of rows and columns; 1 is typical.
+    noise : Noise
+    offsets : bool
+        Whether the factors have two columns for offsets.
+    factor : float
+        By which standard deviations are multiplied so that held-out entries agree with them.
+    unit : float
+        The columns' factor is in this unit; everything else here is in the unit of 1.
+    """
+
+    left: Array
+    right: Array
+    left_scale: Array
+    right_scale: Array
+    noise: Noise
+    offsets: bool
+    factor: float
+    unit: float = 1.0
+
+    @property
+    def T(self) -> Uncertainty:
+        """Of the transpose."""
+        return replace(
+            self, left=self.right, right=self.left, left_scale=self.right_scale, right_scale=self.left_scale
+        )
+
+    def mapped(self, change: Callable[[Array], Array]) -> Uncertainty:
+        """The same with other arrays."""
+        arrays = ("left", "right", "left_scale", "right_scale")
+        return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self) if f.name in arrays})
+
+    def variances(self, left: Array, right: Array, i: Array, j: Array) -> tuple[Array, Array]:
+        """Squared standard deviation of entries (i, j) of ``left @ right.T``, and squared scale of their noise."""
+        xp = array_namespace(left)
+        extra = 2 if self.offsets else 0
+        k = left.shape[1] - extra
+        q, p = (asarray_on(x, left) for x in np.tril_indices(k + (extra > 0)))
+
+        def of(factor: Array, at: Array, unit: float) -> Array:
+            """Coefficients of the components, and 1 for the offset of the other side."""
+            u = take_rows(factor, at)[:, :k] / unit
+            return xp.concat([u, xp.ones_like(u[:, :1])], axis=1) if self.offsets else u
+
+        u, v = of(left, i, 1.0), of(right, j, self.unit)
+        double = xp.astype(xp.where(q == p, xp.ones_like(q), 2 * xp.ones_like(q)), u.dtype)
+        S, T = (xp.astype(take_rows(x, at), u.dtype) for x, at in ((self.left, i), (self.right, j)))
+
+        def outer(x: Array) -> Array:
+            return xp.take(x, q, axis=1) * xp.take(x, p, axis=1)
+
+        both = S * T
+        if self.offsets:  # the offset of a row is added to that of a column, not multiplied with it
+            both = both * xp.astype(q < k, u.dtype)
+        matrix = xp.sum(double * (T * outer(u) + S * outer(v) + both), axis=1)
+        scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), u.dtype)
+        unit = self.unit**2
+        return unit * xp.maximum(matrix, xp.zeros_like(matrix)), unit * self.noise.variance * scales
+
+    def half_width(self, matrix: Array, noise: Array | None, level: float) -> Array:
+        """Half of the interval that holds an entry (or, with its `noise`, a new observation) at this level."""
+        xp = array_namespace(matrix)
+        if noise is None:
+            return self.factor * float(ndtri(0.5 + 0.5 * level)) * xp.sqrt(matrix)
+        return self.factor * float(stdtrit(self.noise.tail, 0.5 + 0.5 * level)) * xp.sqrt(matrix + noise)
+
+
+def check_level(level: Any) -> float:
+    """A probability between 0 and 1."""
+    return check_number("level", level, 0, 1, open_low=True, open_high=True)
+
+
+_FILE = ("left_covariance", "right_covariance", "left_scale", "right_scale")  # names in files
+
+
+def uncertainty_arrays(known: Uncertainty | None) -> dict[str, np.ndarray]:
+    """What a file keeps of it; nothing of none."""
+    if known is None:
+        return {}
+    arrays = (known.left, known.right, known.left_scale, known.right_scale)
+    n = known.noise
+    numbers = [n.variance, n.tail, n.share, n.span, float(known.offsets), known.factor, known.unit]
+    return {name: to_numpy(x) for name, x in zip(_FILE, arrays, strict=True)} | {"noise_model": np.asarray(numbers)}
+
+
+def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Uncertainty | None:
+    """What `uncertainty_arrays` gave; None if nothing was kept."""
+    if "noise_model" not in arrays:
+        return None
+    numbers = np.asarray(arrays["noise_model"], dtype=np.float64)
+    found = [np.asarray(arrays[name]) for name in _FILE if name in arrays]
+    sizes = [len(x) if x.ndim else -1 for x in found]
+    if numbers.shape != (7,) or sizes != [*shape, *shape] or not np.isfinite(numbers).all() or numbers[:2].min() <= 0:
+        raise ValueError("the noise model in the file is damaged")
+    return Uncertainty(*found, Noise(*numbers[:4].tolist()), bool(numbers[4]), float(numbers[5]), float(numbers[6]))
