@@ -14,9 +14,12 @@ from typing import Any
 import numpy as np
 
 import rcurc_gpu as rg
+from bench.real import RealProblem, call
+from bench.robust_bayes import medians
 
 from .partial_svd import exchange_qolmat, exchange_tensorly
 from .problems import CHOSEN, RATE, VIDEO_CHOSEN, VIDEO_RATE, Problem
+from .soft_impute import after_dropping
 
 Work = Callable[[], Any]
 OURS = "rcurc-gpu"
@@ -36,12 +39,15 @@ class Method:
         The problems it can take.
     prepare : callable
         Gives the work for a problem.
+    takes : callable
+        Whether it has anything to say about a problem of these kinds.
     """
 
     name: str
     package: str
     kinds: tuple[str, ...]
     prepare: Callable[[Problem], Work]
+    takes: Callable[[Problem], bool] = lambda problem: True
 
 
 def threads() -> int:
@@ -81,6 +87,12 @@ def _rcurc(problem: Problem) -> Work:
     return lambda: rg.rcurc(samples(), problem.rank, undetermined="keep").cur
 
 
+def _default_call(problem: Problem) -> Work:
+    """A real matrix as `bench.real` does it."""
+    made = RealProblem(problem.truth, problem.with_nan(), problem.rows, problem.cols, problem.counts)
+    return lambda: call(made)().cur
+
+
 # ---------------------------------------------------------------- principal component pursuit
 
 
@@ -105,7 +117,16 @@ def _pyrpca(problem: Problem) -> Work:
     from pyrpca import rpca_pcp_ialm
 
     # README: sparsity_factor = 1 / sqrt(max(data.shape))
-    return lambda: rpca_pcp_ialm(problem.Y, _pursuit_weight(problem), verbose=False)[0]
+    if problem.mask is None:
+        return lambda: rpca_pcp_ialm(problem.Y, _pursuit_weight(problem), verbose=False)[0]
+    # It knows nothing of missing entries; medians of rows and columns stand in for them.
+    seen, weight = problem.with_nan(), float(1 / np.sqrt(max(problem.Y.shape)))
+
+    def work() -> np.ndarray:
+        filled = np.where(np.isnan(seen), medians(seen), seen)
+        return rpca_pcp_ialm(filled, weight, verbose=False)[0]
+
+    return work
 
 
 def _qolmat_pcp(problem: Problem) -> Work:
@@ -188,16 +209,55 @@ def _mog2(problem: Problem) -> Work:
     return work
 
 
+# ---------------------------------------------------------------- tables with gaps
+
+
+def _medians(problem: Problem) -> Work:
+    """Of rows and columns."""
+    seen = problem.with_nan()
+    return lambda: medians(seen)
+
+
+def _soft_impute(problem: Problem) -> Work:
+    seen = problem.with_nan()
+    return lambda: after_dropping(seen)
+
+
+def _knn(problem: Problem) -> Work:
+    from sklearn.impute import KNNImputer
+
+    seen, model = problem.with_nan(), KNNImputer(keep_empty_features=True)
+    return lambda: model.fit_transform(seen)
+
+
+def _iterative(problem: Problem) -> Work:
+    from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+    from sklearn.impute import IterativeImputer
+
+    seen, model = problem.with_nan(), IterativeImputer(random_state=0, keep_empty_features=True)
+    return lambda: model.fit_transform(seen)
+
+
+def _asks_for_gaps(problem: Problem) -> bool:
+    """Imputers return what was observed as it was: there is nothing to score where all of that is asked for."""
+    return problem.mask is not None and problem.counts is not None and not (problem.mask & problem.counts).any()
+
+
 METHODS = (
+    Method("rcurc or robust_pca, default call", OURS, ("real",), _default_call),
     Method("robust_pca", OURS, ("full", "video"), _robust_pca),
     Method("rcurc", OURS, ("full", "cross", "video"), _rcurc),
     Method("ircur", OURS, ("full", "video"), _ircur),
     Method("rpca", "rpca", ("full", "video"), _rpca),
-    Method("pyrpca", "pyrpca", ("full", "video"), _pyrpca),
+    Method("pyrpca", "pyrpca", ("full", "video", "real"), _pyrpca),
     Method("qolmat RpcaNoisy", "qolmat", ("full", "cross", "video"), _qolmat_noisy),
     Method("qolmat RpcaPcp", "qolmat", ("full", "cross", "video"), _qolmat_pcp),
-    Method("tensorly robust_pca", "tensorly", ("full", "cross", "video"), _tensorly),
+    Method("tensorly robust_pca", "tensorly", ("full", "cross", "video", "real"), _tensorly),
     Method("cmfrec CMF", "cmfrec", ("cross",), _cmfrec),
     Method("OpenCV MOG2", "opencv-python-headless", ("video",), _mog2),
     Method("temporal median", "numpy", ("video",), _median),
+    Method("row and column medians", "numpy", ("real",), _medians),
+    Method("MAD, then soft-impute", "scipy", ("real",), _soft_impute),
+    Method("scikit-learn KNNImputer", "scikit-learn", ("real",), _knn, _asks_for_gaps),
+    Method("scikit-learn IterativeImputer", "scikit-learn", ("real",), _iterative, _asks_for_gaps),
 )
