@@ -16,8 +16,8 @@ cross-concentrated samples, 25 % of 30 % of the rows and columns (``cross``), an
 ``real``, only when asked for: the tasks of `bench.real` on matrices that other packages carry (bench/real_data.py says
 which; what is not installed is left out, and of MovieLens only "missing" is asked), or on the .npy files of --data. All are
 called with their defaults and told neither rank nor outliers. pyrpca, which takes no missing entries, is given medians of
-rows and columns for them. The imputers of scikit-learn take no part in "whole": they leave what was observed as it is. The
-error is that of the entries that count.
+rows and columns for them; tensorly what these medians leave, over its standard deviation: much better for it. The imputers
+of scikit-learn take no part in "whole": they leave what was observed as it is. The error is that of the entries that count.
 
 How it is measured. Every run is a process of its own, and the runs take turns: each method once, then each again; one that
 takes more than five seconds runs once. All have the same number of threads, one unless told otherwise, because BLAS threads

@@ -110,7 +110,18 @@ def _tensorly(problem: Problem) -> Work:
     # Its objective has the nuclear norm once for each of the two modes, so the weight of the sparse part doubles. The
     # default of 100 iterations ends long before its own tolerance does.
     options: dict[str, Any] = {"reg_E": 2 * _pursuit_weight(problem), "n_iter_max": 1000, "verbose": 0}
-    return lambda: robust_pca(problem.Y, mask=problem.mask, **options)[0]
+    if problem.kind != "real":
+        return lambda: robust_pca(problem.Y, mask=problem.mask, **options)[0]
+    # Its first step is fixed, and too long where values are in the thousands; and it shrinks offsets as all else. Both
+    # cost it much: hgt "whole" 0.26 without the division, 0.0022 with it; cotemp "cross" 0.50 with offsets, 0.16 without.
+    seen = problem.with_nan()
+
+    def work() -> np.ndarray:
+        base = medians(seen)
+        scale = np.nanstd(seen - base)
+        return base + scale * robust_pca(np.nan_to_num((seen - base) / scale), mask=problem.mask, **options)[0]
+
+    return work
 
 
 def _pyrpca(problem: Problem) -> Work:
