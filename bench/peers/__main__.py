@@ -5,26 +5,36 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 import numpy as np
 
+from bench.real import TASKS
+from bench.real_data import MOVIELENS, NAMES, load, names_in
+
 from .methods import METHODS
-from .problems import Problem, matrices, video
+from .problems import Problem, matrices, real, video
 from .run import compare, version_of
-from .tables import table
+from .tables import grid, table
 
 KINDS = ("full", "cross", "video")
+REAL = "real"
 
 
 @click.command()
 @click.option("--full", is_flag=True, help="The paper's size: d = 3000, 500 frames of 120 x 160, a limit of 300 s.")
 @click.option("--size", type=click.IntRange(min=20), help="Rows and columns of the matrices; 400 by default.")
-@click.option("--problem", "kinds", multiple=True, type=click.Choice(KINDS), help="Only this one; may be repeated.")
+@click.option("--problem", "kinds", multiple=True, type=click.Choice([*KINDS, REAL]), help="Only this one; may be repeated.")
 @click.option(
     "--only", multiple=True, type=click.Choice([m.name for m in METHODS]), help="Only this method; may be repeated."
+)
+@click.option(
+    "--data",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="For --problem real: a directory of .npy files instead of what packages carry.",
 )
 @click.option("--limit", type=click.FloatRange(min=1), help="Seconds of CPU after which a run is stopped; 20 by default.")
 @click.option("--repeats", default=3, type=click.IntRange(min=1), show_default=True, help="Runs of each method.")
@@ -40,6 +50,7 @@ def main(
     size: int | None,
     kinds: tuple[str, ...],
     only: tuple[str, ...],
+    data: Path | None,
     limit: float | None,
     repeats: int,
     threads: int,
@@ -62,8 +73,8 @@ def main(
     click.echo(", ".join(f"{key} {value}" for key, value in machine.items()))
     for package, found in {m.package: version_of(m) for m in methods}.items():
         click.echo(f"{package} {found or 'is not installed: left out'}")
-    entries, tables = [], []
-    for problem in _problems(kinds or KINDS, size, full):
+    entries, tables, on_real = [], [], []
+    for problem in _problems(kinds or KINDS, size, full, data):
         click.echo(f"\n{problem.title}")
         found = compare(
             problem,
@@ -75,7 +86,13 @@ def main(
             tell=lambda line: click.echo(f"  {line}"),
         )
         entries += found
-        tables.append(table(found))
+        if problem.kind == REAL:
+            on_real += found
+        else:
+            tables.append(table(found))
+            click.echo(f"\n{tables[-1]}")
+    if on_real:
+        tables.append(grid(on_real))
         click.echo(f"\n{tables[-1]}")
     if output:
         output.mkdir(parents=True, exist_ok=True)
@@ -85,11 +102,21 @@ def main(
         click.echo(f"{output / 'peers.md'}, {output / 'peers.json'}")
 
 
-def _problems(kinds: tuple[str, ...], size: int, full: bool) -> list[Problem]:
-    made = list(matrices(size)) if {"full", "cross"} & set(kinds) else []
+def _problems(kinds: tuple[str, ...], size: int, full: bool, data: Path | None) -> Iterator[Problem]:
+    if {"full", "cross"} & set(kinds):
+        yield from (p for p in matrices(size) if p.kind in kinds)
     if "video" in kinds:
-        made.append(video((120, 160), 500) if full else video((48, 64), 200))
-    return [p for p in made if p.kind in kinds]
+        yield video((120, 160), 500) if full else video((48, 64), 200)
+    if REAL in kinds:
+        for name in names_in(data) if data else (*NAMES, MOVIELENS):
+            try:
+                Y = load(name, data)
+            except click.ClickException as missing:
+                click.echo(f"\n{name} is left out: {missing.message}")
+                continue
+            for task, kind in TASKS:
+                if name != MOVIELENS or task == "missing":  # of ratings, a cross is too little
+                    yield real(name, Y, task, kind)
 
 
 def _processor() -> str:

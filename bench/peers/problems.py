@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 import rcurc_gpu as rg
+from bench.real import problem as real_problem
 from rcurc_gpu.video import surveillance_scene
 
 RANK, ALPHA, C, CHOSEN, RATE = 5, 0.2, 10.0, 0.3, 0.25
@@ -23,31 +24,40 @@ class Problem:
 
     Attributes
     ----------
-    kind : {"full", "cross", "video"}
+    kind : {"full", "cross", "video", "real"}
     Y, truth : float64 arrays (n1, n2)
         What there is to see, and what is to be found. A column of a video is a frame.
-    rank : int
+    rank : int, optional
+        None where nobody knows it.
     mask : bool array (n1, n2), optional
         What was observed, if not all; `Y` is 0 elsewhere.
     rows, cols : index vectors, optional
         I and J, where the observations are.
     frame_shape : (int, int), optional
         Height and width of a video.
+    counts : bool array (n1, n2), optional
+        The entries that are scored, if not all.
+    name : str
+        Of a real matrix, and of the task.
     """
 
     kind: str
     Y: np.ndarray
     truth: np.ndarray
-    rank: int
+    rank: int | None
     mask: np.ndarray | None = None
     rows: np.ndarray | None = None
     cols: np.ndarray | None = None
     frame_shape: tuple[int, int] | None = None
+    counts: np.ndarray | None = None
+    name: str = ""
 
     @property
     def title(self) -> str:
         """In words, for a heading."""
         n1, n2 = self.Y.shape
+        if self.kind == "real":
+            return self.name
         if self.kind == "video":
             height, width = self.frame_shape or (0, 0)
             return f"Background of a video, {n2} frames of {height} x {width}, rank {self.rank}"
@@ -66,8 +76,9 @@ class Problem:
     def score(self, found: Any) -> dict[str, float]:
         """The relative error of a dense or low-rank matrix, and for a video the PSNR in dB."""
         dense = found.to_dense() if hasattr(found, "to_dense") else np.asarray(found)
-        difference = np.linalg.norm(dense - self.truth)
-        score = {"error": float(difference / np.linalg.norm(self.truth))}
+        at = ... if self.counts is None else self.counts
+        difference = np.linalg.norm((dense - self.truth)[at])
+        score = {"error": float(difference / np.linalg.norm(self.truth[at]))}
         if self.kind == "video":
             score["psnr"] = float(20 * np.log10(WHITE * np.sqrt(self.truth.size) / difference))
         return score
@@ -75,9 +86,9 @@ class Problem:
     def save(self, directory: Path) -> None:
         """One file for each array, read back without a copy in between."""
         directory.mkdir(parents=True)
-        small = {"kind": self.kind, "rank": self.rank, "frame_shape": self.frame_shape}
+        small = {"kind": self.kind, "rank": self.rank, "frame_shape": self.frame_shape, "name": self.name}
         (directory / "problem.json").write_text(json.dumps(small))
-        for name in ("Y", "truth", "mask", "rows", "cols"):
+        for name in ("Y", "truth", "mask", "rows", "cols", "counts"):
             array = getattr(self, name)
             if array is not None:
                 np.save(directory / f"{name}.npy", array)
@@ -115,3 +126,11 @@ def video(shape: tuple[int, int], frames: int, seed: int = 0) -> Problem:
         for look in (scene.frame, scene.background)
     )
     return Problem("video", Y, truth, VIDEO_RANK, frame_shape=shape)
+
+
+def real(name: str, matrix: np.ndarray, task: str, kind: str) -> Problem:
+    """A task of `bench.real`; whoever was given a wrong value scores where it was."""
+    made = real_problem(matrix, task, kind)
+    seen = ~np.isnan(made.M)
+    Y, words = np.where(seen, made.M, 0.0), f"{name} {task} {kind}"
+    return Problem("real", Y, made.truth, None, seen, made.rows, made.cols, counts=made.counts, name=words)

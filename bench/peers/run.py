@@ -71,7 +71,7 @@ def compare(
     partial_svd: bool = False,
     tell: Callable[[str], None] = lambda line: None,
 ) -> list[Entry]:
-    """Run every method that takes this kind of problem and is installed.
+    """Run every method that takes this problem and is installed.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def compare(
     -------
     list of Entry
     """
-    able = [m for m in methods if problem.kind in m.kinds]
+    able = [m for m in methods if problem.kind in m.kinds and m.takes(problem)]
     versions = {m.name: version_of(m) for m in able}
     for method in able:
         if versions[method.name] is None:

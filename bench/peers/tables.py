@@ -24,6 +24,16 @@ def table(entries: Sequence[Entry]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def grid(entries: Sequence[Entry]) -> str:
+    """Many problems: a row for each, a column for each method with its error and its seconds of CPU."""
+    methods = list(dict.fromkeys(e.method for e in entries))
+    cells = {(e.problem, e.method): e.note or f"{_number(e.error, '.3g')} ({_number(e.cpu, '.2g')} s)" for e in entries}
+    lines = [_row(["", *methods]), _row(["---"] * (len(methods) + 1))]
+    for problem in dict.fromkeys(e.problem for e in entries):
+        lines.append(_row([problem, *(cells.get((problem, method), "-") for method in methods)]))
+    return "\n".join(lines) + "\n"
+
+
 def _row(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cells) + " |"
 

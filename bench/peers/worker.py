@@ -13,10 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import rcurc_gpu as rg
+from bench.real import noisy
 from bench.trillion import give_back
 
 from .methods import METHODS, OURS, Method
-from .problems import Problem, matrices
+from .problems import Problem, matrices, real
 
 SMALL = 200  # the size of the problem on which ours are compiled
 
@@ -33,8 +34,11 @@ def main(directory: str, name: str, limit: str, result: str) -> None:
 
 def compile_for(method: Method, problem: Problem) -> None:
     """Solve something small of the same kind and rank."""
-    full, cross = matrices(SMALL)
-    small = replace(cross if problem.kind == "cross" else full, rank=problem.rank)
+    if problem.kind == "real":
+        small = real("", noisy(), "whole" if problem.rows is None else "cross", "large")
+    else:
+        full, cross = matrices(SMALL)
+        small = replace(cross if problem.kind == "cross" else full, rank=problem.rank)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rg.ConvergenceWarning)
         method.prepare(small)()
