@@ -14,7 +14,7 @@ from .errors import ArgumentTypeError, check_count, seed_to_int
 from .options import Asked, Settings, Where, check_rank, documented
 from .result.result import Result
 from .samples.cross import CrossSamples
-from .samples.dense import OVERSAMPLING, DenseReader, cross_size, dense_source
+from .samples.dense import OVERSAMPLING, SMALL_MATRIX, DenseReader, cross_size, dense_source
 from .shards.samples import ShardedSamples
 from .solve.driver import solve
 from .solve.output import last_seed
@@ -150,8 +150,8 @@ def robust_pca(
     Y : array (n1, n2)
         NumPy, CuPy, any array-API array, a memory map, HDF5, Zarr. NaN means not known.
     n_rows, n_cols : int, optional
-        How many rows and columns to use; by default 4 r log(n), at least 128. More of them cost more, and reduce the effect
-        of noise as the square root of their number.
+        How many rows and columns to use; by default all of a matrix of up to 250,000 entries, else 4 r log(n), at least 128.
+        More of them cost more, and reduce the effect of noise as the square root of their number.
     seed : int, None or numpy.random.Generator
         Fixes the rows and columns, and the result on one device.
 
@@ -169,8 +169,9 @@ def robust_pca(
     number = seed_to_int(last_seed(options.get("checkpoint"), options.get("output")) if seed is None else seed)
     rank = check_rank(rank, min(Y.shape), "min(n1, n2)")
     least = 1 if isinstance(rank, str) else rank
+    small = Y.shape[0] * Y.shape[1] <= SMALL_MATRIX
     sizes = [
-        cross_size(rank, n) if k is None else check_count(name, k, least, n)
+        (n if small else cross_size(rank, n)) if k is None else check_count(name, k, least, n)
         for name, k, n in zip(("n_rows", "n_cols"), (n_rows, n_cols), Y.shape, strict=True)
     ]
     rng = generator(number, Stream.ROBUST_PCA)

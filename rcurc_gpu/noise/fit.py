@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows
+from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows, to_numpy
 from ..backends.blocks import Block, ChunkPlan
 from ..backends.kernels import Kernels
 from ..backends.plain.posterior import Fit, Noise, Positions, laid_out, packed_size, positions_of, posterior_of_matrix
@@ -29,7 +29,7 @@ _MOST_SWEEPS = 40
 # from the start, odd spectra are outliers for good (error of `octane` 1.3 times as large); with more, outliers leak in.
 _FIRST_HEAT, _HEAT, _HEATED = 4.0, 2.0, 9
 _SETTLED = 2e-4  # relative change of the predictions by a sweep after which nothing moves any more
-_NEARLY = 2e-3  # the same, after which a fit that used up its sweeps still counts as settled: noise moves predictions more
+_NEARLY = 5e-3  # the same, after which a fit that used up its sweeps still counts as settled: noise moves predictions more
 _TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from; below 4, outliers count as noise
 _TAIL_EVERY = 4  # sweeps between two choices
 # Observations by which the scale of the noise of a row or column is drawn to that of all: as if so many had said 1. Of 10,
@@ -42,10 +42,11 @@ _DEAD = 1e-3  # variance of a component over that of the noise, below which noth
 # Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that agree:
 # it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
 _FAR = 6.0
-RESTART = (16.0, 8.0, 4.0, 2.0, 1.0, 1.0)  # temperatures of such a fit
+_WORTH = 3.0  # log-likelihood that offsets have to add to be kept: by chance they add about 1
 _LEAST = 1e-30  # of a prior variance, relative to the data's
 
 
+_MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
 _DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
 _LARGEST = 4_000_000  # entries of such a matrix, at most
 
@@ -296,7 +297,8 @@ class Sweeps:
                 now = group[here[only]]
                 kept, old = self._posterior(name, units, precision, (1.0,), now, only, measure=True)
                 fresh = replace(Group.at(np.zeros_like(now.mean)), scale=now.scale)
-                found, new = self._posterior(name, units, precision, RESTART, fresh, only, measure=True)
+                heats = from_prior(precision, self._positions(name), self.noise)
+                found, new = self._posterior(name, units, precision, heats, fresh, only, measure=True)
                 better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
                 group = group.put(here[only[better]], found[better])
             setattr(self, side, group)
@@ -320,7 +322,7 @@ class Sweeps:
         self._keep(np.flatnonzero((np.asarray(gains) > 0) & (self.strengths**2 > _DEAD * self.noise.variance)))
         if self.offsets and may_drop_offsets:
             k = len(self.strengths)
-            if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= 0:
+            if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= _WORTH:
                 self.rows, self.cols = (g.taking(np.arange(k)) for g in (self.rows, self.cols))
                 self.centre, self.offsets = 0.0, False
 
@@ -369,6 +371,14 @@ def _quantile_of_t(level: float, tail: float) -> float:
     from scipy.special import stdtrit
 
     return float(stdtrit(tail, 0.5 + 0.5 * level))
+
+
+def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
+    """Temperatures of a fit that begins at the prior: from where what the prior allows is no outlier, by halves down to 1."""
+    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
+    signal = float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
+    steps = math.ceil(math.log2(max(2 * signal / noise.variance**0.5, 4.0)))
+    return (*(2.0**k for k in range(min(steps, _MOST_HALVINGS), 0, -1)), 1.0, 1.0)
 
 
 def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
@@ -441,20 +451,25 @@ def fit_noise(
         settled = number > _HEATED + 1 and change < _SETTLED
         if report(number, change) or settled:
             break
+    settled = settled or change < _NEARLY
     state.restart_far()
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
     confirmation = state.confirm()
     state.include_held()
     for _ in range(2):
-        change = state.sweep(1.0)
+        state.sweep(1.0)
     m, n = part.inside.n_units, part.inside.length
     order = np.argsort(-state.strengths, kind="stable")
     numbers = np.append(order, len(order)) if state.offsets else order
-    rows, cols = (_ordered(group, numbers) for group in (state.rows[:m], state.cols[:n]))
+    rows, cols = (_ordered(group, numbers) for group in (state.rows, state.cols))
     return NoiseModel(
-        rows=rows,
-        cols=cols,
+        rows=rows[:m],
+        cols=cols[:n],
+        more_rows=rows.mean[m:],
+        more_cols=cols.mean[n:],
+        more_row_ids=part.row_ids[m:],
+        more_col_ids=part.col_ids[n:],
         row_table=state.tables["rows"][:m],
         col_table=state.tables["cols"][:n],
         row_precision=state.precision("rows")[numbers],
@@ -463,7 +478,7 @@ def fit_noise(
         offsets=state.offsets,
         noise=state.noise,
         strengths=state.strengths[order],
-        settled=settled or change < _NEARLY,
+        settled=settled,
         n_sweeps=number,
         confirmation=confirmation,
     )

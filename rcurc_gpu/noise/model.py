@@ -153,6 +153,10 @@ class NoiseModel:
     ----------
     rows, cols : Group
         Of I and of J.
+    more_rows, more_cols : float arrays (., K)
+        Means of the other rows and columns that the model was fitted to: where their estimates begin.
+    more_row_ids, more_col_ids : int64 arrays
+        Their numbers in the matrix, ascending.
     row_table, col_table : float arrays (n, len(Fit))
         How well each of them fits.
     row_precision, col_precision : float arrays (K,)
@@ -172,6 +176,10 @@ class NoiseModel:
 
     rows: Group
     cols: Group
+    more_rows: np.ndarray
+    more_cols: np.ndarray
+    more_row_ids: np.ndarray
+    more_col_ids: np.ndarray
     row_table: np.ndarray
     col_table: np.ndarray
     row_precision: np.ndarray
@@ -213,4 +221,4 @@ class NoiseModel:
         return cls(rows=rows, cols=cols, **{name: a[name] for name in _ARRAYS}, **numbers, **more)
 
 
-_ARRAYS = ("row_table", "col_table", "row_precision", "col_precision", "strengths")
+_ARRAYS = ("more_rows", "more_cols", "more_row_ids", "more_col_ids", "row_table", "col_table", "row_precision", "col_precision", "strengths")

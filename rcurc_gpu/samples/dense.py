@@ -117,6 +117,10 @@ class DenseReader:
         return part if self.scale == 1 else part / self.scale
 
 
+# Entries up to which a matrix is solved whole: with noise every row helps, and without it this costs some 0.1 s.
+SMALL_MATRIX = 250_000
+
+
 def cross_size(rank: int | str, n: int) -> int:
     """How many of `n` rows are enough for a rank."""
     known = _UNKNOWN_RANK if isinstance(rank, str) else rank

@@ -130,7 +130,9 @@ def _with_noise(
     """Fit the noise model to a part of the observations, and estimate every column and row."""
     s = solved.settings
     most = rank if isinstance(rank, int) else max(len(view.rows), len(view.cols))
-    model = find_model(part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
+    model = solved.model
+    if model is None:
+        model = find_model(part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
     return estimate_all(model, sides_of(model, view, s, device, scale), supply.shards, engine, show)
 
 

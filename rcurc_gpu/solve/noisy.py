@@ -22,7 +22,7 @@ from ..backends.random import Stream, generator
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Summary, UnitDiagnostics, join_diagnostics
 from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
-from ..noise.fit import POOL, RESTART, fit_noise, is_far, run_posterior
+from ..noise.fit import POOL, fit_noise, from_prior, is_far, run_posterior
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part
 from ..options import Settings
@@ -121,6 +121,8 @@ class NoisySide:
         The chosen units.
     precision : float array (K,)
         Of the prior.
+    known, known_ids : float array (., K), int64 array
+        Where estimates of some other units begin, and their numbers, ascending.
     noise : Noise
     centre : float
     settings : Settings
@@ -136,6 +138,8 @@ class NoisySide:
     core: Group
     core_table: np.ndarray
     precision: np.ndarray
+    known: np.ndarray
+    known_ids: np.ndarray
     noise: Noise
     centre: float
     settings: Settings
@@ -150,7 +154,7 @@ class NoisySide:
     @cached_property
     def stamp(self) -> str:
         """Identifies the side: parts of sides with different stamps must not be mixed."""
-        arrays = (self.at.x, self.at.shift, self.at.covariance, self.core.mean, self.core.covariance, self.precision)
+        arrays = (self.at.x, self.at.shift, self.at.covariance, self.core.mean, self.core.covariance, self.precision, self.known)
         rest = (self.noise, self.centre, self.scale, self.settings.undetermined, self.settings.intervals)
         return f"{checksum(list(arrays))} {self.side} {rest!r}"
 
@@ -166,9 +170,15 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
         positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols)
     )
     more = (model.noise, model.centre, replace(settings, callback=None), device, scale)
-    return [
-        NoisySide("r", rows, view.rows, view.cols, model.cols, model.col_table, model.col_precision, *more),
-        NoisySide("c", cols, view.cols, view.rows, model.rows, model.row_table, model.row_precision, *more),
+    return [  # fmt: skip
+        NoisySide(
+            "r", rows, view.rows, view.cols, model.cols, model.col_table, model.col_precision, model.more_cols,
+            model.more_col_ids, *more,
+        ),
+        NoisySide(
+            "c", cols, view.cols, view.rows, model.rows, model.row_table, model.row_precision, model.more_rows,
+            model.more_row_ids, *more,
+        ),
     ]
 
 
@@ -180,7 +190,7 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
     value = block.value if side.scale == 1 else block.scaled(1 / side.scale).value
     block = Block(block.indptr, block.index, value, block.length).to(run.like)
     like = asarray_on(np.empty(0), block.value)  # of double precision: normal equations of noisy data in single lose too much
-    units = _Units(side, block, like, run)
+    units = _Units(side, block, like, run, shard.start)
     found, table = units.estimated(outside) if len(outside) else (units.prior(0), np.zeros((0, len(Fit))))
     core = [asarray_on(x[places], like) for x in (side.core.mean, side.core.covariance, side.core.scale)]
     mean, covariance, scale = (join_units(a, b, inside, n_units) for a, b in zip(core, found, strict=True))
@@ -219,8 +229,9 @@ def _factor(side: NoisySide, mean: Array, dtype: str) -> Array:
 class _Units:
     """Units of a block, to be estimated."""
 
-    def __init__(self, side: NoisySide, block: Block, like: Array, run: RunContext) -> None:
+    def __init__(self, side: NoisySide, block: Block, like: Array, run: RunContext, first: int) -> None:
         self.side, self.block, self.like, self.run = side, block, like, run.at(side.at.x.shape[1])
+        self.first = first  # number of the first unit in the matrix
         self.at = Positions(
             *(asarray_on(to_numpy(x), like) for x in _fields(side.at)), side.at.offsets
         )
@@ -237,25 +248,31 @@ class _Units:
 
     def estimated(self, units: np.ndarray) -> tuple[tuple[Array, Array, Array], np.ndarray]:
         """Mean, covariance and scale of the noise of some units, and their table."""
-        K = self.side.at.x.shape[1]
-        rich = self.block.counts[units] >= _RICH * K
+        K, side = self.side.at.x.shape[1], self.side
         mean, covariance, scale = self.prior(len(units))
+        ids = self.first + units
+        place = np.minimum(np.searchsorted(side.known_ids, ids), max(len(side.known_ids) - 1, 0))
+        known = side.known_ids[place] == ids if len(side.known_ids) else np.zeros(len(ids), dtype=bool)
+        mean = _put(mean, np.flatnonzero(known), asarray_on(side.known[place[known]], self.like))
+        rich = (self.block.counts[units] >= _RICH * K) & ~known
         if rich.any():
-            where = np.flatnonzero(rich)
             xp = array_namespace(mean)
-            start = xp.astype(self._regressed(units[where]), mean.dtype)
-            mean = _put(mean, where, xp.where(xp.isfinite(start), start, xp.zeros_like(start)))
+            start = xp.astype(self._regressed(units[rich]), mean.dtype)
+            mean = _put(mean, np.flatnonzero(rich), xp.where(xp.isfinite(start), start, xp.zeros_like(start)))
+        begun = rich | known
+        found: tuple[Array, ...] = (mean, covariance, scale)
+        table = np.full((len(units), len(Fit)), -np.inf)
+        if begun.any():
             found, table = self._posterior(units, (mean, covariance, scale), (1.0, 1.0), measure=True)
-            again = np.flatnonzero(~rich | is_far(to_numpy(found[0]), self.side.precision))
-        else:
-            found, table = (mean, covariance, scale), np.full((len(units), len(Fit)), -np.inf)
-            again = np.arange(len(units))
+            table = np.array(table)
+        again = np.flatnonzero(~begun | is_far(to_numpy(found[0]), side.precision))
         if len(again):
-            fresh, new = self._posterior(units[again], self.prior(len(again)), RESTART, measure=True)
+            heats = from_prior(self.side.precision, self.side.at, self.side.noise)
+            fresh, new = self._posterior(units[again], self.prior(len(again)), heats, measure=True)
             better = new[:, Fit.OBJECTIVE] > table[again, Fit.OBJECTIVE]
             place = again[better]
             found = tuple(_put(x, place, _take(y, np.flatnonzero(better))) for x, y in zip(found, fresh, strict=True))
-            table[place] = new[better]
+            table[place] = new[better]  # the others keep what they have
         # the scale of the noise of each unit, drawn to that of all; then once more with it
         scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
         mean, covariance, _ = found

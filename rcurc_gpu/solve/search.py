@@ -25,6 +25,7 @@ from ..judge.verdict import ENOUGH_HELD, examine, judge_core
 from ..judge.words import Cause, Evidence
 from ..options import Settings
 from ..samples.view import CoreView
+from .glimpse import Glimpse, glimpse_of
 from .solved import SolvedCore, resigned
 
 log = logging.getLogger("rcurc_gpu")
@@ -39,6 +40,8 @@ EXTENSION_GAMMA = 0.4
 # Share of the observations that is held out at most, unless the user wants more: a small core needs the rest for its fit.
 _MOST_HELD = 0.1
 _STAGED = 8  # largest rank for which the choice of the rank tries stages: each stage is a core of its own
+_GLIMPSED = 40  # iterations of a core that the noise model takes over from
+_ACCURACY = 1e-2  # relative error below which structure in the residuals is no reason to doubt a core, if none is asked for
 _BEYOND = 1e6  # over the largest observation: a threshold that no residual exceeds unless the iteration diverges
 
 
@@ -66,6 +69,7 @@ class CoreSearch:
     def __init__(self, view: CoreView, settings: Settings, run: RunContext) -> None:
         self.settings = s = with_enough_held(settings, view)
         self.view, self.run = view, replace(run, holdout=s.holdout)
+        self.most = max(len(view.rows), len(view.cols))  # components, at most
         self.tried: dict[tuple[int, float, float, int], SolvedCore] = {}
         self.stages: dict[int, Core] = {}  # cores found one component after the other, by rank
         self.staged: dict[int, SolvedCore] = {}  # those of them that were judged
@@ -90,8 +94,35 @@ class CoreSearch:
 
     def find(self, rank: int | str) -> SolvedCore:
         """Find the core at a rank, or at one that is chosen."""
+        if isinstance(rank, int):
+            self.most = rank
+        elif self.glimpse is not None:
+            return replace(self._core_of(self.glimpse), chosen=True)
         asked, curve = self.asked_rank(rank)
-        return replace(self._core(asked), curve=curve, asked=asked)
+        return replace(self._core(asked), curve=curve, asked=asked, chosen=curve is not None)
+
+    def _core_of(self, glimpse: Glimpse) -> SolvedCore:
+        """The core at the rank that a first look at the data gives, or, if that is not confirmed, at one that is sought."""
+        rank = max(glimpse.rank, 1)
+        if glimpse.noisy:  # the noise model does the rest: one attempt, to see how an exact core would do
+            zeta0, gamma, max_iter = self._schedules()[0]
+            attempt = self._attempt(rank, zeta0, gamma, min(max_iter, _GLIMPSED))
+            return replace(attempt, asked=rank, glimpsed=True, model=glimpse.model)
+        solved = self._core(rank)
+        if solved.verdict.ok:
+            return replace(solved, asked=rank)
+        curve = self.choose_rank()
+        found = self._core(curve.chosen)
+        best = min(solved, found, key=SolvedCore.score)
+        return replace(best, curve=curve, asked=best.core.rank)
+
+    @cached_property
+    def glimpse(self) -> Glimpse | None:
+        """A first look by the noise model, at the intersection alone; None where it has nothing to say."""
+        s = self.settings
+        if s.sweeps == 0 or s.method != "fast" or self.run.progress.callback is not None or s.max_iter is not None:
+            return None
+        return glimpse_of(self.view, s, self.most)
 
     def asked_rank(self, rank: int | str) -> tuple[int, RankCurve | None]:
         """The rank to try, and how it was chosen."""
@@ -130,8 +161,12 @@ class CoreSearch:
             attempts.append(attempt)
             if attempts[-1].verdict.ok or self.run.progress.ended or resigned(attempts[-2:]):
                 break
+            if self.glimpse is not None and self.glimpse.noisy:  # more attempts at an exact core are in vain
+                break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause is Cause.RANK_TOO_LARGE]
+        if not attempts[-1].verdict.ok and self.glimpse is not None and self.glimpse.noisy:
+            return replace(min(attempts, key=SolvedCore.score), glimpsed=True, model=self.glimpse.model)
         while too_large and not self.run.progress.ended:
             supported = too_large.pop().evidence.supported
             smaller = self._attempt(supported, self.zeta0, *self._decays()[0])
@@ -251,7 +286,7 @@ class CoreSearch:
         near = core.threshold
         if not self.settings.outliers:
             worst = 3 * (max(self.view.shape) * core.history[-1].error) ** 0.5
-            near = min(worst, self.settings.accuracy) * self.typical_size
+            near = min(worst, self.accuracy) * self.typical_size
         schedule = replace(schedule, floor=max(schedule.floor, near))
         return replace(self.judged(core, schedule, gamma, mend=False), curve=curve, asked=asked)
 
@@ -289,6 +324,11 @@ class CoreSearch:
         zero = 0.5 * self.settings.resolution / quartile if quartile > 0 else 0.0
         return choose_rank(evaluate, largest, self._structure, zero)
 
+    @property
+    def accuracy(self) -> float:
+        """Relative error that is good enough for a core without noise."""
+        return _ACCURACY if self.settings.accuracy is None else self.settings.accuracy
+
     @cached_property
     def _structure(self) -> float:
         """Structure that may be left in the residuals, relative to X.
@@ -297,4 +337,4 @@ class CoreSearch:
         """
         y = self.data.sample[2]
         size = float(array_namespace(y).mean(y * y)) ** 0.5
-        return max(0.1 * self.settings.accuracy, self.settings.resolution / size)
+        return max(0.1 * self.accuracy, self.settings.resolution / size)

@@ -13,6 +13,7 @@ from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
 from ..judge.words import Cause, Evidence, Verdict
+from ..noise.model import NoiseModel
 from ..options import Settings
 
 NOISELESS = 1e-6  # noise relative to the entries that counts as none: far below any accuracy asked for
@@ -56,6 +57,8 @@ class SolvedCore:
         Whether the solver chose the rank.
     glimpsed : bool
         Whether a first look at the data already showed noise.
+    model : NoiseModel or None
+        The noise model, if that look was at all data.
     """
 
     core: Core
@@ -76,6 +79,7 @@ class SolvedCore:
     asked: int = 0
     chosen: bool = False
     glimpsed: bool = False
+    model: NoiseModel | None = None
 
     @property
     def n_undetermined(self) -> int:
