@@ -16,6 +16,7 @@ from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
 from ..result.matrix import CURMatrix
 from ..result.outliers import outlying_once
 from ..result.result import Outcome, Result
+from ..result.uncertainty import uncertainty_from
 from ..samples.building import index_vector
 from ..samples.cells import Cells, chosen_first
 from .labels import Labels
@@ -242,7 +243,8 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
     for name in ("left", "right"):
         if a[name].ndim != 2 or a[name].dtype not in (np.float32, np.float64):
             raise ValueError(f"{where!r} is damaged: {name} is not a matrix of numbers")
-    cur = CURMatrix(*(a[name] for name in _FACTORS))
+    left, right, rows, cols = (a[name] for name in _FACTORS)
+    cur = CURMatrix(left, right, rows, cols, uncertainty_from(a, (len(left), len(right))))
     for name, n in zip(("rows", "cols"), cur.shape, strict=True):
         index_vector(f"{where!r} is damaged: {name}", a[name], n)
     if a["seen"].shape != _cells(cur).shape:

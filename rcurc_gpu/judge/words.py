@@ -326,7 +326,12 @@ class Verdict:
             said = [self.noise.sentence(self.expected_error, words)]
         elif self.ok:
             said = [f"Converged; the error expected from what is left in the residuals is {self.expected_error:.1e}."]
-        if self.noise is None and self.rank < self.asked and not self.chosen and self.cause in (Cause.NONE, Cause.UNDETERMINED, Cause.NOISE):
+        if (
+            self.noise is None
+            and self.rank < self.asked
+            and not self.chosen
+            and self.cause in (Cause.NONE, Cause.UNDETERMINED, Cause.NOISE)
+        ):
             said.insert(
                 0,
                 f"Rank {self.asked} was asked for, but the held-out entries confirm only rank {self.rank}, which was used.",

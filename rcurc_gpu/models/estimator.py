@@ -106,7 +106,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         replace: str = "missing",
         undetermined: str = "nan",
         method: str = Settings.method,
-        accuracy: float = Settings.accuracy,
+        accuracy: float | None = Settings.accuracy,
         random_state: Any = 0,
         device: str = Where.device,
         kernels: str = Settings.kernels,

@@ -88,6 +88,7 @@ class Sweeps:
         self.is_held = held(i, j)
         fitted = np.flatnonzero(~self.is_held)
         span = float(y[fitted].max() - y[fitted].min())
+        self.tails: tuple[float, ...]
         self.tails, share = (_TAILS, 0.05) if settings.outliers else (_TAILS[-1:], _NO_OUTLIERS)
         self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
         self.tables: dict[str, np.ndarray] = {}
@@ -105,7 +106,12 @@ class Sweeps:
         block: Block = getattr(self.part, name)
         m, n = self.part.inside.n_units, self.part.inside.length
         unit, index = block.unit_of_entry(), block.index.astype(np.int64)
-        places = {"by_rows": (unit, index), "rows": (m + unit, index), "by_cols": (index, unit), "columns": (index, n + unit)}
+        places = {
+            "by_rows": (unit, index),
+            "rows": (m + unit, index),
+            "by_cols": (index, unit),
+            "columns": (index, n + unit),
+        }
         return (~self.held_at(*places[name])).astype(np.float64)
 
     def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -143,7 +149,11 @@ class Sweeps:
         self._noise_from(*self.tables.values())
         i, j, _ = self.sample
         new = self.predicted(i, j)
-        change = math.inf if self.last is None else float(np.linalg.norm(new - self.last) / max(np.linalg.norm(new), 1e-300))
+        change = (
+            math.inf
+            if self.last is None
+            else float(np.linalg.norm(new - self.last)) / max(float(np.linalg.norm(new)), 1e-300)
+        )
         self.last = new
         return change
 
@@ -414,7 +424,10 @@ def run_posterior(
     place[units] = np.arange(len(units))
     parts = []
     for these in plan:
-        g = tuple(take_rows(x, asarray_on(place[these], x)) if x.ndim == 2 else gather(x, asarray_on(place[these], x)) for x in start)
+        g = tuple(
+            take_rows(x, asarray_on(place[these], x)) if x.ndim == 2 else gather(x, asarray_on(place[these], x))
+            for x in start
+        )
         parts.append(kernels.posterior(block, weight, these, at, noise, precision, g, temperatures, measure))
     mean, covariance, table = (plan.join(list(x)) for x in zip(*parts, strict=True))
     return mean, covariance, table

@@ -216,9 +216,20 @@ class NoiseModel:
         centre, offsets, settled, n_sweeps = a["numbers"].tolist()
         c = a["confirmation"].tolist()
         confirmation = Confirmation(int(c[0]), *c[1:]) if c else None
-        numbers = {"centre": centre, "offsets": bool(offsets), "settled": bool(settled), "n_sweeps": int(n_sweeps)}
-        more = {"noise": Noise(*a["noise"].tolist()), "confirmation": confirmation}
-        return cls(rows=rows, cols=cols, **{name: a[name] for name in _ARRAYS}, **numbers, **more)
+        more: dict[str, Any] = {name: a[name] for name in _ARRAYS}
+        more |= {"centre": centre, "offsets": bool(offsets), "settled": bool(settled), "n_sweeps": int(n_sweeps)}
+        more |= {"noise": Noise(*a["noise"].tolist()), "confirmation": confirmation}
+        return cls(rows=rows, cols=cols, **more)
 
 
-_ARRAYS = ("more_rows", "more_cols", "more_row_ids", "more_col_ids", "row_table", "col_table", "row_precision", "col_precision", "strengths")
+_ARRAYS = (
+    "more_rows",
+    "more_cols",
+    "more_row_ids",
+    "more_col_ids",
+    "row_table",
+    "col_table",
+    "row_precision",
+    "col_precision",
+    "strengths",
+)

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..backends.plain.passes import is_held_out
 
@@ -61,6 +62,11 @@ class Part:
     def is_held(self, i: np.ndarray, j: np.ndarray, seed: int, share: float) -> np.ndarray:
         """Whether entries of the part are held out of the fit."""
         return is_held_out(self.row_ids[i], self.col_ids[j], seed, share)
+
+
+def on_host(block: Block) -> Block:
+    """The same block as NumPy arrays."""
+    return Block(to_numpy(block.indptr), to_numpy(block.index), to_numpy(block.value), block.length)
 
 
 def _side_by_side(left: Block, right: Block) -> Block:

@@ -45,9 +45,7 @@ class Uncertainty:
     @property
     def T(self) -> Uncertainty:
         """Of the transpose."""
-        return replace(
-            self, left=self.right, right=self.left, left_scale=self.right_scale, right_scale=self.left_scale
-        )
+        return replace(self, left=self.right, right=self.left, left_scale=self.right_scale, right_scale=self.left_scale)
 
     def mapped(self, change: Callable[[Array], Array]) -> Uncertainty:
         """The same with other arrays."""
@@ -112,8 +110,10 @@ def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -
     if "noise_model" not in arrays:
         return None
     numbers = np.asarray(arrays["noise_model"], dtype=np.float64)
-    found = [np.asarray(arrays[name]) for name in _FILE if name in arrays]
-    sizes = [len(x) if x.ndim else -1 for x in found]
-    if numbers.shape != (7,) or sizes != [*shape, *shape] or not np.isfinite(numbers).all() or numbers[:2].min() <= 0:
+    left, right, left_scale, right_scale = (np.asarray(arrays[name]) if name in arrays else np.zeros(0) for name in _FILE)
+    sizes = (left.shape[:1], right.shape[:1], left_scale.shape, right_scale.shape)
+    fits = sizes == ((shape[0],), (shape[1],)) * 2 and left.ndim == right.ndim == 2 and left.shape[1:] == right.shape[1:]
+    if numbers.shape != (7,) or not fits or not np.isfinite(numbers).all() or numbers[:2].min() <= 0:
         raise ValueError("the noise model in the file is damaged")
-    return Uncertainty(*found, Noise(*numbers[:4].tolist()), bool(numbers[4]), float(numbers[5]), float(numbers[6]))
+    noise, rest = Noise(*numbers[:4].tolist()), numbers[4:].tolist()
+    return Uncertainty(left, right, left_scale, right_scale, noise, bool(rest[0]), rest[1], rest[2])

@@ -104,4 +104,3 @@ class InProcess:
     def saved(self, parts: list[Part]) -> list[Saved]:
         """The parts that are in the store."""
         return [part for part in parts if isinstance(part, Saved)]
-

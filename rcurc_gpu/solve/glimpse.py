@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import choose
 from ..noise.fit import fit_noise
 from ..noise.model import NoiseModel
-from ..noise.part import Part
+from ..noise.part import Part, on_host
 from ..options import Settings
 from ..samples.view import CoreView
 
@@ -46,7 +45,7 @@ class Glimpse:
 def glimpse_of(view: CoreView, settings: Settings, most: int) -> Glimpse | None:
     """Look at the intersection, for `most` components; None if there is too little of it, or nothing in it."""
     block = view.intersection.block
-    inside = Block(*(to_numpy(x) for x in (block.indptr, block.index, block.value)), block.length)
+    inside = on_host(block)
     if inside.n_obs < _LEAST or min(inside.n_units, inside.length) < 3 or not inside.value.any():
         return None
     rows = np.arange(inside.n_units)

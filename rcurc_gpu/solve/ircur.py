@@ -35,6 +35,7 @@ from ..samples.building import float_values
 from ..samples.dense import DenseReader, cross_size, dense_source
 from .conclude import announced, concluded
 from .engine import InProcess, context_of
+from .noisy import Extended
 from .scaling import matrix_at, power_of_two, rescaled
 from .search import CoreSearch
 from .sides import Sides
@@ -101,9 +102,9 @@ def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: 
     assert settings.gamma is not None
     solved = judge.judged_given(core, settings.gamma, curve, rank)
     sides = Sides(supply.shards, solved, (rows, cols), reader.scale, InProcess(judge.run), "auto", show, outside)
-    parts = sides.extended()
-    factors = {side: sides.engine.collect(parts[side]) for side in "rc"}
-    result = concluded(solved, supply, factors, (sides.whole, sides.outside), False, run.clock())
+    found = Extended(sides.extended(), sides.whole, sides.outside)
+    factors = {side: sides.engine.collect(found.parts[side]) for side in "rc"}
+    result = concluded(solved, supply, factors, found, reader.scale, run.clock())
     return replace(result, cur=matrix_at(result.cur, supply.like), method="ircur")
 
 

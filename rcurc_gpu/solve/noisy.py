@@ -24,7 +24,7 @@ from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
 from ..noise.fit import POOL, fit_noise, from_prior, is_far, run_posterior
 from ..noise.model import Group, NoiseFacts, NoiseModel
-from ..noise.part import Part
+from ..noise.part import Part, on_host
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
@@ -46,7 +46,7 @@ _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
 def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, settings: Settings, scale: float) -> Part:
     """Gather the part from the shards, on the host; observations are divided by `scale`."""
     m, n = len(view.rows), len(view.cols)
-    inside = _on_host(view.intersection.block)
+    inside = on_host(view.intersection.block)
     blocks, ids = {}, {}
     for side, chosen, enough in (("r", view.cols, _ENOUGH * m), ("c", view.rows, _ENOUGH * n)):
         wanted = _units_wanted(shards[side], chosen, enough, settings.seed)
@@ -82,12 +82,8 @@ def _units_wanted(shards: list[Shard], chosen: np.ndarray, enough: int, seed: in
 
 def sampled(shard: Shard, block: Block, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
     """The observations of some units of a shard, for the driver."""
-    some = _on_host(block.take_units(units))
+    some = on_host(block.take_units(units))
     return {}, {"indptr": some.indptr, "index": some.index, "value": some.value}
-
-
-def _on_host(block: Block) -> Block:
-    return Block(*(to_numpy(x) for x in (block.indptr, block.index, block.value)), block.length)
 
 
 @dataclass(frozen=True)
@@ -154,7 +150,15 @@ class NoisySide:
     @cached_property
     def stamp(self) -> str:
         """Identifies the side: parts of sides with different stamps must not be mixed."""
-        arrays = (self.at.x, self.at.shift, self.at.covariance, self.core.mean, self.core.covariance, self.precision, self.known)
+        arrays = (
+            self.at.x,
+            self.at.shift,
+            self.at.covariance,
+            self.core.mean,
+            self.core.covariance,
+            self.precision,
+            self.known,
+        )
         rest = (self.noise, self.centre, self.scale, self.settings.undetermined, self.settings.intervals)
         return f"{checksum(list(arrays))} {self.side} {rest!r}"
 
@@ -166,18 +170,32 @@ class NoisySide:
 
 def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str, scale: float) -> list[NoisySide]:
     """Columns and rows."""
-    rows, cols = (
-        positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols)
-    )
+    rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols))
     more = (model.noise, model.centre, replace(settings, callback=None), device, scale)
     return [  # fmt: skip
         NoisySide(
-            "r", rows, view.rows, view.cols, model.cols, model.col_table, model.col_precision, model.more_cols,
-            model.more_col_ids, *more,
+            "r",
+            rows,
+            view.rows,
+            view.cols,
+            model.cols,
+            model.col_table,
+            model.col_precision,
+            model.more_cols,
+            model.more_col_ids,
+            *more,
         ),
         NoisySide(
-            "c", cols, view.cols, view.rows, model.rows, model.row_table, model.row_precision, model.more_rows,
-            model.more_row_ids, *more,
+            "c",
+            cols,
+            view.cols,
+            view.rows,
+            model.rows,
+            model.row_table,
+            model.row_precision,
+            model.more_rows,
+            model.more_row_ids,
+            *more,
         ),
     ]
 
@@ -189,7 +207,9 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
     outside = np.setdiff1d(np.arange(n_units), inside)
     value = block.value if side.scale == 1 else block.scaled(1 / side.scale).value
     block = Block(block.indptr, block.index, value, block.length).to(run.like)
-    like = asarray_on(np.empty(0), block.value)  # of double precision: normal equations of noisy data in single lose too much
+    like = asarray_on(
+        np.empty(0), block.value
+    )  # of double precision: normal equations of noisy data in single lose too much
     units = _Units(side, block, like, run, shard.start)
     found, table = units.estimated(outside) if len(outside) else (units.prior(0), np.zeros((0, len(Fit))))
     core = [asarray_on(x[places], like) for x in (side.core.mean, side.core.covariance, side.core.scale)]
@@ -232,9 +252,7 @@ class _Units:
     def __init__(self, side: NoisySide, block: Block, like: Array, run: RunContext, first: int) -> None:
         self.side, self.block, self.like, self.run = side, block, like, run.at(side.at.x.shape[1])
         self.first = first  # number of the first unit in the matrix
-        self.at = Positions(
-            *(asarray_on(to_numpy(x), like) for x in _fields(side.at)), side.at.offsets
-        )
+        self.at = side.at.to(like)
         self.precision = asarray_on(side.precision, like)
         xp = array_namespace(like)
         self.weight = xp.ones_like(xp.astype(block.value, like.dtype))
@@ -308,10 +326,6 @@ class _Units:
         return run_pass(task, units, task.first).coefficients
 
 
-def _fields(at: Positions) -> tuple[Array, ...]:
-    return at.x, at.shift, at.second, at.cross, at.covariance, at.scale
-
-
 def _take(x: Array, places: np.ndarray) -> Array:
     return array_namespace(x).take(x, asarray_on(places, x), axis=0)
 
@@ -340,7 +354,9 @@ def _diagnosed(table: np.ndarray, n_unknowns: int, square: np.ndarray) -> UnitDi
     status = np.full(len(n_obs), OK, dtype=np.int8)
     status[n_in < n_unknowns + 1] = TOO_FEW_INLIERS
     status[n_obs < n_unknowns + 1] = TOO_FEW_OBSERVATIONS
-    return UnitDiagnostics(status, n_obs, n_in, spread, np.sqrt(np.maximum(square, 0)), table[:, Fit.N_INFORMATIVE].astype(np.int64))
+    return UnitDiagnostics(
+        status, n_obs, n_in, spread, np.sqrt(np.maximum(square, 0)), table[:, Fit.N_INFORMATIVE].astype(np.int64)
+    )
 
 
 def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
@@ -429,7 +445,9 @@ def _summed(numbers: list[Arrays], name: str) -> Summary:
 
 def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> NoiseFacts:
     """What the result says of the model; the errors to expect follow from the sums of all shards."""
-    (c, r) = ({name: sum(x[name] for x in side) for name in ("products", "covariances", "scales")} for side in (columns, rows))
+    (c, r) = (
+        {name: sum(x[name] for x in side) for name in ("products", "covariances", "scales")} for side in (columns, rows)
+    )
     K = len(model.row_precision)
     k = K - model.offsets
     q, p = np.tril_indices(K)

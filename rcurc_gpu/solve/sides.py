@@ -99,7 +99,9 @@ class Sides:
                 typical[k] = with_gates(typical[k], np.sum([x["doubts"] for x in numbers], axis=0))
         jobs = self._jobs("second", sides, [(t,) for t in typical], parts)
         del found, parts  # each job has its own, until it is done
-        found = self.engine.map(Stage(second, "second", reads=False), jobs, self.show.advance)  # doubtful units alone are read
+        found = self.engine.map(
+            Stage(second, "second", reads=False), jobs, self.show.advance
+        )  # doubtful units alone are read
         self._note(sides, found)
         return [part for part, _ in found]
 

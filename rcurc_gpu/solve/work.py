@@ -231,7 +231,12 @@ def _typical_rows(factor: Array, diagnostics: UnitDiagnostics) -> Array:
     return xp.where(asarray_on(flag, factor), mean, factor)
 
 
-ON_DEVICE = ("coefficients", "factor", "covariance", "scale")  # arrays of a part that are where the observations are; others are on the host
+ON_DEVICE = (
+    "coefficients",
+    "factor",
+    "covariance",
+    "scale",
+)  # arrays of a part that are where the observations are; others are on the host
 
 
 def at_home(shard: Shard, array: Array) -> Array:

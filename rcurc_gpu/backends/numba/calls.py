@@ -94,7 +94,7 @@ def posterior(
     if counts.sum() > _DENSE * len(units) * block.length:
         return plain_posterior(block, weight, units, at, noise, precision, start, temperatures, measure, solve_packed)
     u, units = len(units), _fixed(units)
-    out = tuple(np.empty((u, n)) for n in (at.x.shape[1], at.second.shape[1], len(Fit)))
+    out = (np.empty((u, at.x.shape[1])), np.empty((u, at.second.shape[1])), np.empty((u, len(Fit))))
     there = map(_fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))
     numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
     common = (*there, at.offsets, numbers, _fixed(precision))

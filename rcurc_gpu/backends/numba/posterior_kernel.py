@@ -24,7 +24,7 @@ def posterior(
     K, P = x.shape[1], second.shape[1]
     variance, nu, share, span, top, odds = noise
     z, tilde, h = np.empty(K), np.empty(K), np.empty(K)
-    S, G, D, O = np.empty(P), np.empty(P), np.empty(P), np.empty(P)
+    S, G, D, E = np.empty(P), np.empty(P), np.empty(P), np.empty(P)
     L, power = np.empty((K, K)), int(nu) // 2
     log_in, log_out = math.log1p(-share), math.log(share / span)
     steps = temperatures.shape[0]
@@ -49,7 +49,7 @@ def posterior(
                 for p in range(q + 1):
                     twice = 1.0 if p == q else 2.0
                     D[c] = twice * S[c]
-                    O[c] = twice * tilde[q] * tilde[p]
+                    E[c] = twice * tilde[q] * tilde[p]
                     c += 1
             G[:] = 0.0
             h[:] = 0.0
@@ -64,7 +64,7 @@ def posterior(
                 for q in range(K):
                     r -= x[i, q] * z[q]
                 for c in range(P):
-                    doubt += second[i, c] * D[c] + spread[i, c] * O[c]
+                    doubt += second[i, c] * D[c] + spread[i, c] * E[c]
                 square = (r * r + max(doubt, 0.0)) / local
                 bent = 1 + square / (nu * heat)
                 rare = odds * math.sqrt(local * heat * bent)

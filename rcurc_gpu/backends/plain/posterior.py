@@ -2,8 +2,8 @@
 
     y_ij = m + a_i + b_j + u_i . v_j + e_ij
 
-A unit (a column, say) has the unknowns z = (v_j, b_j), or v_j alone without offsets. Its positions (rows, then) have means and
-covariances of (u_i, a_i). The noise e is Student's t with a scale for each unit and position, mixed with a few outliers that
+A unit (a column, say) has the unknowns z = (v_j, b_j), or v_j alone without offsets. Its positions (rows, then) have means
+and covariances of (u_i, a_i). The noise e is Student's t with a scale for each unit and position, mixed with a few outliers that
 may be anything. `posterior` gives mean and covariance of z: normal equations with the second moments of the positions and a
 prior, the observations weighted by how well they fit. Symmetric matrices are packed: the lower triangle, row by row.
 
@@ -21,7 +21,6 @@ import numpy as np
 
 from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, scatter
 from ..blocks import Block
-
 
 Solve = Callable[[Array, Array, Array], tuple[Array, Array]]
 
@@ -111,9 +110,7 @@ def packed_size(k: int) -> int:
     return k * (k + 1) // 2
 
 
-def positions_of(
-    mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, centre: float, offsets: bool
-) -> Positions:
+def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, centre: float, offsets: bool) -> Positions:
     """Rows (columns) with these means (n, K) and packed covariances (n, P), as what columns (rows) are regressed on."""
     n, k = mean.shape
     q, p = np.tril_indices(k)
