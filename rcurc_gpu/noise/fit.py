@@ -1,7 +1,7 @@
 """Fit the noise model to a part of the observations, in sweeps: rows given columns, then columns given rows.
 
-Mean field: each row and column has a normal posterior. Priors are normal with variances from the data, so components that the
-data do not need shrink to nothing. What the noise is, by row and column, is found along with the rest.
+Mean field: each row and column has a normal posterior. Priors are normal with variances from the data, so components that
+the data do not need shrink to nothing. What the noise is, by row and column, is found along with the rest.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NO_OUTLIERS = 1e-12  # share of the outliers where all observations are right; 
 _MOST_OUTLIERS = 0.5  # share of the outliers, at most: above, they would be the data
 _SAMPLE = 6000  # entries on which sweeps, tails and components are judged: errors of a per cent or two
 _DEAD = 1e-3  # variance of a component over that of the noise, below which nothing is left of it
-# Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that agree:
-# it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
+# Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that
+# agree: it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
 _FAR = 6.0
 _WORTH = 3.0  # log-likelihood that offsets have to add to be kept: by chance they add about 1
 _LEAST = 1e-30  # of a prior variance, relative to the data's
@@ -305,7 +305,7 @@ class Sweeps:
                 if len(only) == 0:
                     continue
                 now = group[here[only]]
-                kept, old = self._posterior(name, units, precision, (1.0,), now, only, measure=True)
+                _, old = self._posterior(name, units, precision, (1.0,), now, only, measure=True)
                 fresh = replace(Group.at(np.zeros_like(now.mean)), scale=now.scale)
                 heats = from_prior(precision, self._positions(name), self.noise)
                 found, new = self._posterior(name, units, precision, heats, fresh, only, measure=True)
@@ -384,7 +384,7 @@ def _quantile_of_t(level: float, tail: float) -> float:
 
 
 def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
-    """Temperatures of a fit that begins at the prior: from where what the prior allows is no outlier, by halves down to 1."""
+    """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1."""
     diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
     signal = float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
     steps = math.ceil(math.log2(max(2 * signal / noise.variance**0.5, 4.0)))

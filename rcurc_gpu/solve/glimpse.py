@@ -1,4 +1,4 @@
-"""A first look at the data: the noise model on the intersection says how many components there are, and whether there is noise."""
+"""A first look at the data: how many components there are, and whether there is noise, by a model of the intersection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..noise.part import Part, on_host
 from ..options import Settings
 from ..samples.view import CoreView
 
-# Held-out residuals over what the model predicts of them. On data without noise its noise shrinks from sweep to sweep, always
-# behind the residuals: 0.01 to 0.07 on 16 synthetic problems. On data with noise it is 0.8 to 1.3 (20 tasks on real matrices).
+# Held-out residuals over what the model predicts of them. On data without noise its noise shrinks from sweep to sweep,
+# always behind the residuals: 0.01 to 0.07 on 16 synthetic problems. With noise it is 0.8 to 1.3 (20 tasks, real matrices).
 _EXACT, _WRONG = 0.4, 2.5
 _ROUNDING = 1e-6  # noise over the size of an entry that is rounding
 _SWEEPS = 25  # after which exact data are told from noisy ones

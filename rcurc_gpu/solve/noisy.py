@@ -1,7 +1,7 @@
 """Data with noise: the noise model is fitted to a part of the observations, then every row and column follows from it.
 
-The part is the intersection and so many columns and rows beside it that those of I and J are known far better than any single
-column or row can be. It fits into memory whatever the size of the data; one pass over all shards does the rest.
+The part is the intersection and so many columns and rows beside it that those of I and J are known far better than any
+single column or row can be. It fits into memory whatever the size of the data; one pass over all shards does the rest.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
     """Columns and rows."""
     rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols))
     more = (model.noise, model.centre, replace(settings, callback=None), device, scale)
-    return [  # fmt: skip
+    return [
         NoisySide(
             "r",
             rows,
@@ -301,8 +301,8 @@ class _Units:
         self, units: np.ndarray, start: tuple[Array, Array, Array], heats: tuple[float, ...], measure: bool
     ) -> tuple[tuple[Array, Array, Array], np.ndarray]:
         mean, covariance, table = run_posterior(
-            self.run.kernels, self.block, self.weight, units, self.at, self.side.noise, self.precision, start, heats, measure,
-            self.run.chunk_bytes,
+            self.run.kernels, self.block, self.weight, units, self.at, self.side.noise, self.precision, start, heats,
+            measure, self.run.chunk_bytes,
         )  # fmt: skip
         return (mean, covariance, start[2]), to_numpy(table)
 
