@@ -64,6 +64,16 @@ class Group:
         q, p = np.tril_indices(self.mean.shape[1])
         return replace(self, mean=self.mean * factor, covariance=self.covariance * (factor[q] * factor[p]))
 
+    def widened(self, new: np.ndarray, offsets: bool) -> Group:
+        """The same with `new` coefficients (n, c) after those of the components, sure of themselves."""
+        k, c = self.mean.shape[1] - offsets, new.shape[1]
+        mean = np.concatenate([self.mean[:, :k], new, self.mean[:, k:]], axis=1)
+        old = np.concatenate([np.arange(k), np.arange(k + c, k + c + offsets)])  # where the coefficients are now
+        q, p = np.tril_indices(mean.shape[1])
+        covariance = np.zeros((len(mean), len(q)))
+        covariance[:, np.isin(q, old) & np.isin(p, old)] = self.covariance
+        return replace(self, mean=mean, covariance=covariance)
+
     def taking(self, kept: np.ndarray) -> Group:
         """The coefficients `kept` (their numbers) alone."""
         q, p = np.tril_indices(self.mean.shape[1])

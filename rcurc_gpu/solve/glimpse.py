@@ -42,8 +42,8 @@ class Glimpse:
     model: NoiseModel | None
 
 
-def glimpse_of(view: CoreView, settings: Settings, most: int) -> Glimpse | None:
-    """Look at the intersection, for `most` components; None if there is too little of it, or nothing in it."""
+def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
+    """Look at the intersection; None if there is too little of it, or nothing in it."""
     block = view.intersection.block
     inside = on_host(block)
     if inside.n_obs < _LEAST or min(inside.n_units, inside.length) < 3 or not inside.value.any():
@@ -58,7 +58,7 @@ def glimpse_of(view: CoreView, settings: Settings, most: int) -> Glimpse | None:
     everything = part.shape == view.shape
     sweeps = settings.sweeps if everything else _SWEEPS if settings.sweeps is None else min(settings.sweeps, _SWEEPS)
     kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
-    model = fit_noise(part, most, replace(settings, sweeps=sweeps), kernels)
+    model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels)
     size = float(np.median(np.abs(inside.value[inside.value != 0])))
     c = model.confirmation
     noisy = (c is None or _EXACT < c.factor < _WRONG) and model.noise.variance**0.5 > _ROUNDING * size
