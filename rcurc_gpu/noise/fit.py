@@ -29,6 +29,7 @@ _MOST_SWEEPS = 40
 # from the start, odd spectra are outliers for good (error of `octane` 1.3 times as large); with more, outliers leak in.
 _FIRST_HEAT, _HEAT, _HEATED = 4.0, 2.0, 9
 _SETTLED = 2e-4  # relative change of the predictions by a sweep after which nothing moves any more
+_STILL = 0.05  # relative change of the noise by a sweep, likewise: where it is small, it is found last
 _NEARLY = 5e-3  # the same, after which a fit that used up its sweeps still counts as settled: noise moves predictions more
 _TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from; below 4, outliers count as noise
 _TAIL_EVERY = 4  # sweeps between two choices
@@ -484,13 +485,15 @@ def fit_noise(
     enough = most_components((i[fitted], j[fitted]), part.shape)
     limit = min(most, enough)
     for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
+        before = state.noise.variance
         change = state.sweep(_heat(number))
+        still = abs(math.log(state.noise.variance / before)) < _STILL
         if number > _HEATED and number % _TAIL_EVERY == 0:
             state.choose_tail()
             state.drop_dead()
             if number == 3 * _TAIL_EVERY:
                 state.restart_far()
-        settled = number > _HEATED + 1 and change < _SETTLED
+        settled = number > _HEATED + 1 and change < _SETTLED and still
         resting = settled or (number > _HEATED and number - grown >= _REST and change < _NEARLY)
         if report(number, change):
             break
