@@ -44,6 +44,7 @@ _DEAD = 2e-3  # variance of a component over that of the noise, below which noth
 # agree: it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
 _FAR = 6.0
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
+_MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _GROWTH = 5  # components that are added at a time
 _REST = 6  # sweeps after which what was added has found its place
 _LEAST = 1e-30  # of a prior variance, relative to the data's
@@ -331,8 +332,10 @@ class Sweeps:
         return True
 
     def has_structure(self) -> bool:
-        """Whether the residuals have a component that no rank allowed for."""
-        return self._left_over(1)[0].shape[1] > 0
+        """Whether the residuals have a component that no rank allowed for, of a size that matters."""
+        left, right = self._left_over(1)
+        size = float(np.mean(left**2) * np.mean(right**2)) ** 0.5 if left.shape[1] else 0.0
+        return size > _MATTERS * float(np.mean((self.centre + self.predicted(*self.sample[:2])) ** 2)) ** 0.5
 
     def _left_over(self, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Components that are left in the residuals, at most so many."""

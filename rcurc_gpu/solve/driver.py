@@ -135,6 +135,8 @@ def _with_noise(
     model = solved.model
     if model is None:
         model = find_model(part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
+    if solved.curve is not None:
+        model = replace(model, left_over=False)
     return estimate_all(model, sides_of(model, view, s, device, scale), supply.shards, engine, show)
 
 
