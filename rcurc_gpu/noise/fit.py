@@ -248,7 +248,8 @@ class Sweeps:
             setattr(self, side, replace(group, scale=scale / np.mean(scale)))
         share = min(max(1 - inliers / max(n, 1), 1e-4), _MOST_OUTLIERS) if self.settings.outliers else _NO_OUTLIERS
         variance = max(self.noise.variance * ratio, self.least * 1e4)
-        self.noise = replace(self.noise, variance=variance, share=share)
+        # numbers of Python: those of NumPy would bring arrays of other libraries to the host
+        self.noise = replace(self.noise, variance=float(variance), share=float(share))
 
     # ------------------------------------------------------------ predictions of single entries
 
@@ -358,7 +359,7 @@ class Sweeps:
         u, s, v = product_svd(rows[:m], cols[:n])
         rate = max(inside.n_obs, 1) / (m * n)
         edge = (self.noise.variance / rate) ** 0.5 * (m**0.5 + n**0.5)
-        kept = int(np.sum(s > _FAR_BELOW * edge))
+        kept = max(int(np.sum(s > _FAR_BELOW * edge)), 0 if self.offsets else 1)
         if kept == k:
             return False
         root = np.sqrt(s[:kept])
@@ -403,14 +404,16 @@ class Sweeps:
         k = len(self.strengths)
         gains = [gain(self.rows.mean[i, c] * self.cols.mean[j, c]) for c in range(k)]
         self._keep(np.flatnonzero((np.asarray(gains) > _WORTH) & (self.strengths**2 > _DEAD * self.noise.variance)))
-        if self.offsets and may_drop_offsets:
-            k = len(self.strengths)
+        k = len(self.strengths)
+        if self.offsets and may_drop_offsets and k:  # without both there would be nothing left
             if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= _WORTH:
                 self.rows, self.cols = (g.taking(np.arange(k)) for g in (self.rows, self.cols))
                 self.centre, self.offsets = 0.0, False
 
     def _keep(self, components: np.ndarray) -> None:
         k = len(self.strengths)
+        if len(components) == 0 and not self.offsets:
+            components = np.argmax(self.strengths)[None]
         if len(components) < k:
             numbers = np.append(components, k) if self.offsets else components
             self.rows, self.cols = self.rows.taking(numbers), self.cols.taking(numbers)
