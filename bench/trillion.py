@@ -2,6 +2,7 @@
 
     python -m bench.trillion                                # 1e6 x 1e6, 1e8 observations
     python -m bench.trillion --size 100000 --rows 1000      # a smaller run
+    python -m bench.trillion --noise 0.05                   # with noise, after the same without
 
 Rank 5, a fifth of the entries outliers of size 10, solved with default parameters. The error is that of the whole matrix
 against the known truth, from the factors. Compiling is excluded: a small problem is solved first. Memory is the peak of
@@ -70,14 +71,23 @@ def resident() -> int:
 @click.option("--rows", default=1000, help="How many rows, and columns, are chosen.")
 @click.option("--rate", default=0.05, help="Share of the chosen rows and columns that is observed.")
 @click.option("--kernels", default="auto", help="auto, xp or fused, as in rcurc.")
+@click.option("--noise", default=0.0, help="Standard deviation of the noise, over the mean size of an entry.")
 @click.option("--seed", default=0)
-def main(size: int, rows: int, rate: float, kernels: str, seed: int) -> None:
-    rg.rcurc(rg.synthetic((400, 400), RANK, rate=0.5, seed=0).samples, RANK, kernels=kernels)  # compiles
+def main(size: int, rows: int, rate: float, kernels: str, noise: float, seed: int) -> None:
+    for level in dict.fromkeys((0.0, noise)):
+        for share in (0.05, 0.5):  # compiles
+            small = rg.synthetic((900, 900), RANK, noise=level, rate=share, n_rows=600, n_cols=600, seed=0)
+            rg.rcurc(small.samples, RANK, kernels=kernels)
+        run(size, rows, rate, kernels, level, seed)
+
+
+def run(size: int, rows: int, rate: float, kernels: str, noise: float, seed: int) -> None:
+    """Make a problem, solve it, and say what that took."""
     with Watch() as generation:
-        problem = rg.synthetic((size, size), RANK, ALPHA, C, n_rows=rows, n_cols=rows, rate=rate, seed=seed)
+        problem = rg.synthetic((size, size), RANK, ALPHA, C, noise, n_rows=rows, n_cols=rows, rate=rate, seed=seed)
     samples = problem.samples
     n_obs = samples.r_block.n_obs + samples.c_block.n_obs
-    click.echo(f"{size:,} x {size:,} = {size**2:.0e} entries, rank {RANK}, {ALPHA:.0%} outliers, c = {C:g}")
+    click.echo(f"{size:,} x {size:,} = {size**2:.0e} entries, rank {RANK}, {ALPHA:.0%} outliers, c = {C:g}, noise {noise:g}")
     click.echo(
         f"{rows:,} rows and columns, {rate:.0%} of them observed: {n_obs:,} observations, {samples.nbytes / GB:.2f} GB"
     )

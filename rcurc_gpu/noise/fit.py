@@ -405,15 +405,16 @@ class Sweeps:
         gains = [gain(self.rows.mean[i, c] * self.cols.mean[j, c]) for c in range(k)]
         self._keep(np.flatnonzero((np.asarray(gains) > _WORTH) & (self.strengths**2 > _DEAD * self.noise.variance)))
         k = len(self.strengths)
-        if self.offsets and may_drop_offsets and k:  # without both there would be nothing left
-            if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= _WORTH:
-                self.rows, self.cols = (g.taking(np.arange(k)) for g in (self.rows, self.cols))
-                self.centre, self.offsets = 0.0, False
+        if not (self.offsets and may_drop_offsets and k):  # without both there would be nothing left
+            return
+        if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= _WORTH:
+            self.rows, self.cols = (g.taking(np.arange(k)) for g in (self.rows, self.cols))
+            self.centre, self.offsets = 0.0, False
 
     def _keep(self, components: np.ndarray) -> None:
         k = len(self.strengths)
         if len(components) == 0 and not self.offsets:
-            components = np.argmax(self.strengths)[None]
+            components = np.argsort(-self.strengths)[:1]
         if len(components) < k:
             numbers = np.append(components, k) if self.offsets else components
             self.rows, self.cols = self.rows.taking(numbers), self.cols.taking(numbers)
