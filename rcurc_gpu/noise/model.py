@@ -122,6 +122,10 @@ class NoiseFacts:
     confirmation : Confirmation or None
     expected_error, prediction_error : float
         Relative, over the whole matrix: of the matrix, and of a new observation.
+    centre : float
+        m, the offset of all entries.
+    row_precision, col_precision : tuples of K floats, or None
+        Of the priors of rows and columns; None in files that were written before these were kept.
     """
 
     noise: Noise
@@ -132,6 +136,9 @@ class NoiseFacts:
     confirmation: Confirmation | None
     expected_error: float
     prediction_error: float
+    centre: float = 0.0
+    row_precision: tuple[float, ...] | None = None
+    col_precision: tuple[float, ...] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -141,7 +148,9 @@ class NoiseFacts:
     def from_json(cls, told: dict[str, Any]) -> NoiseFacts:
         """What `as_json` gave."""
         confirmation = None if told["confirmation"] is None else Confirmation(**told["confirmation"])
-        changed = {"noise": Noise(**told["noise"]), "strengths": tuple(told["strengths"]), "confirmation": confirmation}
+        changed: dict[str, Any] = {"noise": Noise(**told["noise"]), "confirmation": confirmation}
+        names = ("strengths", "row_precision", "col_precision")
+        changed |= {name: tuple(told[name]) for name in names if told.get(name) is not None}
         return cls(**told | changed)
 
 

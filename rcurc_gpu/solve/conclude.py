@@ -96,7 +96,10 @@ def _uncertainty(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: fl
         return None
     c, r = factors["c"], factors["r"]
     factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
-    return Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], noise.noise, noise.offsets, factor, scale)
+    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], noise.noise, noise.offsets, factor)
+    priors = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
+    left, right = priors
+    return replace(known, right_unit=scale, centre=noise.centre, left_precision=left, right_precision=right)
 
 
 def announced(result: Result) -> Result:
