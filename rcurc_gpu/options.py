@@ -135,7 +135,7 @@ class Settings:
     accuracy: float | None = _size()
     resolution: float = _number(0.0)
     sweeps: int | None = _count(0)
-    offsets: Any = _option("auto", _offsets)
+    offsets: Any = field(default="auto", metadata={"check": _offsets})
     intervals: bool = True
     undetermined: str = _choice("prior", "nan", "keep")
     seed: int = _option(0, lambda name, value: seed_to_int(value))

@@ -202,8 +202,23 @@ class NothingFound:
     def sentence(self, words: Wording, chosen: bool) -> str:
         """What is wrong and what to try."""
         return (
-            f"The matrix is hardly known: its entries are uncertain by about {self.expected_error:.0%} of their size; observe "
-            "more of them."
+            f"The matrix is hardly known: its entries are uncertain by about {self.expected_error:.0%} of their size; "
+            "observe more of them."
+        )
+
+
+@dataclass(frozen=True)
+class MoreComponents:
+    """The residuals have a component for which the rank asked for left no room."""
+
+    rank: int
+    cause = Cause.RANK_TOO_SMALL
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        return (
+            f"Rank {self.rank} is too small: structure beyond it is left in the residuals; ask for a larger rank or "
+            f"{words('rank', 'auto')}."
         )
 
 
@@ -232,8 +247,9 @@ class WronglySure:
         size = "larger" if self.factor > 1 else "smaller"
         ratio = max(self.factor, 1 / max(self.factor, 1e-300))
         return (
-            f"Held-out entries do not agree with the predicted uncertainty: their residuals are {ratio:.1f} times {size} than "
-            "predicted; intervals were corrected by that, but the noise may be of another kind than modelled. Look at the data."
+            f"Held-out entries do not agree with the predicted uncertainty: their residuals are {ratio:.1f} times {size} "
+            "than predicted. Intervals were corrected by that, but the noise may be of another kind than modelled; look at "
+            "the data."
         )
 
 
@@ -257,8 +273,8 @@ class Noisy:
     def sentence(self, expected_error: float, words: Wording) -> str:
         """How good the result is."""
         text = (
-            f"Converged; the matrix is known to about {expected_error:.2g} of its size, and new observations are predicted to "
-            f"about {self.prediction_error:.2g}"
+            f"Converged; the matrix is known to about {expected_error:.2g} of its size, and new observations are predicted "
+            f"to about {self.prediction_error:.2g}"
         )
         if self.better:
             text += f", {self.better:.2g} times as well as by offsets of rows and columns alone"
@@ -273,7 +289,7 @@ class Noisy:
 
 
 # Something that is wrong: a cause, and the figures that the sentence about it needs.
-Fault = CoreFault | FittedToChance | TooNoisy | Undetermined | NothingFound | StillMoving | WronglySure
+Fault = CoreFault | FittedToChance | TooNoisy | Undetermined | NothingFound | MoreComponents | StillMoving | WronglySure
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Fit the noise model to a part of the observations, in sweeps: rows given columns, then columns given rows.
 
-Mean field: each row and column has a normal posterior. Priors are normal with variances from the data, so components that the
-data do not need shrink to nothing. What the noise is, by row and column, is found along with the rest.
+Mean field: each row and column has a normal posterior. Priors are normal with variances from the data, so components that
+the data do not need shrink to nothing. What the noise is, by row and column, is found along with the rest.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..backends.random import Stream, generator
 from ..options import Settings
 from .model import Confirmation, Group, NoiseModel
 from .part import Part
-from .start import Start, start_of
+from .start import Start, most_components, start_of, structure_in
 
 # Sweeps at most. Real matrices (traffic, weather, spectra) need 15 to 40; what moves after that moves by little.
 _MOST_SWEEPS = 40
@@ -38,11 +38,13 @@ POOL = 50.0
 _NO_OUTLIERS = 1e-12  # share of the outliers where all observations are right; not 0, whose logarithm is asked for
 _MOST_OUTLIERS = 0.5  # share of the outliers, at most: above, they would be the data
 _SAMPLE = 6000  # entries on which sweeps, tails and components are judged: errors of a per cent or two
-_DEAD = 1e-3  # variance of a component over that of the noise, below which nothing is left of it
-# Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that agree:
-# it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
+_DEAD = 2e-3  # variance of a component over that of the noise, below which nothing is left of it
+# Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that
+# agree: it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
 _FAR = 6.0
-_WORTH = 3.0  # log-likelihood that offsets have to add to be kept: by chance they add about 1
+_WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
+_GROWTH = 5  # components that are added at a time
+_REST = 6  # sweeps after which what was added has found its place
 _LEAST = 1e-30  # of a prior variance, relative to the data's
 
 
@@ -92,7 +94,7 @@ class Sweeps:
         self.tails, share = (_TAILS, 0.05) if settings.outliers else (_TAILS[-1:], _NO_OUTLIERS)
         self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
         self.tables: dict[str, np.ndarray] = {}
-        rng = generator(settings.seed, Stream.NOISE_SAMPLE)
+        self.rng = rng = generator(settings.seed, Stream.NOISE_SAMPLE)
         if len(fitted) > _SAMPLE:
             fitted = np.sort(rng.choice(fitted, _SAMPLE, replace=False))
         self.sample = (i[fitted], j[fitted], y[fitted])
@@ -305,13 +307,38 @@ class Sweeps:
                 if len(only) == 0:
                     continue
                 now = group[here[only]]
-                kept, old = self._posterior(name, units, precision, (1.0,), now, only, measure=True)
+                _, old = self._posterior(name, units, precision, (1.0,), now, only, measure=True)
                 fresh = replace(Group.at(np.zeros_like(now.mean)), scale=now.scale)
                 heats = from_prior(precision, self._positions(name), self.noise)
                 found, new = self._posterior(name, units, precision, heats, fresh, only, measure=True)
                 better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
                 group = group.put(here[only[better]], found[better])
             setattr(self, side, group)
+
+    def grow(self, most: int) -> bool:
+        """Add components that are left in the residuals, up to `most` in all; whether there were any.
+
+        Weak components shrink to nothing while the noise is still overestimated. Once the strong ones are right, they show.
+        """
+        room = min(most - len(self.strengths), _GROWTH)
+        if room <= 0:
+            return False
+        left, right = self._left_over(room)
+        if left.shape[1] == 0:
+            return False
+        self.rows, self.cols = self.rows.widened(left, self.offsets), self.cols.widened(right, self.offsets)
+        return True
+
+    def has_structure(self) -> bool:
+        """Whether the residuals have a component that no rank allowed for."""
+        return self._left_over(1)[0].shape[1] > 0
+
+    def _left_over(self, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Components that are left in the residuals, at most so many."""
+        i, j, y = (x[~self.is_held] for x in self.part.entries)
+        residual = y - self.centre - self.predicted(i, j)
+        inlying = residual * self.inlying(residual, self.local(i, j))
+        return structure_in((i, j, inlying), self.part.shape, most, self.rng)
 
     def drop_dead(self) -> None:
         """Drop components of which nothing is left: they cost time."""
@@ -329,7 +356,7 @@ class Sweeps:
 
         k = len(self.strengths)
         gains = [gain(self.rows.mean[i, c] * self.cols.mean[j, c]) for c in range(k)]
-        self._keep(np.flatnonzero((np.asarray(gains) > 0) & (self.strengths**2 > _DEAD * self.noise.variance)))
+        self._keep(np.flatnonzero((np.asarray(gains) > _WORTH) & (self.strengths**2 > _DEAD * self.noise.variance)))
         if self.offsets and may_drop_offsets:
             k = len(self.strengths)
             if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= _WORTH:
@@ -384,7 +411,7 @@ def _quantile_of_t(level: float, tail: float) -> float:
 
 
 def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
-    """Temperatures of a fit that begins at the prior: from where what the prior allows is no outlier, by halves down to 1."""
+    """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1."""
     diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
     signal = float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
     steps = math.ceil(math.log2(max(2 * signal / noise.variance**0.5, 4.0)))
@@ -453,7 +480,9 @@ def fit_noise(
     offsets = s.offsets is not False
     start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
     state = Sweeps(part, start, offsets, kernels, held, s)
-    settled, number = False, 0
+    settled, number, grown = False, 0, 0
+    enough = most_components((i[fitted], j[fitted]), part.shape)
+    limit = min(most, enough)
     for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
         change = state.sweep(_heat(number))
         if number > _HEATED and number % _TAIL_EVERY == 0:
@@ -462,13 +491,19 @@ def fit_noise(
             if number == 3 * _TAIL_EVERY:
                 state.restart_far()
         settled = number > _HEATED + 1 and change < _SETTLED
-        if report(number, change) or settled:
+        resting = settled or (number > _HEATED and number - grown >= _REST and change < _NEARLY)
+        if report(number, change):
+            break
+        if resting and state.grow(limit):
+            settled, grown = False, number
+        if settled:
             break
     settled = settled or change < _NEARLY
     state.restart_far()
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
     confirmation = state.confirm()
+    left_over = most < enough and len(state.strengths) >= most and state.has_structure()
     state.include_held()
     for _ in range(2):
         state.sweep(1.0)
@@ -492,6 +527,7 @@ def fit_noise(
         noise=state.noise,
         strengths=state.strengths[order],
         settled=settled,
+        left_over=left_over,
         n_sweeps=number,
         confirmation=confirmation,
     )

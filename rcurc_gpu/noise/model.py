@@ -64,6 +64,16 @@ class Group:
         q, p = np.tril_indices(self.mean.shape[1])
         return replace(self, mean=self.mean * factor, covariance=self.covariance * (factor[q] * factor[p]))
 
+    def widened(self, new: np.ndarray, offsets: bool) -> Group:
+        """The same with `new` coefficients (n, c) after those of the components, sure of themselves."""
+        k, c = self.mean.shape[1] - offsets, new.shape[1]
+        mean = np.concatenate([self.mean[:, :k], new, self.mean[:, k:]], axis=1)
+        old = np.concatenate([np.arange(k), np.arange(k + c, k + c + offsets)])  # where the coefficients are now
+        q, p = np.tril_indices(mean.shape[1])
+        covariance = np.zeros((len(mean), len(q)))
+        covariance[:, np.isin(q, old) & np.isin(p, old)] = self.covariance
+        return replace(self, mean=mean, covariance=covariance)
+
     def taking(self, kept: np.ndarray) -> Group:
         """The coefficients `kept` (their numbers) alone."""
         q, p = np.tril_indices(self.mean.shape[1])
@@ -117,7 +127,7 @@ class NoiseFacts:
     noise : Noise
     offsets : bool
     strengths : tuple of floats
-    settled : bool
+    settled, left_over : bool
     n_sweeps : int
     confirmation : Confirmation or None
     expected_error, prediction_error : float
@@ -132,6 +142,7 @@ class NoiseFacts:
     offsets: bool
     strengths: tuple[float, ...]
     settled: bool
+    left_over: bool
     n_sweeps: int
     confirmation: Confirmation | None
     expected_error: float
@@ -178,6 +189,8 @@ class NoiseModel:
         Standard deviation of what each component adds to an entry, largest first.
     settled : bool
         Whether the last sweep changed hardly anything.
+    left_over : bool
+        Whether the residuals have another component, for which the rank that was asked for left no room.
     n_sweeps : int
     confirmation : Confirmation or None
         None if nothing was held out.
@@ -198,6 +211,7 @@ class NoiseModel:
     noise: Noise
     strengths: np.ndarray
     settled: bool
+    left_over: bool
     n_sweeps: int
     confirmation: Confirmation | None
 
@@ -213,7 +227,9 @@ class NoiseModel:
             found |= {f"{name}.{f.name}": getattr(getattr(self, name), f.name) for f in fields(Group)}
         found |= {name: getattr(self, name) for name in _ARRAYS}
         n, c = self.noise, self.confirmation
-        found["numbers"] = np.asarray([self.centre, self.offsets, self.settled, self.n_sweeps], dtype=np.float64)
+        found["numbers"] = np.asarray(
+            [self.centre, self.offsets, self.settled, self.left_over, self.n_sweeps], dtype=np.float64
+        )
         found["noise"] = np.asarray([n.variance, n.tail, n.share, n.span])
         found["confirmation"] = np.asarray([] if c is None else [getattr(c, f.name) for f in fields(c)], dtype=np.float64)
         return found
@@ -222,11 +238,12 @@ class NoiseModel:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> NoiseModel:
         """What `arrays` gave."""
         rows, cols = (Group(*(a[f"{name}.{f.name}"] for f in fields(Group))) for name in ("rows", "cols"))
-        centre, offsets, settled, n_sweeps = a["numbers"].tolist()
+        centre, offsets, settled, left_over, n_sweeps = a["numbers"].tolist()
         c = a["confirmation"].tolist()
         confirmation = Confirmation(int(c[0]), *c[1:]) if c else None
         more: dict[str, Any] = {name: a[name] for name in _ARRAYS}
         more |= {"centre": centre, "offsets": bool(offsets), "settled": bool(settled), "n_sweeps": int(n_sweeps)}
+        more["left_over"] = bool(left_over)
         more |= {"noise": Noise(*a["noise"].tolist()), "confirmation": confirmation}
         return cls(rows=rows, cols=cols, **more)
 

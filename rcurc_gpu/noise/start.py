@@ -19,6 +19,7 @@ _FEWEST = 3  # observations with which a row's own median says something
 # use shrink to nothing in the sweeps.
 _LEAST_WIDTH = 20
 _SPARE = 5  # components beside those that stand out from chance: weak ones do not, at first
+_OUTSTANDING = 1.1  # largest singular value over that of chance, from which it is structure
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
 _PER_COMPONENT = 2  # observations of a typical row for each component, at least
 
@@ -61,7 +62,7 @@ def start_of(
     clipped = np.clip(rest, -_CLIP * size, _CLIP * size)
     matrix = scipy.sparse.csr_array((clipped, (i, j)), shape=shape)
     rng = generator(seed, Stream.NOISE_START)
-    most = max(min(most, min(shape) - 1, _MOST_WIDTH, _enough_for(i, j, shape)), 0)
+    most = min(most, most_components((i, j), shape))
     u, s, v = _leading(matrix, min(most, 2 * _LEAST_WIDTH), rng)
     # What chance gives: the same entries with random signs.
     chance = scipy.sparse.csr_array((clipped * rng.choice([-1.0, 1.0], len(clipped)), (i, j)), shape=shape)
@@ -73,9 +74,27 @@ def start_of(
     return Start(centre, _near(a, i), _near(b, j), u[:, :width] * root, v[:, :width] * root, size * size)
 
 
-def _enough_for(i: np.ndarray, j: np.ndarray, shape: tuple[int, int]) -> int:
+def most_components(places: tuple[np.ndarray, np.ndarray], shape: tuple[int, int]) -> int:
+    """Components for which there are observations enough, at rows and columns given as `places`."""
+    i, j = places
     typical = [float(np.median(np.bincount(k, minlength=n))) for k, n in zip((i, j), shape, strict=True)]
-    return max(int(min(typical)) // _PER_COMPONENT, 1)
+    return max(min(int(min(typical)) // _PER_COMPONENT, min(shape) - 1, _MOST_WIDTH), 0)
+
+
+def structure_in(
+    entries: tuple[np.ndarray, np.ndarray, np.ndarray], shape: tuple[int, int], most: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Components (n1, c), (n2, c) of some entries that stand out from the same entries with random signs; `most` of them."""
+    i, j, y = entries
+    most = max(min(most, min(shape) - 1), 0)
+    matrix, chance = (
+        scipy.sparse.csr_array((y * signs, (i, j)), shape=shape) for signs in (1.0, rng.choice([-1.0, 1.0], len(y)))
+    )
+    u, s, v = _leading(matrix, most, rng)
+    edge = _leading(chance, min(most, 1), rng)[1][:1]
+    found = int(np.sum(s > _OUTSTANDING * edge)) if len(edge) else 0
+    root = np.sqrt(s[:found] / max(len(y) / (shape[0] * shape[1]), np.finfo(float).tiny))
+    return u[:, :found] * root, v[:, :found] * root
 
 
 def _leading(matrix: scipy.sparse.csr_array, k: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:

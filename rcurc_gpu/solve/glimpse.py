@@ -1,4 +1,4 @@
-"""A first look at the data: the noise model on the intersection says how many components there are, and whether there is noise."""
+"""A first look at the data: how many components there are, and whether there is noise, by a model of the intersection."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..noise.part import Part, on_host
 from ..options import Settings
 from ..samples.view import CoreView
 
-# Held-out residuals over what the model predicts of them. On data without noise its noise shrinks from sweep to sweep, always
-# behind the residuals: 0.01 to 0.07 on 16 synthetic problems. On data with noise it is 0.8 to 1.3 (20 tasks on real matrices).
+# Held-out residuals over what the model predicts of them. On data without noise its noise shrinks from sweep to sweep,
+# always behind the residuals: 0.01 to 0.07 on 16 synthetic problems. With noise it is 0.8 to 1.3 (20 tasks, real matrices).
 _EXACT, _WRONG = 0.4, 2.5
 _ROUNDING = 1e-6  # noise over the size of an entry that is rounding
 _SWEEPS = 25  # after which exact data are told from noisy ones
@@ -42,8 +42,8 @@ class Glimpse:
     model: NoiseModel | None
 
 
-def glimpse_of(view: CoreView, settings: Settings, most: int) -> Glimpse | None:
-    """Look at the intersection, for `most` components; None if there is too little of it, or nothing in it."""
+def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
+    """Look at the intersection; None if there is too little of it, or nothing in it."""
     block = view.intersection.block
     inside = on_host(block)
     if inside.n_obs < _LEAST or min(inside.n_units, inside.length) < 3 or not inside.value.any():
@@ -58,7 +58,7 @@ def glimpse_of(view: CoreView, settings: Settings, most: int) -> Glimpse | None:
     everything = part.shape == view.shape
     sweeps = settings.sweeps if everything else _SWEEPS if settings.sweeps is None else min(settings.sweeps, _SWEEPS)
     kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
-    model = fit_noise(part, most, replace(settings, sweeps=sweeps), kernels)
+    model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels)
     size = float(np.median(np.abs(inside.value[inside.value != 0])))
     c = model.confirmation
     noisy = (c is None or _EXACT < c.factor < _WRONG) and model.noise.variance**0.5 > _ROUNDING * size

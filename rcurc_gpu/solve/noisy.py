@@ -1,7 +1,7 @@
 """Data with noise: the noise model is fitted to a part of the observations, then every row and column follows from it.
 
-The part is the intersection and so many columns and rows beside it that those of I and J are known far better than any single
-column or row can be. It fits into memory whatever the size of the data; one pass over all shards does the rest.
+The part is the intersection and so many columns and rows beside it that those of I and J are known far better than any
+single column or row can be. It fits into memory whatever the size of the data; one pass over all shards does the rest.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
     """Columns and rows."""
     rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols))
     more = (model.noise, model.centre, replace(settings, callback=None), device, scale)
-    return [  # fmt: skip
+    return [
         NoisySide(
             "r",
             rows,
@@ -347,12 +347,15 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, f = model.noise.tail, 1.0 if model.confirmation is None else model.confirmation.factor
     noise = model.noise.variance * nu / (nu - 2) * scale_c * scale_r
-    size = max(square, np.finfo(float).tiny) ** 0.5
+    # where nothing was found, the matrix may be anything: its error is as large as the data
+    size = max(square, np.finfo(float).tiny) ** 0.5 if len(model.strengths) or model.offsets else noise**0.5
+    doubt = doubt if len(model.strengths) or model.offsets else noise
     return NoiseFacts(
         model.noise,
         model.offsets,
         tuple(model.strengths.tolist()),
         model.settled,
+        model.left_over,
         model.n_sweeps,
         model.confirmation,
         f * doubt**0.5 / size,

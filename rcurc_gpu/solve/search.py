@@ -69,7 +69,6 @@ class CoreSearch:
     def __init__(self, view: CoreView, settings: Settings, run: RunContext) -> None:
         self.settings = s = with_enough_held(settings, view)
         self.view, self.run = view, replace(run, holdout=s.holdout)
-        self.most = max(len(view.rows), len(view.cols))  # components, at most
         self.tried: dict[tuple[int, float, float, int], SolvedCore] = {}
         self.stages: dict[int, Core] = {}  # cores found one component after the other, by rank
         self.staged: dict[int, SolvedCore] = {}  # those of them that were judged
@@ -94,9 +93,7 @@ class CoreSearch:
 
     def find(self, rank: int | str) -> SolvedCore:
         """Find the core at a rank, or at one that is chosen."""
-        if isinstance(rank, int):
-            self.most = rank
-        elif self.glimpse is not None:
+        if isinstance(rank, str) and self.glimpse is not None:
             return replace(self._core_of(self.glimpse), chosen=True)
         asked, curve = self.asked_rank(rank)
         return replace(self._core(asked), curve=curve, asked=asked, chosen=curve is not None)
@@ -118,11 +115,15 @@ class CoreSearch:
 
     @cached_property
     def glimpse(self) -> Glimpse | None:
-        """A first look by the noise model, at the intersection alone; None where it has nothing to say."""
+        """A first look by the noise model, at the intersection alone; None where it has nothing to say.
+
+        A `resolution` is for outliers that move together, as in videos: these would be components of the model.
+        """
         s = self.settings
-        if s.sweeps == 0 or s.method != "fast" or self.run.progress.callback is not None or s.max_iter is not None:
+        watched = self.run.progress.callback is not None or s.max_iter is not None  # the user means the core's iterations
+        if s.sweeps == 0 or s.method != "fast" or watched or s.resolution > 0:
             return None
-        return glimpse_of(self.view, s, self.most)
+        return glimpse_of(self.view, s)
 
     def asked_rank(self, rank: int | str) -> tuple[int, RankCurve | None]:
         """The rank to try, and how it was chosen."""
@@ -161,12 +162,8 @@ class CoreSearch:
             attempts.append(attempt)
             if attempts[-1].verdict.ok or self.run.progress.ended or resigned(attempts[-2:]):
                 break
-            if self.glimpse is not None and self.glimpse.noisy:  # more attempts at an exact core are in vain
-                break
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause is Cause.RANK_TOO_LARGE]
-        if not attempts[-1].verdict.ok and self.glimpse is not None and self.glimpse.noisy:
-            return replace(min(attempts, key=SolvedCore.score), glimpsed=True, model=self.glimpse.model)
         while too_large and not self.run.progress.ended:
             supported = too_large.pop().evidence.supported
             smaller = self._attempt(supported, self.zeta0, *self._decays()[0])

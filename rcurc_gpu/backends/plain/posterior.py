@@ -3,9 +3,9 @@
     y_ij = m + a_i + b_j + u_i . v_j + e_ij
 
 A unit (a column, say) has the unknowns z = (v_j, b_j), or v_j alone without offsets. Its positions (rows, then) have means
-and covariances of (u_i, a_i). The noise e is Student's t with a scale for each unit and position, mixed with a few outliers that
-may be anything. `posterior` gives mean and covariance of z: normal equations with the second moments of the positions and a
-prior, the observations weighted by how well they fit. Symmetric matrices are packed: the lower triangle, row by row.
+and covariances of (u_i, a_i). The noise e is Student's t with a scale for each unit and position, mixed with a few outliers
+that may be anything. `posterior` gives mean and covariance of z: normal equations with the second moments of the positions
+and a prior, the observations weighted by how well they fit. Symmetric matrices are packed: the lower triangle, row by row.
 
 This is the reference; `numba.posterior_kernel` has the same signature and agrees with it to rounding.
 """
