@@ -103,7 +103,7 @@ class LowRankMatrix:
         ]
         matrix, noise = (xp.concat(list(x)) for x in zip(*pieces, strict=True))
         factor = self.uncertainty.factor**2
-        return xp.reshape(factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)
+        return xp.reshape(self.uncertainty.widening * factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)
 
     def __getitem__(self, key: Any) -> Array:
         """``cur[i, j]`` with ints, slices, index or boolean vectors; two vectors give the block of their crossing

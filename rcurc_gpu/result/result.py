@@ -167,7 +167,7 @@ class Result(Outcome):
         middle = self.cur.entries(i, j)
         if known is not None:
             matrix, noise = (x / known.factor**2 for x in self.cur.variances(i, j))
-            half = known.half_width(matrix, noise if new else None, level)
+            half = known.half_width(matrix / known.widening, noise if new else None, level)
         elif self.strengths is not None:
             raise ValueError("intervals were not kept; solve with intervals=True")
         else:

@@ -56,6 +56,16 @@ class Uncertainty:
         return self.left_unit * self.right_unit
 
     @property
+    def widening(self) -> float:
+        """By which variances of the matrix exceed what the covariances of rows and columns say.
+
+        These are inverses of sums of weights, as if the weights were known. An observation with noise of Student's t has the
+        information (nu + 1) / (nu + 3) over its squared scale, not 1. Where held-out entries calibrated the sum of this
+        variance and the noise, they did so without it.
+        """
+        return (self.noise.tail + 3) / (self.noise.tail + 1)
+
+    @property
     def T(self) -> Uncertainty:
         """Of the transpose."""
         pairs = [(f"left{x}", f"right{x}") for x in ("", "_scale", "_unit", "_precision")]
@@ -67,7 +77,10 @@ class Uncertainty:
         return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self) if f.name in arrays})
 
     def variances(self, left: Array, right: Array, i: Array, j: Array) -> tuple[Array, Array]:
-        """Squared standard deviation of entries (i, j) of ``left @ right.T``, and squared scale of their noise."""
+        """Squared standard deviation of entries (i, j) of ``left @ right.T``, and squared scale of their noise, (k,).
+
+        Neither is multiplied by `factor`, nor the first by `widening`.
+        """
         xp = array_namespace(left)
         extra = 2 if self.offsets else 0
         k = left.shape[1] - extra
@@ -94,10 +107,17 @@ class Uncertainty:
         return unit * xp.maximum(matrix, xp.zeros_like(matrix)), unit * self.noise.variance * scales
 
     def half_width(self, matrix: Array, noise: Array | None, level: float) -> Array:
-        """Half of the interval that holds an entry (or, with its `noise`, a new observation) at this level."""
+        """Half of the interval that holds an entry (or, with its `noise`, a new observation) at this level.
+
+        Parameters
+        ----------
+        matrix, noise : float arrays
+            As `variances` gives them.
+        level : float in (0, 1)
+        """
         xp = array_namespace(matrix)
         if noise is None:
-            return self.factor * float(ndtri(0.5 + 0.5 * level)) * xp.sqrt(matrix)
+            return self.factor * float(ndtri(0.5 + 0.5 * level)) * xp.sqrt(self.widening * matrix)
         return self.factor * float(stdtrit(self.noise.tail, 0.5 + 0.5 * level)) * xp.sqrt(matrix + noise)
 
 
