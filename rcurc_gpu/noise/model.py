@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -111,10 +112,10 @@ def outlier_threshold(noise: Noise) -> float:
     """Residual, where the noise is typical, from which an observation is rather an outlier."""
     sigma = noise.variance**0.5
     low, high = 0.0, max(noise.span, sigma)
-    for _ in range(60):  # the odds grow with the residual
+    for _ in range(60):  # the odds grow with the residual; their logarithm, for they may be beyond all numbers
         middle = 0.5 * (low + high)
-        bent = 1 + (middle / sigma) ** 2 / noise.tail
-        low, high = (middle, high) if noise.odds * sigma * bent ** (0.5 * (noise.tail + 1)) < 1 else (low, middle)
+        log = math.log(noise.odds * sigma) + 0.5 * (noise.tail + 1) * math.log1p((middle / sigma) ** 2 / noise.tail)
+        low, high = (middle, high) if log < 0 else (low, middle)
     return high
 
 

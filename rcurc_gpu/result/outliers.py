@@ -130,9 +130,9 @@ def _judged(
     """Numbers of the outliers among `some` observations, which are at a `place`, their scores and probabilities."""
     xp = array_namespace(residual)
     size = xp.abs(xp.astype(gather(residual, some), xp.float64))
-    if not isinstance(rule, OutlierRule) or place is None:
-        assert isinstance(rule, float)
+    if not isinstance(rule, OutlierRule):
         return some, size / rule if rule > 0 else size, xp.ones_like(size)
+    assert place is not None
     judged = rule.judged(gather(fitted, some), size, *place)
     return gather(some, judged.which), judged.score, judged.probability
 
