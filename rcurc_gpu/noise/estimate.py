@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from .fit import POOL, from_prior, is_far, run_posterior
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
 _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
+_SIZES = 1 << 14  # observations whose median size gives its first threshold
 
 Estimate = tuple[Array, Array, Array]
 
@@ -77,6 +78,7 @@ class Units:
         self.first = first
         self.at = model.at.to(like)
         self.precision = asarray_on(model.precision, like)
+        self.noise = Noise(*(float(x) for x in astuple(model.noise)))  # NumPy's numbers do not mix with all arrays
         xp = array_namespace(like)
         self.weight = xp.ones_like(xp.astype(block.value, like.dtype))
 
@@ -126,7 +128,7 @@ class Units:
         self, units: np.ndarray, start: Estimate, heats: tuple[float, ...], measure: bool
     ) -> tuple[Estimate, np.ndarray]:
         data = (self.run.kernels, self.block, self.weight, units)
-        given = (self.at, self.model.noise, self.precision, start)
+        given = (self.at, self.noise, self.precision, start)
         mean, covariance, table = run_posterior(*data, *given, heats, measure, self.run.chunk_bytes)
         return (mean, covariance, start[2]), to_numpy(table)
 
@@ -137,8 +139,8 @@ class Units:
         shift = xp.astype(self.at.shift, dtype)
         value = block.value - xp.take(shift, xp.astype(block.index, xp.int64), axis=0)
         basis = xp.astype(self.at.x, dtype)
-        sizes = np.abs(to_numpy(value[: 1 << 14]))
-        floor = FLOOR_SIGMAS * self.model.noise.variance**0.5
+        sizes = np.abs(to_numpy(value[: min(block.n_obs, _SIZES)]))
+        floor = FLOOR_SIGMAS * self.noise.variance**0.5
         schedule = Schedule(max(5 * float(np.median(sizes)) if len(sizes) else floor, floor), floor, _GAMMA)
         ids = np.arange(block.n_units)
         usable = xp.ones_like(basis[:, 0])

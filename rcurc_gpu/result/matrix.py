@@ -96,11 +96,9 @@ class LowRankMatrix:
         xp = array_namespace(self.left)
         i, j = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
         i_flat, j_flat = xp.reshape(i, (-1,)), xp.reshape(j, (-1,))
-        step = max(_NUMBERS_AT_ONCE // max(int(self.uncertainty.left.shape[1]), 1), 1)
-        pieces = [
-            self.uncertainty.variances(self.left, self.right, i_flat[k : k + step], j_flat[k : k + step])
-            for k in range(0, max(int(i_flat.shape[0]), 1), step)
-        ]
+        size, step = int(i_flat.shape[0]), max(_NUMBERS_AT_ONCE // max(int(self.uncertainty.left.shape[1]), 1), 1)
+        parts = (slice(k, min(k + step, size)) for k in range(0, max(size, 1), step))
+        pieces = [self.uncertainty.variances(self.left, self.right, i_flat[part], j_flat[part]) for part in parts]
         matrix, noise = (xp.concat(list(x)) for x in zip(*pieces, strict=True))
         factor = self.uncertainty.factor**2
         return xp.reshape(self.uncertainty.widening * factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)

@@ -285,3 +285,24 @@ def test_new_columns_of_data_in_another_unit(solved):
     i, j = np.indices(X.shape)
     values, std = out.matrix.entries(i, j, return_std=True)
     assert 0.9 <= np.mean(np.abs(values - X) <= 1.96 * std) <= 0.99
+
+
+def test_new_columns_on_another_device_are_the_same(elsewhere):
+    problem = Noisy(0.1)
+    s = problem.result.samples
+    i, j = np.nonzero(problem.seen)
+    there = rg.CrossSamples.from_triplets(
+        elsewhere.array(i), elsewhere.array(j), elsewhere.array(problem.Y[i, j]), SHAPE, s.rows, s.cols
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rg.ConvergenceWarning)
+        result = rg.rcurc(there)
+    np.testing.assert_allclose(elsewhere.numpy(result.cur.to_dense()), problem.result.cur.to_dense(), atol=1e-6)
+    _, Y = new_units(problem, 1, k=4)
+    Y[:, 0] = np.nan
+    found, expected = result.transform_columns(elsewhere.array(Y)).matrix, problem.result.transform_columns(Y).matrix
+    pairs = (np.arange(8), np.arange(8) % 4)
+    for a, b in zip(found.entries(*pairs, return_std=True), expected.entries(*pairs, return_std=True), strict=True):
+        np.testing.assert_allclose(elsewhere.numpy(a), b, rtol=1e-3, atol=1e-6)
+    table, same = result.outlier_table(), problem.result.outlier_table()
+    np.testing.assert_array_equal(table[["row", "column"]], same[["row", "column"]])
