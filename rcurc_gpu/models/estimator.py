@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import warnings
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+from scipy.special import ndtr
 
 from ..api import rcurc
 from ..backends import Block, Stream, asarray_on, generator, product_svd, to_numpy
 from ..errors import ConvergenceWarning, check_choice, check_count
 from ..options import Asked, Settings, Where, check_rank, documented
-from ..result import Result, outlying_in, outlying_once
+from ..result import Result, outlying_in, outlying_in_matrix, outlying_once
 from ..samples import CrossSamples, choose_cross, cross_size, refuse_masked
 
 try:
@@ -26,6 +28,8 @@ except ImportError as error:
         "(pip install 'rcurc-gpu[sklearn]')"
     ) from error
 
+_REPLACE = ("missing", "outliers", "all")
+_UNDETERMINED = ("prior", "nan", "median")
 _PLENTY = 1000  # rows (columns) from which on more of them cost more than they bring
 _CONCENTRATED = 2.0  # how much denser than the whole a cross has to be to be worth choosing
 
@@ -37,9 +41,9 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     An imputer: ``fit_transform(X)`` fills the NaN of `X`, and `transform` those of new rows, by what the columns have in
     common in all rows. Entries that are wrong do no harm; ``replace="outliers"`` replaces them, too.
 
-    The columns should be of about the same size (put `sklearn.preprocessing.RobustScaler` before, it leaves NaN alone). A
-    row needs rank + 2 observations at least, and more where there are outliers: data of one or two columns cannot be
-    completed. On matrices as small as 200 x 20, give the rank if you know it: "auto" now and then finds none, and says so.
+    The columns should be of about the same size (put `sklearn.preprocessing.RobustScaler` before, it leaves NaN alone). Rows
+    and columns with few observations are drawn to what is typical, and those with none are that: by default there is an
+    answer everywhere. How sure it is, `predict` says with ``return_std=True``.
 
     Parameters
     ----------
@@ -48,13 +52,15 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         if little was observed; and where observations concentrate on some rows and columns, these. Of the others, only
         what was observed in these rows and columns counts in the fit.
     replace : {"missing", "outliers", "all"}
-        What `transform` replaces: missing entries; also observations that disagree by more than the noise; or everything,
-        which also takes out the noise.
-    undetermined : {"nan", "median"}
-        What to put into missing entries of rows and columns that could not be determined: NaN, or the median of what `fit`
-        saw in the column (NaN if it saw nothing). A ConvergenceWarning says how many there are.
-    accuracy : float
-        Relative error that is good enough. `converged_` is only true if the one expected from the noise is below this.
+        What `transform` replaces: missing entries; also observations that are outliers rather than the fitted value with
+        noise; or everything, which also takes out the noise.
+    undetermined : {"prior", "nan", "median"}
+        What to put into missing entries of rows and columns that could not be determined: what the fit expects of any row
+        or column; NaN; or the median of what `fit` saw in the column (NaN if it saw nothing). A ConvergenceWarning says how
+        many entries are NaN or medians.
+    accuracy : float, optional
+        Relative error that is good enough: `converged_` is then only true if the expected one is below this. By default
+        noise is no failure.
     random_state : int, RandomState instance or None
         Fixes the result.
     device : {"auto", "cpu", "cuda", "cuda:1", ...}
@@ -64,16 +70,21 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     ----------
     result_ : Result
         All that is known of the fit, as `rcurc` gives it.
-    components_ : array (rank, n_features)
-        Orthonormal rows, largest singular value first: what the rows of the completed matrix are made of. NaN where a column
-        is undetermined.
-    singular_values_ : array (rank,)
+    components_ : array (k, n_features)
+        Orthonormal rows, largest singular value first: what the rows of the completed matrix are made of. There are `rank_`
+        of them, and two more if the fit has offsets. NaN where a column is undetermined, with ``undetermined="nan"`` or
+        "median".
+    singular_values_ : array (k,)
         Of the completed matrix, without what is undetermined.
     rank_ : int
+        Components that were found, offsets not counted.
+    prediction_error_ : float
+        Relative error to expect of a prediction of new observations, noise included, over the whole matrix.
     converged_ : bool
         Whether the fit is confirmed by held-out entries; if not, `fit` warns, and ``result_.message`` says why.
     outliers_ : scipy.sparse.csr_array (n_samples, n_features)
-        Observation minus completed value, where that exceeds the noise. After a fit on `CrossSamples` those of the cross.
+        Observation minus completed value, where the observation is rather an outlier; ``result_.outlier_table()`` says with
+        which probability. After a fit on `CrossSamples` those of the cross.
     medians_ : array (n_features,)
         Of the observations, with ``undetermined="median"``.
     n_features_in_ : int
@@ -104,7 +115,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         n_rows: int | None = None,
         n_cols: int | None = None,
         replace: str = "missing",
-        undetermined: str = "nan",
+        undetermined: str = "prior",
         method: str = Settings.method,
         accuracy: float | None = Settings.accuracy,
         random_state: Any = 0,
@@ -143,8 +154,8 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         ConvergenceWarning
             If the result is not confirmed; ``result_.message`` says why.
         """
-        check_choice("replace", self.replace, ("missing", "outliers", "all"))
-        check_choice("undetermined", self.undetermined, ("nan", "median"))
+        check_choice("replace", self.replace, _REPLACE)
+        check_choice("undetermined", self.undetermined, _UNDETERMINED)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if isinstance(X, CrossSamples):
             samples = X
@@ -155,8 +166,9 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             X = self._validated(X, ensure_min_samples=2, ensure_min_features=2)
             samples = self._samples(X, generator(seed, Stream.ESTIMATOR))
         options = {name: getattr(self, name) for name in ("method", "accuracy", "device", "kernels", "progress")}
-        self.result_ = rcurc(samples, self.rank, seed=seed, **options)
+        self.result_ = rcurc(samples, self.rank, seed=seed, undetermined=self._for_solver, **options)
         self.rank_, self.converged_ = self.result_.rank, self.result_.converged
+        self.prediction_error_ = float(self.result_.prediction_error)
         self.components_, self.singular_values_ = _components(self.result_)
         self.outliers_ = _outliers(self.result_, X)
         if self.undetermined == "median":
@@ -179,10 +191,11 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         Warns
         -----
         ConvergenceWarning
-            If missing entries are in rows or columns that could not be determined.
+            If missing entries are in rows or columns that could not be determined, and `undetermined` is "nan" or "median".
         """
         check_is_fitted(self, "result_")
-        replace = check_choice("replace", self.replace, ("missing", "outliers", "all"))
+        replace = check_choice("replace", self.replace, _REPLACE)
+        check_choice("undetermined", self.undetermined, _UNDETERMINED)
         if isinstance(X, CrossSamples):
             raise TypeError(
                 "X must be a matrix, got CrossSamples; after fit(samples), predict gives single entries and result_.cur the "
@@ -190,16 +203,17 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             )
         X = self._validated(X, reset=False)
         Y = _with_nan(X) if scipy.sparse.issparse(X) else X
-        model = self.result_.cur
-        done = self.result_.transform_rows(asarray_on(Y, model.right), cols=np.arange(self.n_features_in_))
+        there, cols = asarray_on(Y, self.result_.cur.right), np.arange(self.n_features_in_)
+        done = self.result_.transform_rows(there, cols=cols, undetermined=self._for_solver)
         fitted = to_numpy(done.matrix.to_dense()).astype(Y.dtype, copy=False)
         wanted = np.isnan(Y) if replace != "all" else np.ones(Y.shape, dtype=bool)
         if replace == "outliers":
-            wanted |= np.abs(Y - fitted) >= self.result_.threshold  # False where either is NaN
+            rule = dataclasses.replace(self.result_.outlier_rule, cur=done.matrix)
+            wanted[outlying_in_matrix(there, done.matrix, rule).nonzero()] = True
         out = np.where(wanted, fitted, Y)
         return self._without_undetermined(out, done.diagnostics.undetermined)
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any, return_std: bool = False) -> Any:
         """Entries of the completed matrix that was fitted.
 
         Parameters
@@ -207,11 +221,17 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         X : int array (k, 2)
             Numbers of rows and columns, one pair for each entry: as for a recommender, samples are pairs, not rows of the
             matrix. For rows of the matrix there is `transform`.
+        return_std : bool
+            Also return standard deviations.
 
         Returns
         -------
-        array (k,)
-            The model's values, whatever was observed there; NaN where a row or column is undetermined.
+        values : array (k,)
+            The model's values, whatever was observed there. Where a row or column is undetermined, what the fit expects of
+            any, or NaN with ``undetermined="nan"`` or "median".
+        std : array (k,)
+            With `return_std`: standard deviation of each value, as an estimate of the matrix; a new observation has noise,
+            too (``result_.interval``). Without noise it is the same for all, from the expected error.
         """
         check_is_fitted(self, "result_")
         pairs = np.asarray(X)
@@ -223,7 +243,19 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             outside = numbers[(numbers < 0) | (numbers >= most)]
             if outside.size:
                 raise ValueError(f"X has the {name} {outside[0]}; those of the matrix are 0 to {most - 1}")
-        return to_numpy(self.result_.cur.entries(pairs[:, 0], pairs[:, 1]))
+        i, j = pairs.T
+        values = to_numpy(self.result_.cur.entries(i, j))
+        if not return_std:
+            return values
+        if self.result_.cur.uncertainty is not None:
+            return values, to_numpy(self.result_.cur.entries(i, j, return_std=True)[1])
+        lower, upper = self.result_.interval(i, j, float(ndtr(1) - ndtr(-1)), new=False)
+        return values, 0.5 * to_numpy(upper - lower)
+
+    @property
+    def _for_solver(self) -> str:
+        """What the solver puts where it determines nothing; medians take the place of NaN."""
+        return "prior" if self.undetermined == "prior" else "nan"
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -306,24 +338,25 @@ def _with_nan(X: Any) -> np.ndarray:
 def _components(result: Result) -> tuple[np.ndarray, np.ndarray]:
     """Right singular vectors (r, n_features) and singular values (r,) of the determined part of the matrix."""
     left, right = to_numpy(result.cur.left), to_numpy(result.cur.right)
-    out = np.full((result.rank, len(right)), np.nan, dtype=right.dtype)
     rows, cols = (np.isfinite(factor).all(axis=1) for factor in (left, right))
-    if min(rows.sum(), cols.sum()) < result.rank:
-        return out, np.full(result.rank, np.nan, dtype=right.dtype)
+    rank = min(result.cur.rank, *left.shape[:1], *right.shape[:1])  # offsets are two more, and a matrix may be too small
+    out = np.full((rank, len(right)), np.nan, dtype=right.dtype)
+    if min(rows.sum(), cols.sum()) < max(result.cur.rank, 1) or rank == 0:
+        return out, np.full(rank, np.nan, dtype=right.dtype)
     _, s, V = product_svd(left[rows], right[cols])
     # the sign of a singular vector is arbitrary: the largest entry is positive, as in scikit-learn's PCA
-    sign = np.sign(V[np.argmax(np.abs(V), axis=0), np.arange(result.rank)])
+    sign = np.sign(V[np.argmax(np.abs(V), axis=0), np.arange(rank)])
     out[:, cols] = (V * sign).T
     return out, s
 
 
 def _outliers(result: Any, X: Any) -> Any:
-    """Observations minus completed values, where that exceeds the threshold, (n_samples, n_features)."""
+    """Observations minus completed values, where that is an outlier, (n_samples, n_features)."""
     if isinstance(X, CrossSamples):
-        i, j, _, residual = outlying_once(result.samples, result.cur, result.threshold)
+        i, j, _, residual = outlying_once(result.samples, result.cur, result.outlier_rule)
     elif scipy.sparse.issparse(X):
         rows: Any = Block(X.indptr, X.indices, X.data, X.shape[1])  # type: ignore[attr-defined]
-        found = outlying_in(rows, result.cur.right, result.cur.left, result.threshold)
+        found = outlying_in(rows, result.cur.right, result.cur.left, result.outlier_rule)
         i, j, residual = (to_numpy(x) for x in (found.unit, found.index, found.residual))
     else:
         return result.outliers_of(X)

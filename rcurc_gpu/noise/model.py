@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -111,10 +112,10 @@ def outlier_threshold(noise: Noise) -> float:
     """Residual, where the noise is typical, from which an observation is rather an outlier."""
     sigma = noise.variance**0.5
     low, high = 0.0, max(noise.span, sigma)
-    for _ in range(60):  # the odds grow with the residual
+    for _ in range(60):  # the odds grow with the residual; their logarithm, for they may be beyond all numbers
         middle = 0.5 * (low + high)
-        bent = 1 + (middle / sigma) ** 2 / noise.tail
-        low, high = (middle, high) if noise.odds * sigma * bent ** (0.5 * (noise.tail + 1)) < 1 else (low, middle)
+        log = math.log(noise.odds * sigma) + 0.5 * (noise.tail + 1) * math.log1p((middle / sigma) ** 2 / noise.tail)
+        low, high = (middle, high) if log < 0 else (low, middle)
     return high
 
 
@@ -132,6 +133,10 @@ class NoiseFacts:
     confirmation : Confirmation or None
     expected_error, prediction_error : float
         Relative, over the whole matrix: of the matrix, and of a new observation.
+    centre : float
+        m, the offset of all entries.
+    row_precision, col_precision : tuples of K floats, or None
+        Of the priors of rows and columns; None in files that were written before these were kept.
     """
 
     noise: Noise
@@ -143,6 +148,9 @@ class NoiseFacts:
     confirmation: Confirmation | None
     expected_error: float
     prediction_error: float
+    centre: float = 0.0
+    row_precision: tuple[float, ...] | None = None
+    col_precision: tuple[float, ...] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -152,7 +160,9 @@ class NoiseFacts:
     def from_json(cls, told: dict[str, Any]) -> NoiseFacts:
         """What `as_json` gave."""
         confirmation = None if told["confirmation"] is None else Confirmation(**told["confirmation"])
-        changed = {"noise": Noise(**told["noise"]), "strengths": tuple(told["strengths"]), "confirmation": confirmation}
+        changed: dict[str, Any] = {"noise": Noise(**told["noise"]), "confirmation": confirmation}
+        names = ("strengths", "row_precision", "col_precision")
+        changed |= {name: tuple(told[name]) for name in names if told.get(name) is not None}
         return cls(**told | changed)
 
 

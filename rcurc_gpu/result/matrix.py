@@ -14,6 +14,8 @@ from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_
 from ..samples.building import check_same_place
 from .uncertainty import Uncertainty, uncertainty_arrays, uncertainty_from
 
+_NUMBERS_AT_ONCE = 1 << 21  # of covariances, for standard deviations: half a dozen arrays of 16 MB
+
 
 class LowRankMatrix:
     """An n1 x n2 matrix ``left @ right.T`` that is never formed.
@@ -23,15 +25,17 @@ class LowRankMatrix:
     left : float array (n1, r)
     right : float array (n2, r)
         NaN rows of a factor are rows (columns) of the matrix that could not be determined.
+    uncertainty : Uncertainty, optional
+        What standard deviations are made of, if there is noise.
     """
 
-    def __init__(self, left: Array, right: Array) -> None:
+    def __init__(self, left: Array, right: Array, uncertainty: Uncertainty | None = None) -> None:
         if left.ndim != 2 or right.ndim != 2 or left.shape[1] != right.shape[1]:
             raise ValueError(
                 "left and right must be matrices with the same number of columns, "
                 f"got {tuple(left.shape)} and {tuple(right.shape)}"
             )
-        self.left, self.right = left, right
+        self.left, self.right, self.uncertainty = left, right, uncertainty
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -57,17 +61,47 @@ class LowRankMatrix:
     @property
     def T(self) -> LowRankMatrix:
         """The transpose, sharing memory."""
-        return LowRankMatrix(self.right, self.left)
+        return LowRankMatrix(self.right, self.left, None if self.uncertainty is None else self.uncertainty.T)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, rank={self.rank}, dtype={self.dtype})"
 
-    def entries(self, i: Any, j: Any) -> Array:
-        """The entries (i[k], j[k]); `i` and `j` are broadcast against each other."""
+    def entries(self, i: Any, j: Any, return_std: bool = False) -> Any:
+        """The entries (i[k], j[k]); `i` and `j` are broadcast against each other.
+
+        Parameters
+        ----------
+        i, j : integers or integer arrays
+        return_std : bool
+            Also return the standard deviation of each entry (of the matrix, not of a new observation of it).
+
+        Returns
+        -------
+        values : float array
+        std : float array
+            With `return_std`.
+        """
         xp = array_namespace(self.left)
-        i, j = self._index("i", i, 0), self._index("j", j, 1)
-        i, j = xp.broadcast_arrays(i, j)
-        return xp.sum(take_rows(self.left, i) * take_rows(self.right, j), axis=-1)
+        rows, cols = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
+        values = xp.sum(take_rows(self.left, rows) * take_rows(self.right, cols), axis=-1)
+        return (values, self.variances(i, j)[0] ** 0.5) if return_std else values
+
+    def variances(self, i: Any, j: Any) -> tuple[Array, Array]:
+        """Squared standard deviation of the entries (i[k], j[k]), and squared scale of the noise of an observation there."""
+        if self.uncertainty is None:
+            raise ValueError(
+                "standard deviations of single entries are known only with noise and intervals=True; Result.interval and "
+                "Result.expected_error speak of exact data too"
+            )
+        xp = array_namespace(self.left)
+        i, j = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
+        i_flat, j_flat = xp.reshape(i, (-1,)), xp.reshape(j, (-1,))
+        size, step = int(i_flat.shape[0]), max(_NUMBERS_AT_ONCE // max(int(self.uncertainty.left.shape[1]), 1), 1)
+        parts = (slice(k, min(k + step, size)) for k in range(0, max(size, 1), step))
+        pieces = [self.uncertainty.variances(self.left, self.right, i_flat[part], j_flat[part]) for part in parts]
+        matrix, noise = (xp.concat(list(x)) for x in zip(*pieces, strict=True))
+        factor = self.uncertainty.factor**2
+        return xp.reshape(self.uncertainty.widening * factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)
 
     def __getitem__(self, key: Any) -> Array:
         """``cur[i, j]`` with ints, slices, index or boolean vectors; two vectors give the block of their crossing
@@ -193,41 +227,8 @@ class CURMatrix(LowRankMatrix):
     def __init__(
         self, left: Array, right: Array, rows: np.ndarray, cols: np.ndarray, uncertainty: Uncertainty | None = None
     ) -> None:
-        super().__init__(left, right)
-        self.rows, self.cols, self.uncertainty = np.asarray(rows), np.asarray(cols), uncertainty
-
-    def entries(self, i: Any, j: Any, return_std: bool = False) -> Any:
-        """The entries (i[k], j[k]); `i` and `j` are broadcast against each other.
-
-        Parameters
-        ----------
-        i, j : integers or integer arrays
-        return_std : bool
-            Also return the standard deviation of each entry (of the matrix, not of a new observation of it).
-
-        Returns
-        -------
-        values : float array
-        std : float array
-            With `return_std`.
-        """
-        values = super().entries(i, j)
-        return (values, self.variances(i, j)[0] ** 0.5) if return_std else values
-
-    def variances(self, i: Any, j: Any) -> tuple[Array, Array]:
-        """Squared standard deviation of the entries (i[k], j[k]), and squared scale of the noise of an observation there."""
-        if self.uncertainty is None:
-            raise ValueError(
-                "standard deviations of single entries are known only with noise and intervals=True; Result.interval and "
-                "Result.expected_error speak of exact data too"
-            )
-        xp = array_namespace(self.left)
-        i, j = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
-        shape = i.shape
-        flat = (xp.reshape(i, (-1,)), xp.reshape(j, (-1,)))
-        found = self.uncertainty.variances(self.left, self.right, *flat)
-        factor = self.uncertainty.factor**2
-        return xp.reshape(factor * found[0], shape), xp.reshape(factor * found[1], shape)
+        super().__init__(left, right, uncertainty)
+        self.rows, self.cols = np.asarray(rows), np.asarray(cols)
 
     @property
     def C(self) -> Array:
@@ -247,9 +248,8 @@ class CURMatrix(LowRankMatrix):
     @property
     def T(self) -> CURMatrix:
         """The transpose, sharing memory."""
-        # the unit is that of the second factor, which would be the first
-        known = self.uncertainty if self.uncertainty is None or self.uncertainty.unit == 1 else None
-        return CURMatrix(self.right, self.left, self.cols, self.rows, None if known is None else known.T)
+        known = None if self.uncertainty is None else self.uncertainty.T
+        return CURMatrix(self.right, self.left, self.cols, self.rows, known)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file (no pickle), atomically."""

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from array_api_compat import is_dask_array
 from scipy.special import ndtri
 
-from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
 from ..backends.blocks import Block, blank_rows, join_blocks
 from ..backends.kernels import RunContext, choose
+from ..backends.plain.posterior import positions_of
 from ..backends.plain.regression import Schedule
 from ..core.history import IterationState, RankCurve
+from ..errors import check_choice
 from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
 from ..judge.words import Verdict
+from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
+from ..options import Settings
 from ..samples.building import block_from_entries, index_vector, new_block
 from ..samples.cross import as_sparse
 from ..samples.view import Samples
 from .matrix import CURMatrix, LowRankMatrix
-from .outliers import outlying_blocks, outlying_in_matrix
-from .uncertainty import check_level
+from .outliers import outlier_table, outlying_blocks, outlying_in_matrix
+from .rules import OutlierRule, rule_of
+from .uncertainty import Uncertainty, check_level
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +39,10 @@ class Transformed:
     Attributes
     ----------
     matrix : LowRankMatrix
-        All n1 entries of each new column, (n1, k); or all n2 of each new row, (k, n2).
+        All n1 entries of each new column, (n1, k); or all n2 of each new row, (k, n2). With noise it knows its standard
+        deviations: ``matrix.entries(i, j, return_std=True)``.
     diagnostics : UnitDiagnostics
-        How well each of them is determined; undetermined ones are NaN.
+        How well each of them is determined.
     """
 
     matrix: LowRankMatrix
@@ -102,7 +109,7 @@ class Result(Outcome):
     noise : float
         Standard deviation of the inlying residuals.
     threshold : float
-        Residuals above this are outliers.
+        Residuals above this are outliers where the noise is typical; `outlier_table` goes by the local noise.
     expected_error : float
         Relative error of the matrix to expect, over all of it.
     prediction_error : float
@@ -160,7 +167,7 @@ class Result(Outcome):
         middle = self.cur.entries(i, j)
         if known is not None:
             matrix, noise = (x / known.factor**2 for x in self.cur.variances(i, j))
-            half = known.half_width(matrix, noise if new else None, level)
+            half = known.half_width(matrix / known.widening, noise if new else None, level)
         elif self.strengths is not None:
             raise ValueError("intervals were not kept; solve with intervals=True")
         else:
@@ -169,23 +176,80 @@ class Result(Outcome):
             half = float(ndtri(0.5 + 0.5 * level)) * square**0.5
         return middle - half, middle + half
 
+    @cached_property
+    def outlier_rule(self) -> OutlierRule:
+        """What an outlier is: by the noise model and by how the noise depends on the size of the values."""
+        refuse_dask(self.cur)
+        return rule_of(self.samples, self.cur, self.threshold)
+
+    def outlier_table(self, probability: float = 0.5, least: float = 0.0) -> np.ndarray:
+        """The observations that are outliers under the fitted noise, the most extreme first.
+
+        Noise has a local scale: by row and column, if there is a noise model, and by the size of the recovered value, as
+        rounding and multiplicative errors do. An observation is either the recovered value with noise, or an outlier, which
+        may be anything.
+
+        Parameters
+        ----------
+        probability : float in [0, 1]
+            Observations that are outliers with this probability or more are listed.
+        least : float
+            Smaller residuals are not listed, however small the noise is.
+
+        Returns
+        -------
+        structured array (k,)
+            With the fields ``row``, ``column``, ``value`` (as observed), ``fitted`` (the recovered one), ``residual`` (their
+            difference), ``score`` (its size in units of the local noise) and ``probability``. Each observation is there
+            once, the largest score first. Entries of rows and columns that are NaN are not judged.
+        """
+        table = outlier_table(self.samples, self.cur, self.outlier_rule.with_limits(probability, least))
+        return table[np.lexsort((table["column"], table["row"], -table["score"]))]
+
+    def outlier_frame(
+        self, probability: float = 0.5, least: float = 0.0, *, row_labels: Any = None, column_labels: Any = None
+    ) -> Any:
+        """The same as `outlier_table`, as a pandas DataFrame.
+
+        Parameters
+        ----------
+        probability, least : float
+            As in `outlier_table`.
+        row_labels, column_labels : sequences of n1 and n2 labels, optional
+            What to call rows and columns, in place of their numbers; an index of a DataFrame, for example.
+
+        Returns
+        -------
+        pandas.DataFrame
+        """
+        import pandas as pd
+
+        frame = pd.DataFrame(self.outlier_table(probability, least))
+        given = (("row", "row_labels", row_labels), ("column", "column_labels", column_labels))
+        for (name, option, labels), size in zip(given, self.cur.shape, strict=True):
+            if labels is None:
+                continue
+            if len(labels) != size:
+                raise ValueError(f"{option} must be {size} labels, one for each {name}, got {len(labels)}")
+            frame[name] = pd.Index(labels).take(frame[name].to_numpy())
+        return frame
+
     def outliers(self) -> tuple[Any, Any]:
-        """The outliers found, ``Y - X`` where it exceeds the threshold, as sparse matrices.
+        """The outliers found, ``Y - X`` where `outlier_table` has an entry, as sparse matrices.
 
         Returns
         -------
         S_R : (|I|, n2) in CSC form, S_C : (n1, |J|) in CSR form
             Of the type of ``samples.R`` and ``samples.C``. Entries of undetermined rows and columns are not judged.
         """
-        refuse_dask(self.cur)
         parts: dict[str, list[Block]] = {"r": [], "c": []}
-        for side, _, block, found in outlying_blocks(self.samples, self.cur, self.threshold):
+        for side, _, block, found in outlying_blocks(self.samples, self.cur, self.outlier_rule):
             parts[side].append(block_from_entries(found.unit, found.index, found.residual, block.n_units, block.length))
         r, c = (blocks[0] if len(blocks) == 1 else join_blocks(blocks) for blocks in parts.values())
         return as_sparse(r, units_last=True), as_sparse(c, units_last=False)
 
     def outliers_of(self, Y: Any) -> Any:
-        """The outliers of a whole matrix: ``Y - X`` where it exceeds the threshold.
+        """The outliers of a whole matrix: ``Y - X`` where that is an outlier by the same rule as in `outlier_table`.
 
         Parameters
         ----------
@@ -197,11 +261,14 @@ class Result(Outcome):
         S : (n1, n2) in CSR form
             A SciPy sparse array, or a cupyx matrix if the factors are on a GPU.
         """
-        refuse_dask(self.cur)
-        return outlying_in_matrix(Y, self.cur, self.threshold)
+        return outlying_in_matrix(Y, self.cur, self.outlier_rule)
 
-    def transform_columns(self, Y_new: Any, mask: Any = None, *, rows: Any = None) -> Transformed:
+    def transform_columns(
+        self, Y_new: Any, mask: Any = None, *, rows: Any = None, undetermined: str = Settings.undetermined
+    ) -> Transformed:
         """Complete new columns from what was observed of them on the chosen rows I, or on other rows.
+
+        With noise, their coefficients and offsets are estimated as those of the other columns were, with the same prior.
 
         Parameters
         ----------
@@ -210,35 +277,123 @@ class Result(Outcome):
         mask : bool array (|I|, k), optional
         rows : index vector, optional
             The rows of the matrix that `Y_new` has, if these are not I.
+        undetermined : {"prior", "nan", "keep"}
+            What to put where a column cannot be determined, as in the solvers: by default what is typical of all others.
 
         Returns
         -------
         Transformed
             With ``matrix`` of shape (n1, k).
         """
-        return self._transform(Y_new, mask, "rows", rows)
+        return self._transform(Y_new, mask, "rows", rows, undetermined)
 
-    def transform_rows(self, Y_new: Any, mask: Any = None, *, cols: Any = None) -> Transformed:
+    def transform_rows(
+        self, Y_new: Any, mask: Any = None, *, cols: Any = None, undetermined: str = Settings.undetermined
+    ) -> Transformed:
         """Complete new rows from what was observed of them on the chosen columns J, or on other columns.
 
         As `transform_columns`, with `Y_new` (k, |J|), or one column for each of `cols`, and ``matrix`` (k, n2).
         """
-        return self._transform(Y_new, mask, "cols", cols)
+        return self._transform(Y_new, mask, "cols", cols, undetermined)
 
-    def _transform(self, Y_new: Any, mask: Any, name: str, index: Any) -> Transformed:
+    def _transform(self, Y_new: Any, mask: Any, name: str, index: Any, undetermined: str) -> Transformed:
         """Complete columns that were seen at some rows (`name` is "rows"), or rows that were seen at some columns."""
         refuse_dask(self.cur)
+        check_choice("undetermined", undetermined, ("prior", "nan", "keep"))
         columns, left, right = name == "rows", self.cur.left, self.cur.right
         chosen, what = (self.samples.rows, "the chosen rows I") if columns else (self.samples.cols, "the chosen columns J")
         factor, known, peers = (left, self.rows, self.columns) if columns else (right, self.columns, self.rows)
         if index is not None:
             chosen, what = index_vector(name, index, factor.shape[0]), name
         block = new_block("Y_new", Y_new, mask, len(chosen), what, left, units_last=columns)
-        at = Positions(factor, chosen, known.status[chosen] == OK)
-        extension = complete(block, at, typical_share(peers), self.schedule, columns, self.chunk_bytes, self.agreeing)
-        new = blank_rows(extension.coefficients, extension.diagnostics.undetermined)
-        matrix = LowRankMatrix(factor, new) if columns else LowRankMatrix(new, factor)
-        return Transformed(matrix, extension.diagnostics)
+        model = self.cur.uncertainty
+        if model is not None and model.left_precision is not None:
+            new, diagnostics, model = estimated(block, self.cur, model, chosen, columns, self.chunk_bytes)
+        else:
+            at = Positions(factor, chosen, known.status[chosen] == OK)
+            extension = complete(block, at, typical_share(peers), self.schedule, columns, self.chunk_bytes, self.agreeing)
+            new, diagnostics, model = extension.coefficients, extension.diagnostics, None
+            if undetermined == "prior":
+                new = _typical_rows(new, diagnostics.undetermined, right if columns else left, peers)
+        if undetermined == "nan":
+            new = blank_rows(new, diagnostics.undetermined)
+        matrix = LowRankMatrix(factor, new, model) if columns else LowRankMatrix(new, factor, model)
+        return Transformed(matrix, diagnostics)
+
+
+def _typical_rows(new: Array, lost: np.ndarray, others: Array, peers: UnitDiagnostics) -> Array:
+    """`new` rows of a factor, with the mean of the determined `others` for those that are `lost`."""
+    if len(lost) == 0:
+        return new
+    xp = array_namespace(new)
+    good = take_rows(others, asarray_on(np.flatnonzero(peers.status == OK), others))
+    mean = xp.astype(xp.mean(good, axis=0), new.dtype) if good.shape[0] else xp.zeros_like(new[0, :])
+    flag = np.zeros((new.shape[0], 1), dtype=bool)
+    flag[lost] = True
+    return xp.where(asarray_on(flag, new), mean, new)
+
+
+def estimated(
+    block: Block, cur: CURMatrix, known: Uncertainty, chosen: np.ndarray, columns: bool, chunk_bytes: int | None = None
+) -> tuple[Array, UnitDiagnostics, Uncertainty]:
+    """New units by the noise model of a result.
+
+    Parameters
+    ----------
+    block : Block
+        The new units, seen at the rows (columns) `chosen`.
+    cur : CURMatrix
+    known : Uncertainty
+        Of `cur`, with the precisions of the priors.
+    chosen : int64 vector
+    columns : bool
+        Whether the units are columns of the matrix.
+    chunk_bytes : int, optional
+
+    Returns
+    -------
+    factor : float array (k, r)
+        Rows of the columns' (rows') factor.
+    diagnostics : UnitDiagnostics
+    uncertainty : Uncertainty
+        Of the matrix whose columns (rows) are the new ones.
+    """
+    factor, unit = (cur.left, known.left_unit) if columns else (cur.right, known.right_unit)
+    covariance, scale = (known.left, known.left_scale) if columns else (known.right, known.right_scale)
+    precision = known.right_precision if columns else known.left_precision
+    assert precision is not None
+    own = asarray_on(chosen, factor)
+    mean, doubt = (np.asarray(to_numpy(take_rows(x, own)), dtype=np.float64) for x in (factor, covariance))
+    mean, noise_scale = mean / unit, np.asarray(to_numpy(scale), dtype=np.float64)[chosen]
+    seen = np.asarray(np.isfinite(mean).all(axis=1))  # others were blanked: what was observed there says nothing
+    if known.offsets:  # rows are (u, a, 1), columns (v, 1, b + m)
+        mean = mean[:, :-1] if columns else np.concatenate([mean[:, :-2], mean[:, -1:] - known.centre], axis=1)
+    if not seen.all():
+        block, chosen = _at_positions(block, seen), chosen[seen]
+        mean, doubt, noise_scale = mean[seen], doubt[seen], noise_scale[seen]
+    at = positions_of(mean, doubt, noise_scale, known.centre, known.offsets)
+    block = block if known.unit == 1 else block.scaled(1 / known.unit)
+    like = asarray_on(np.empty(0), block.value)  # of double precision, as in the solve
+    run = RunContext(like, choose("auto", like), chunk_bytes=chunk_bytes)
+    units = Units(UnitModel(at, chosen, columns, precision, known.noise), block, like, run)
+    (mean_new, covariance_new, scale_new), table = units.estimated(np.arange(block.n_units))
+    diagnostics = diagnosed(table, len(precision), expected_square(to_numpy(covariance_new), at)).scaled(known.unit)
+    dtype = str(factor.dtype).rpartition(".")[2]
+    new = factor_rows(mean_new, known.centre, known.offsets, columns, known.unit if columns else 1.0, dtype)
+    xp = array_namespace(covariance_new)
+    arrays = [xp.astype(x, xp.float32) for x in (covariance_new, scale_new)]
+    names = ("right", "right_scale") if columns else ("left", "left_scale")
+    return new, diagnostics, replace(known, **dict(zip(names, arrays, strict=True)))
+
+
+def _at_positions(block: Block, kept: np.ndarray) -> Block:
+    """A block with the positions `kept` (length,) alone."""
+    xp = array_namespace(block.value)
+    index, unit = xp.astype(block.index, xp.int64), block.unit_of_entry()
+    numbers = asarray_on(np.cumsum(kept) - 1, block.value)
+    (entry,) = xp.nonzero(gather(asarray_on(kept, block.value), index))
+    new = gather(numbers, gather(index, entry))
+    return block_from_entries(gather(unit, entry), new, gather(block.value, entry), block.n_units, int(kept.sum()))
 
 
 def refuse_dask(cur: LowRankMatrix) -> None:

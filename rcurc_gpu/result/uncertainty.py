@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
-from ..backends.plain.posterior import Noise
+from ..backends.plain.posterior import Noise, packed_size
 from ..errors import check_number
 
 
@@ -29,8 +29,12 @@ class Uncertainty:
         Whether the factors have two columns for offsets.
     factor : float
         By which standard deviations are multiplied so that held-out entries agree with them.
-    unit : float
-        The columns' factor is in this unit; everything else here is in the unit of 1.
+    left_unit, right_unit : float
+        The factors are in these units; everything else here is in the unit of 1.
+    centre : float
+        m, the offset of all entries.
+    left_precision, right_precision : float64 arrays (K,) on the host, or None
+        Of the priors of rows and columns, for new ones; None in files that were written before they were kept.
     """
 
     left: Array
@@ -40,12 +44,32 @@ class Uncertainty:
     noise: Noise
     offsets: bool
     factor: float
-    unit: float = 1.0
+    left_unit: float = 1.0
+    right_unit: float = 1.0
+    centre: float = 0.0
+    left_precision: np.ndarray | None = None
+    right_precision: np.ndarray | None = None
+
+    @property
+    def unit(self) -> float:
+        """Of the entries of the matrix."""
+        return self.left_unit * self.right_unit
+
+    @property
+    def widening(self) -> float:
+        """By which variances of the matrix exceed what the covariances of rows and columns say.
+
+        These are inverses of sums of weights, as if the weights were known. An observation with noise of Student's t has the
+        information (nu + 1) / (nu + 3) over its squared scale, not 1. Where held-out entries calibrated the sum of this
+        variance and the noise, they did so without it.
+        """
+        return (self.noise.tail + 3) / (self.noise.tail + 1)
 
     @property
     def T(self) -> Uncertainty:
         """Of the transpose."""
-        return replace(self, left=self.right, right=self.left, left_scale=self.right_scale, right_scale=self.left_scale)
+        pairs = [(f"left{x}", f"right{x}") for x in ("", "_scale", "_unit", "_precision")]
+        return replace(self, **{a: getattr(self, b) for pair in pairs for a, b in (pair, pair[::-1])})
 
     def mapped(self, change: Callable[[Array], Array]) -> Uncertainty:
         """The same with other arrays."""
@@ -53,7 +77,10 @@ class Uncertainty:
         return replace(self, **{f.name: change(getattr(self, f.name)) for f in fields(self) if f.name in arrays})
 
     def variances(self, left: Array, right: Array, i: Array, j: Array) -> tuple[Array, Array]:
-        """Squared standard deviation of entries (i, j) of ``left @ right.T``, and squared scale of their noise."""
+        """Squared standard deviation of entries (i, j) of ``left @ right.T``, and squared scale of their noise, (k,).
+
+        Neither is multiplied by `factor`, nor the first by `widening`.
+        """
         xp = array_namespace(left)
         extra = 2 if self.offsets else 0
         k = left.shape[1] - extra
@@ -64,7 +91,7 @@ class Uncertainty:
             u = take_rows(factor, at)[:, :k] / unit
             return xp.concat([u, xp.ones_like(u[:, :1])], axis=1) if self.offsets else u
 
-        u, v = of(left, i, 1.0), of(right, j, self.unit)
+        u, v = of(left, i, self.left_unit), of(right, j, self.right_unit)
         double = xp.astype(xp.where(q == p, xp.ones_like(q), 2 * xp.ones_like(q)), u.dtype)
         S, T = (xp.astype(take_rows(x, at), u.dtype) for x, at in ((self.left, i), (self.right, j)))
 
@@ -80,10 +107,17 @@ class Uncertainty:
         return unit * xp.maximum(matrix, xp.zeros_like(matrix)), unit * self.noise.variance * scales
 
     def half_width(self, matrix: Array, noise: Array | None, level: float) -> Array:
-        """Half of the interval that holds an entry (or, with its `noise`, a new observation) at this level."""
+        """Half of the interval that holds an entry (or, with its `noise`, a new observation) at this level.
+
+        Parameters
+        ----------
+        matrix, noise : float arrays
+            As `variances` gives them.
+        level : float in (0, 1)
+        """
         xp = array_namespace(matrix)
         if noise is None:
-            return self.factor * float(ndtri(0.5 + 0.5 * level)) * xp.sqrt(matrix)
+            return self.factor * float(ndtri(0.5 + 0.5 * level)) * xp.sqrt(self.widening * matrix)
         return self.factor * float(stdtrit(self.noise.tail, 0.5 + 0.5 * level)) * xp.sqrt(matrix + noise)
 
 
@@ -93,6 +127,8 @@ def check_level(level: Any) -> float:
 
 
 _FILE = ("left_covariance", "right_covariance", "left_scale", "right_scale")  # names in files
+_PRIORS = ("left_precision", "right_precision")
+_LEAST_NUMBERS = 7  # the first version had so many
 
 
 def uncertainty_arrays(known: Uncertainty | None) -> dict[str, np.ndarray]:
@@ -101,8 +137,10 @@ def uncertainty_arrays(known: Uncertainty | None) -> dict[str, np.ndarray]:
         return {}
     arrays = (known.left, known.right, known.left_scale, known.right_scale)
     n = known.noise
-    numbers = [n.variance, n.tail, n.share, n.span, float(known.offsets), known.factor, known.unit]
-    return {name: to_numpy(x) for name, x in zip(_FILE, arrays, strict=True)} | {"noise_model": np.asarray(numbers)}
+    numbers = [n.variance, n.tail, n.share, n.span, float(known.offsets), known.factor]
+    numbers += [known.right_unit, known.left_unit, known.centre]
+    found = {name: to_numpy(x) for name, x in zip(_FILE, arrays, strict=True)} | {"noise_model": np.asarray(numbers)}
+    return found | {name: x for name in _PRIORS if (x := getattr(known, name)) is not None}
 
 
 def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Uncertainty | None:
@@ -113,7 +151,12 @@ def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -
     left, right, left_scale, right_scale = (np.asarray(arrays[name]) if name in arrays else np.zeros(0) for name in _FILE)
     sizes = (left.shape[:1], right.shape[:1], left_scale.shape, right_scale.shape)
     fits = sizes == ((shape[0],), (shape[1],)) * 2 and left.ndim == right.ndim == 2 and left.shape[1:] == right.shape[1:]
-    if numbers.shape != (7,) or not fits or not np.isfinite(numbers).all() or numbers[:2].min() <= 0:
+    priors = {name: np.asarray(arrays[name], dtype=np.float64) for name in _PRIORS if name in arrays}
+    fits = fits and all(x.ndim == 1 and packed_size(len(x)) == left.shape[1] and x.min() > 0 for x in priors.values())
+    whole = numbers.ndim == 1 and len(numbers) >= _LEAST_NUMBERS and np.isfinite(numbers).all()
+    if not (whole and fits and numbers[:2].min() > 0):
         raise ValueError("the noise model in the file is damaged")
     noise, rest = Noise(*numbers[:4].tolist()), numbers[4:].tolist()
-    return Uncertainty(left, right, left_scale, right_scale, noise, bool(rest[0]), rest[1], rest[2])
+    names = ("factor", "right_unit", "left_unit", "centre")
+    more = dict(zip(names, rest[1:], strict=False)) | priors
+    return Uncertainty(left, right, left_scale, right_scale, noise, bool(rest[0]), **more)

@@ -6,11 +6,12 @@ import logging
 import os
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import numpy as np
 
+from ..backends.plain.posterior import Noise
 from ..errors import ConvergenceWarning
 from ..judge.expected_error import expected_error
 from ..judge.verdict import judge_noise, judge_result
@@ -95,7 +96,10 @@ def _uncertainty(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: fl
         return None
     c, r = factors["c"], factors["r"]
     factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
-    return Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], noise.noise, noise.offsets, factor, scale)
+    plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
+    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
+    left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
+    return replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
 
 
 def announced(result: Result) -> Result:

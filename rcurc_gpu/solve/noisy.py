@@ -17,13 +17,11 @@ from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
 from ..backends.blocks import Block, blank_rows, join_blocks, join_units, others
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
-from ..backends.plain.posterior import Fit, Model, Noise, Positions, packed_size, positions_of
-from ..backends.plain.regression import Schedule
+from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
-from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Summary, UnitDiagnostics, join_diagnostics
-from ..extend.tasks import Task, run_pass
-from ..extend.typical import FLOOR_SIGMAS
-from ..noise.fit import POOL, fit_noise, from_prior, is_far, run_posterior
+from ..extend.diagnostics import Summary, join_diagnostics
+from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
+from ..noise.fit import fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part, on_host
 from ..options import Settings
@@ -38,8 +36,6 @@ from .store import Arrays
 # Columns of the part over rows of I: noise of a row of I then adds 1/20 to the variance of any column, 2.5 % to its error.
 _ENOUGH = 20
 _LEAST_PART = 500_000  # observations that are always taken if they are there: a second's work
-_RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
-_GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
 
 
 # ---------------------------------------------------------------- the part
@@ -139,6 +135,11 @@ class NoisySide:
         """What the units are called."""
         return "columns" if self.side == "r" else "rows"
 
+    @property
+    def unit_model(self) -> UnitModel:
+        """What the units of a shard are estimated from."""
+        return UnitModel(self.at, self.index_ids, self.side == "r", self.precision, self.noise, self.known, self.known_ids)
+
     @cached_property
     def stamp(self) -> str:
         """Identifies the side: parts of sides with different stamps must not be mixed."""
@@ -202,18 +203,18 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
     like = asarray_on(
         np.empty(0), block.value
     )  # of double precision: normal equations of noisy data in single lose too much
-    units = _Units(side, block, like, run, shard.start)
-    found, table = units.estimated(outside) if len(outside) else (units.prior(0), np.zeros((0, len(Fit))))
+    units = Units(side.unit_model, block, like, run, shard.start)
+    found, table = units.estimated(outside)
     core = [asarray_on(x[places], like) for x in (side.core.mean, side.core.covariance, side.core.scale)]
     mean, covariance, scale = (join_units(a, b, inside, n_units) for a, b in zip(core, found, strict=True))
     K = side.at.x.shape[1]
-    rest = _diagnosed(table, K, _total(to_numpy(found[1]), side.at))
-    chosen = _diagnosed(side.core_table[places], K, _total(side.core.covariance[places], side.at))
+    rest = diagnosed(table, K, expected_square(to_numpy(found[1]), side.at))
+    chosen = diagnosed(side.core_table[places], K, expected_square(side.core.covariance[places], side.at))
     diagnostics = join_diagnostics(chosen, rest, inside, n_units)
     numbers = Summary.of(diagnostics, start=shard.start).named("whole") | Summary.of(rest).named("outside")
     numbers |= _moments(mean, covariance, scale)
     dtype = str(block.value.dtype).rpartition(".")[2]
-    factor = _factor(side, mean, dtype)
+    factor = factor_rows(mean, side.centre, side.at.offsets, side.side == "r", side.scale, dtype)
     if side.settings.undetermined == "nan":
         factor = blank_rows(factor, diagnostics.undetermined)
     if side.scale != 1:
@@ -224,141 +225,6 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
         # standard deviations of three digits are plenty, and covariances are the larger part of the result
         part |= {name: xp.astype(x, xp.float32) for name, x in (("covariance", covariance), ("scale", scale))}
     return part, numbers
-
-
-def _factor(side: NoisySide, mean: Array, dtype: str) -> Array:
-    """Rows of the factor: components, and for offsets (a, 1) of rows, (1, b + m) of columns."""
-    xp = array_namespace(mean)
-    if side.at.offsets:
-        one, offset = xp.ones_like(mean[:, :1]), mean[:, -1:]
-        tail = [one, offset + side.centre] if side.side == "r" else [offset, one]
-        mean = xp.concat([mean[:, :-1], *tail], axis=1)
-    if side.side == "r" and side.scale != 1:
-        mean = mean * side.scale
-    return xp.astype(mean, getattr(xp, dtype))
-
-
-class _Units:
-    """Units of a block, to be estimated."""
-
-    def __init__(self, side: NoisySide, block: Block, like: Array, run: RunContext, first: int) -> None:
-        self.side, self.block, self.like, self.run = side, block, like, run.at(side.at.x.shape[1])
-        self.first = first  # number of the first unit in the matrix
-        self.at = side.at.to(like)
-        self.precision = asarray_on(side.precision, like)
-        xp = array_namespace(like)
-        self.weight = xp.ones_like(xp.astype(block.value, like.dtype))
-
-    def prior(self, n: int) -> tuple[Array, Array, Array]:
-        """The mean of the prior, sure of itself: where fits begin."""
-        K = self.side.at.x.shape[1]
-        arrays = (np.zeros((n, K)), np.zeros((n, packed_size(K))), np.ones(n))
-        mean, covariance, scale = (asarray_on(x, self.like) for x in arrays)
-        return mean, covariance, scale
-
-    def estimated(self, units: np.ndarray) -> tuple[tuple[Array, Array, Array], np.ndarray]:
-        """Mean, covariance and scale of the noise of some units, and their table."""
-        K, side = self.side.at.x.shape[1], self.side
-        mean, covariance, scale = self.prior(len(units))
-        ids = self.first + units
-        place = np.minimum(np.searchsorted(side.known_ids, ids), max(len(side.known_ids) - 1, 0))
-        known = side.known_ids[place] == ids if len(side.known_ids) else np.zeros(len(ids), dtype=bool)
-        mean = _put(mean, np.flatnonzero(known), asarray_on(side.known[place[known]], self.like))
-        rich = (self.block.counts[units] >= _RICH * K) & ~known
-        if rich.any():
-            xp = array_namespace(mean)
-            start = xp.astype(self._regressed(units[rich]), mean.dtype)
-            mean = _put(mean, np.flatnonzero(rich), xp.where(xp.isfinite(start), start, xp.zeros_like(start)))
-        begun = rich | known
-        found: tuple[Array, ...] = (mean, covariance, scale)
-        table = np.full((len(units), len(Fit)), -np.inf)
-        if begun.any():
-            found, table = self._posterior(units, (mean, covariance, scale), (1.0, 1.0), measure=True)
-            table = np.array(table)
-        again = np.flatnonzero(~begun | is_far(to_numpy(found[0]), side.precision))
-        if len(again):
-            heats = from_prior(self.side.precision, self.side.at, self.side.noise)
-            fresh, new = self._posterior(units[again], self.prior(len(again)), heats, measure=True)
-            better = new[:, Fit.OBJECTIVE] > table[again, Fit.OBJECTIVE]
-            place = again[better]
-            found = tuple(_put(x, place, _take(y, np.flatnonzero(better))) for x, y in zip(found, fresh, strict=True))
-            table[place] = new[better]  # the others keep what they have
-        # the scale of the noise of each unit, drawn to that of all; then once more with it
-        scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
-        mean, covariance, _ = found
-        start = (mean, covariance, asarray_on(scale, self.like))
-        (mean, covariance, noise), table = self._posterior(units, start, (1.0,), measure=False)
-        lost = np.flatnonzero(_lost(table, K))
-        nothing = self.prior(len(lost))[0]
-        prior = np.zeros(packed_size(K))
-        prior[np.cumsum(np.arange(1, K + 1)) - 1] = 1 / side.precision
-        prior = asarray_on(np.tile(prior, (len(lost), 1)), self.like)
-        return (_put(mean, lost, nothing), _put(covariance, lost, prior), noise), table
-
-    def _posterior(
-        self, units: np.ndarray, start: tuple[Array, Array, Array], heats: tuple[float, ...], measure: bool
-    ) -> tuple[tuple[Array, Array, Array], np.ndarray]:
-        model = Model(self.at, self.side.noise, self.precision)
-        mean, covariance, table = run_posterior(self.run, self.block, self.weight, units, model, start, heats, measure)
-        return (mean, covariance, start[2]), to_numpy(table)
-
-    def _regressed(self, units: np.ndarray) -> Array:
-        """Robust regressions without prior."""
-        xp, block = array_namespace(self.like), self.block
-        dtype = block.value.dtype
-        shift = xp.astype(self.at.shift, dtype)
-        value = block.value - xp.take(shift, xp.astype(block.index, xp.int64), axis=0)
-        basis = xp.astype(self.at.x, dtype)
-        sigma = self.side.noise.variance**0.5
-        sizes = np.abs(to_numpy(value[: 1 << 14]))
-        floor = FLOOR_SIGMAS * sigma
-        schedule = Schedule(max(5 * float(np.median(sizes)) if len(sizes) else floor, floor), floor, _GAMMA)
-        ids = np.arange(block.n_units)
-        usable = xp.ones_like(basis[:, 0])
-        task = Task(
-            Block(block.indptr, block.index, value, block.length), basis, usable, ids, self.side.index_ids,
-            self.side.side == "r", schedule, replace(self.run, holdout=0.0),
-        )  # fmt: skip
-        return run_pass(task, units, task.first).coefficients
-
-
-def _take(x: Array, places: np.ndarray) -> Array:
-    return array_namespace(x).take(x, asarray_on(places, x), axis=0)
-
-
-def _put(x: Array, places: np.ndarray, new: Array) -> Array:
-    """`x` with `new` rows at some places."""
-    if len(places) == 0:
-        return x
-    xp = array_namespace(x)
-    source = np.arange(x.shape[0])
-    source[places] = x.shape[0] + np.arange(len(places))
-    return xp.take(xp.concat([x, new]), asarray_on(source, x), axis=0)
-
-
-def _total(covariance: np.ndarray, at: Positions) -> np.ndarray:
-    """Expected squared error of units at all their positions together (n,)."""
-    K = at.x.shape[1]
-    q, p = np.tril_indices(K)
-    return np.asarray(covariance, dtype=np.float64) @ (np.where(q == p, 1.0, 2.0) * to_numpy(at.second).sum(axis=0))
-
-
-def _lost(table: np.ndarray, n_unknowns: int) -> np.ndarray:
-    """Units most of whose observations are outliers, with no more others than any solution fits by chance (n,)."""
-    n_in = table[:, Fit.N_INLIERS]
-    return (n_in < n_unknowns + 2) & (n_in < 0.5 * table[:, Fit.N_FIT])
-
-
-def _diagnosed(table: np.ndarray, n_unknowns: int, square: np.ndarray) -> UnitDiagnostics:
-    """Diagnostics from the table of `posterior`; `square` is the expected squared error of each unit."""
-    n_obs, n_in = table[:, Fit.N_FIT].astype(np.int64), table[:, Fit.N_INLIERS].astype(np.int64)
-    spread = np.sqrt(table[:, Fit.RESIDUALS] / np.maximum(table[:, Fit.INLIERS], 1e-300))
-    status = np.full(len(n_obs), OK, dtype=np.int8)
-    status[_lost(table, n_unknowns)] = TOO_FEW_INLIERS
-    status[n_obs < n_unknowns + 1] = TOO_FEW_OBSERVATIONS
-    return UnitDiagnostics(
-        status, n_obs, n_in, spread, np.sqrt(np.maximum(square, 0)), table[:, Fit.N_INFORMATIVE].astype(np.int64)
-    )
 
 
 def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
@@ -449,4 +315,7 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
         model.confirmation,
         f * doubt**0.5 / size,
         (f * f * doubt + noise) ** 0.5 / size,
+        model.centre,
+        tuple(model.row_precision.tolist()),
+        tuple(model.col_precision.tolist()),
     )

@@ -152,6 +152,41 @@ def test_predict_gives_entries_of_the_completed_matrix():
     np.testing.assert_allclose(found, X[pairs[:, 0], pairs[:, 1]], atol=1e-6)
 
 
+def test_predict_says_how_sure_it_is():
+    """Against the truth at missing entries, with noise; without it, what is said is small and not below the error."""
+    X, _, Y = data(400, 100, 3, outliers=0.1, noise=0.1)
+    i, j = np.nonzero(np.isnan(Y))
+    estimator = RobustCURCompletion().fit(Y)
+    values, std = estimator.predict(np.c_[i, j], return_std=True)
+    np.testing.assert_array_equal(values, estimator.predict(np.c_[i, j]))
+    assert 0.91 <= np.mean(np.abs(values - X[i, j]) <= 1.96 * std) <= 0.98
+    X, _, Y = data()
+    pairs = np.argwhere(np.isnan(Y))
+    values, std = RobustCURCompletion(2).fit(Y).predict(pairs, return_std=True)
+    assert std.shape == values.shape
+    assert 0 < std.max() <= 1e-3
+
+
+def test_the_prediction_error_is_that_of_new_observations():
+    X, _, Y = data(400, 100, 3, outliers=0.1, noise=0.1)
+    estimator = RobustCURCompletion().fit(Y)
+    i, j = np.nonzero(np.isnan(Y))
+    rng = np.random.default_rng(1)
+    fresh = X[i, j] + 0.1 * np.abs(X).mean() * rng.standard_normal(len(i))
+    assert 0.67 <= error(estimator.predict(np.c_[i, j]), fresh) / estimator.prediction_error_ <= 1.5
+
+
+def test_offsets_add_two_components():
+    rng = np.random.default_rng(0)
+    X, _, Y = data(300, 60, 2, noise=0.05)
+    offsets = 5 + rng.standard_normal((300, 1)) + rng.standard_normal((1, 60))
+    estimator = RobustCURCompletion().fit(Y + offsets)
+    assert estimator.rank_ == 2
+    assert estimator.components_.shape == (4, 60)
+    np.testing.assert_allclose(estimator.components_ @ estimator.components_.T, np.eye(4), atol=1e-10)
+    np.testing.assert_allclose(estimator.singular_values_, np.linalg.svdvals(X + offsets)[:4], rtol=0.03)
+
+
 def test_sparse_matrices_data_frames_and_cross_samples_give_the_same():
     import pandas as pd
 
@@ -203,12 +238,18 @@ def test_components_are_the_right_singular_vectors():
     np.testing.assert_allclose(np.abs(estimator.components_ @ vt[:3].T), np.eye(3), atol=1e-5)
 
 
-def test_rows_that_are_not_determined_stay_nan_with_a_warning_or_get_medians():
-    _, _, Y = data()
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_rows_that_are_not_determined_get_what_is_typical_or_stay_nan_with_a_warning_or_get_medians(noise):
+    X, _, Y = data(noise=noise)
     new = Y[:4].copy()
     new[1] = np.nan
     new[2, 1:] = np.nan
-    estimator = RobustCURCompletion(2).fit(Y)
+    found = RobustCURCompletion(2).fit(Y).transform(new)  # no warning: warnings are errors here
+    assert np.isfinite(found).all()
+    assert found[2, 0] == new[2, 0]
+    # a row of which nothing is known is like the mean of all; at most a small part of what rows differ by
+    assert np.abs(found[1] - X.mean(axis=0)).max() <= 0.3 * X.std(axis=0).max()
+    estimator = RobustCURCompletion(2, undetermined="nan").fit(Y)
     with pytest.warns(ConvergenceWarning, match=r"2 of 4 rows and 0 of 20 columns .* entries there stay NaN") as told:
         found = estimator.transform(new)
     assert told[0].filename == __file__
@@ -220,11 +261,28 @@ def test_rows_that_are_not_determined_stay_nan_with_a_warning_or_get_medians():
     np.testing.assert_allclose(found[1], np.nanmedian(Y, axis=0))
 
 
-def test_a_column_without_observations_stays_nan_with_a_warning():
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_a_column_without_observations_has_an_answer_and_is_marked(noise):
+    X, _, Y = data(noise=noise)
+    Y[:, 7] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # the verdict on data without noise
+        estimator = RobustCURCompletion(2).fit(Y)
+    found = estimator.transform(Y)
+    assert np.isfinite(found).all()
+    assert np.abs(found[:, 7]).max() <= 2 * np.abs(X).max()
+    assert list(estimator.result_.columns.undetermined) == [7]
+    assert np.isfinite(estimator.components_).all()
+    if noise:
+        std = estimator.predict([[3, 7], [3, 8]], return_std=True)[1]
+        assert std[0] > 5 * std[1]
+
+
+def test_a_column_without_observations_stays_nan_with_a_warning_if_asked_for():
     _, _, Y = data()
     Y[:, 7] = np.nan
     with pytest.warns(ConvergenceWarning):
-        estimator = RobustCURCompletion(2).fit(Y)
+        estimator = RobustCURCompletion(2, undetermined="nan").fit(Y)
     assert not estimator.converged_
     with pytest.warns(ConvergenceWarning, match="1 of 20 columns"):
         found = estimator.transform(Y)
@@ -295,7 +353,7 @@ BAD = {
     "an unknown word for undetermined": (
         lambda: RobustCURCompletion(undetermined="mean").fit(np.eye(9)),
         ValueError,
-        "undetermined must be one of 'nan', 'median', got 'mean'",
+        "undetermined must be one of 'prior', 'nan', 'median', got 'mean'",
     ),
     "a rank beyond the matrix": (lambda: RobustCURCompletion(10).fit(np.eye(9)), ValueError, "rank must be at most"),
     "more rows than there are": (lambda: RobustCURCompletion(1, n_rows=10).fit(np.eye(9)), ValueError, "n_rows must be"),

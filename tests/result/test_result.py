@@ -75,10 +75,15 @@ def test_new_rows_are_completed(solved):
     Y = X[:, problem.samples.cols].copy()
     Y[rng.random(Y.shape) > 0.4] = np.nan
     Y[0] = np.nan
-    out = result.transform_rows(Y)
+    out = result.transform_rows(Y, undetermined="nan")
     assert out.matrix.shape == X.shape
     assert list(out.diagnostics.undetermined) == [0]
     assert np.isnan(out.matrix[0, :]).all()
+    np.testing.assert_allclose(out.matrix[1:, :], X[1:], atol=1e-7)
+    # by default a row of which nothing is known is like the mean of all others
+    out = result.transform_rows(Y)
+    assert list(out.diagnostics.undetermined) == [0]
+    np.testing.assert_allclose(out.matrix[0, :], (problem.W @ problem.V.T).mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(out.matrix[1:, :], X[1:], atol=1e-7)
 
 

@@ -1,0 +1,208 @@
+"""Estimate single columns and rows, given the noise model: those of a shard, or new ones."""
+
+from __future__ import annotations
+
+from dataclasses import astuple, dataclass, field, replace
+
+import numpy as np
+
+from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
+from ..backends.blocks import Block
+from ..backends.kernels import RunContext
+from ..backends.plain.posterior import Fit, Model, Noise, Positions, packed_size
+from ..backends.plain.regression import Schedule
+from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
+from ..extend.tasks import Task, run_pass
+from ..extend.typical import FLOOR_SIGMAS
+from .fit import POOL, from_prior, is_far, run_posterior
+
+_RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
+_GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
+_SIZES = 1 << 14  # observations whose median size gives its first threshold
+
+Estimate = tuple[Array, Array, Array]
+
+
+def _no_means() -> np.ndarray:
+    return np.zeros((0, 0))
+
+
+def _no_ids() -> np.ndarray:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class UnitModel:
+    """What columns (rows) are estimated from, beside their observations.
+
+    Attributes
+    ----------
+    at : Positions
+        The rows (columns) where they are seen.
+    index_ids : int64 array (length,)
+        The numbers of these in the matrix.
+    columns : bool
+        Whether the units are columns.
+    precision : float array (K,)
+        Of their prior.
+    noise : Noise
+    known, known_ids : float array (., K), int64 array
+        Where the estimates of some units begin, and their numbers, ascending.
+    """
+
+    at: Positions
+    index_ids: np.ndarray
+    columns: bool
+    precision: np.ndarray
+    noise: Noise
+    known: np.ndarray = field(default_factory=_no_means)
+    known_ids: np.ndarray = field(default_factory=_no_ids)
+
+
+class Units:
+    """Units of a block, to be estimated.
+
+    Parameters
+    ----------
+    model : UnitModel
+    block : Block
+    like : float array
+        Of the type and at the place of what is returned.
+    run : RunContext
+    first : int
+        Number of the first unit in the matrix.
+    """
+
+    def __init__(self, model: UnitModel, block: Block, like: Array, run: RunContext, first: int = 0) -> None:
+        self.model, self.block, self.like, self.run = model, block, like, run.at(model.at.x.shape[1])
+        self.first = first
+        self.at = model.at.to(like)
+        self.precision = asarray_on(model.precision, like)
+        self.noise = Noise(*(float(x) for x in astuple(model.noise)))  # NumPy's numbers do not mix with all arrays
+        xp = array_namespace(like)
+        self.weight = xp.ones_like(xp.astype(block.value, like.dtype))
+
+    def prior(self, n: int) -> Estimate:
+        """The mean of the prior, sure of itself: where fits begin."""
+        K = self.model.at.x.shape[1]
+        arrays = (np.zeros((n, K)), np.zeros((n, packed_size(K))), np.ones(n))
+        mean, covariance, scale = (asarray_on(x, self.like) for x in arrays)
+        return mean, covariance, scale
+
+    def estimated(self, units: np.ndarray) -> tuple[Estimate, np.ndarray]:
+        """Mean (u, K), packed covariance (u, P) and scale of the squared noise (u,) of some units, and their table."""
+        if len(units) == 0:
+            return self.prior(0), np.zeros((0, len(Fit)))
+        K, model = self.model.at.x.shape[1], self.model
+        mean, covariance, scale = self.prior(len(units))
+        ids = self.first + units
+        place = np.minimum(np.searchsorted(model.known_ids, ids), max(len(model.known_ids) - 1, 0))
+        known = model.known_ids[place] == ids if len(model.known_ids) else np.zeros(len(ids), dtype=bool)
+        if known.any():
+            mean = _put(mean, np.flatnonzero(known), asarray_on(model.known[place[known]], self.like))
+        rich = (self.block.counts[units] >= _RICH * K) & ~known
+        if rich.any():
+            xp = array_namespace(mean)
+            start = xp.astype(self._regressed(units[rich]), mean.dtype)
+            mean = _put(mean, np.flatnonzero(rich), xp.where(xp.isfinite(start), start, xp.zeros_like(start)))
+        begun = rich | known
+        found: tuple[Array, ...] = (mean, covariance, scale)
+        table = np.full((len(units), len(Fit)), -np.inf)
+        if begun.any():
+            found, table = self._posterior(units, (mean, covariance, scale), (1.0, 1.0), measure=True)
+            table = np.array(table)
+        again = np.flatnonzero(~begun | is_far(to_numpy(found[0]), model.precision))
+        if len(again):
+            heats = from_prior(model.precision, model.at, model.noise)
+            fresh, new = self._posterior(units[again], self.prior(len(again)), heats, measure=True)
+            better = new[:, Fit.OBJECTIVE] > table[again, Fit.OBJECTIVE]
+            place = again[better]
+            found = tuple(_put(x, place, _take(y, np.flatnonzero(better))) for x, y in zip(found, fresh, strict=True))
+            table[place] = new[better]  # the others keep what they have
+        # the scale of the noise of each unit, drawn to that of all; then once more with it
+        scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
+        mean, covariance, _ = found
+        start = (mean, covariance, asarray_on(scale, self.like))
+        (mean, covariance, noise), table = self._posterior(units, start, (1.0,), measure=False)
+        lost = np.flatnonzero(_lost(table, K))
+        nothing = self.prior(len(lost))[0]
+        prior = np.zeros(packed_size(K))
+        prior[np.cumsum(np.arange(1, K + 1)) - 1] = 1 / model.precision
+        prior = asarray_on(np.tile(prior, (len(lost), 1)), self.like)
+        return (_put(mean, lost, nothing), _put(covariance, lost, prior), noise), table
+
+    def _posterior(
+        self, units: np.ndarray, start: Estimate, heats: tuple[float, ...], measure: bool
+    ) -> tuple[Estimate, np.ndarray]:
+        model = Model(self.at, self.noise, self.precision)
+        mean, covariance, table = run_posterior(self.run, self.block, self.weight, units, model, start, heats, measure)
+        return (mean, covariance, start[2]), to_numpy(table)
+
+    def _regressed(self, units: np.ndarray) -> Array:
+        """Robust regressions without prior."""
+        xp, block = array_namespace(self.like), self.block
+        dtype = block.value.dtype
+        shift = xp.astype(self.at.shift, dtype)
+        value = block.value - xp.take(shift, xp.astype(block.index, xp.int64), axis=0)
+        basis = xp.astype(self.at.x, dtype)
+        sizes = np.abs(to_numpy(value[: min(block.n_obs, _SIZES)]))
+        floor = FLOOR_SIGMAS * self.noise.variance**0.5
+        schedule = Schedule(max(5 * float(np.median(sizes)) if len(sizes) else floor, floor), floor, _GAMMA)
+        ids = np.arange(block.n_units)
+        usable = xp.ones_like(basis[:, 0])
+        task = Task(
+            Block(block.indptr, block.index, value, block.length), basis, usable, ids, self.model.index_ids,
+            self.model.columns, schedule, replace(self.run, holdout=0.0),
+        )  # fmt: skip
+        return run_pass(task, units, task.first).coefficients
+
+
+def _take(x: Array, places: np.ndarray) -> Array:
+    return array_namespace(x).take(x, asarray_on(places, x), axis=0)
+
+
+def _put(x: Array, places: np.ndarray, new: Array) -> Array:
+    """`x` with `new` rows at some places."""
+    if len(places) == 0:
+        return x
+    xp = array_namespace(x)
+    source = np.arange(x.shape[0])
+    source[places] = x.shape[0] + np.arange(len(places))
+    return xp.take(xp.concat([x, new]), asarray_on(source, x), axis=0)
+
+
+def factor_rows(mean: Array, centre: float, offsets: bool, columns: bool, scale: float, dtype: str) -> Array:
+    """Rows of the factor: components, and for offsets (a, 1) of rows, (1, b + m) of columns; these in the data's `scale`."""
+    xp = array_namespace(mean)
+    if offsets:
+        one, offset = xp.ones_like(mean[:, :1]), mean[:, -1:]
+        tail = [one, offset + centre] if columns else [offset, one]
+        mean = xp.concat([mean[:, :-1], *tail], axis=1)
+    if columns and scale != 1:
+        mean = mean * scale
+    return xp.astype(mean, getattr(xp, dtype))
+
+
+def expected_square(covariance: np.ndarray, at: Positions) -> np.ndarray:
+    """Expected squared error of units at all their positions together (n,)."""
+    K = at.x.shape[1]
+    q, p = np.tril_indices(K)
+    return np.asarray(covariance, dtype=np.float64) @ (np.where(q == p, 1.0, 2.0) * to_numpy(at.second).sum(axis=0))
+
+
+def _lost(table: np.ndarray, n_unknowns: int) -> np.ndarray:
+    """Units most of whose observations are outliers, with no more others than any solution fits by chance (n,)."""
+    n_in = table[:, Fit.N_INLIERS]
+    return (n_in < n_unknowns + 2) & (n_in < 0.5 * table[:, Fit.N_FIT])
+
+
+def diagnosed(table: np.ndarray, n_unknowns: int, square: np.ndarray) -> UnitDiagnostics:
+    """Diagnostics from the table of `posterior`; `square` is the expected squared error of each unit."""
+    n_obs, n_in = table[:, Fit.N_FIT].astype(np.int64), table[:, Fit.N_INLIERS].astype(np.int64)
+    spread = np.sqrt(table[:, Fit.RESIDUALS] / np.maximum(table[:, Fit.INLIERS], 1e-300))
+    status = np.full(len(n_obs), OK, dtype=np.int8)
+    status[_lost(table, n_unknowns)] = TOO_FEW_INLIERS
+    status[n_obs < n_unknowns + 1] = TOO_FEW_OBSERVATIONS
+    return UnitDiagnostics(
+        status, n_obs, n_in, spread, np.sqrt(np.maximum(square, 0)), table[:, Fit.N_INFORMATIVE].astype(np.int64)
+    )

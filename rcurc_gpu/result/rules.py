@@ -1,0 +1,303 @@
+"""What an outlier is: an observation that is more likely anything than the recovered value with noise.
+
+Noise is Student's t with a local scale, as `backends.plain.posterior` has it: that of the noise model by row and column, and
+how sure the entry is. Rounding and multiplicative errors also depend on the size of the value, of which the noise model
+knows nothing; so the residuals of a sample of the observations say how the noise grows with the size of the recovered value.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import stdtrit
+
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..backends.plain.posterior import Noise
+from ..errors import check_number
+from ..noise.fit import POOL
+from ..noise.model import outlier_threshold
+from ..samples.view import Samples
+from .matrix import LowRankMatrix
+
+_SAMPLE = 1 << 17  # observations of R, and of C, from which the sizes of the noise are taken
+_RATIO = 1.25  # between the sizes of neighbouring classes: ten of them for a digit
+_N_CLASSES = 60  # down to 1e-6 of the largest; all that is smaller is one class
+_FEW = 10  # observations of a class, below which it is one with the next smaller one
+_WIDE = 30.0  # residuals in units of the noise, beyond which they are outliers whatever their size
+# The same without a noise model, over the threshold. Rounding to six digits has errors of 20 times the threshold.
+_BEYOND = 1000.0
+_OF_SPAN = 0.05  # and over the range of the data, where the threshold is large
+_LEAST_FACTOR = 0.01  # of the noise of the smallest values over the typical one
+_TAIL = 30.0  # degrees of freedom without a noise model: rounding has no tails
+_TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from with one
+_MOST_LOG = 700.0  # of the odds: what exp takes
+
+
+@dataclass(frozen=True, eq=False)
+class NoiseBySize:
+    """How the noise depends on the size of the recovered value.
+
+    Attributes
+    ----------
+    edges : float64 array (c - 1,)
+        Sizes that separate the classes, ascending.
+    factors : float64 array (c,)
+        Of the scale of the noise in each class.
+    """
+
+    edges: np.ndarray
+    factors: np.ndarray
+
+    def at(self, fitted: Array) -> Array:
+        """The factors of some values (k,)."""
+        xp = array_namespace(fitted)
+        size = xp.abs(xp.astype(fitted, xp.float64))
+        return gather(asarray_on(self.factors, size), xp.searchsorted(asarray_on(self.edges, size), size, side="right"))
+
+
+class Judged(NamedTuple):
+    """Outliers among some observations.
+
+    Attributes
+    ----------
+    which : int64 array (k,)
+        Their numbers.
+    score, probability : float64 arrays (k,)
+        Size of the residual in units of the local noise, and probability of being an outlier.
+    """
+
+    which: Array
+    score: Array
+    probability: Array
+
+
+@dataclass(frozen=True, eq=False)
+class OutlierRule:
+    """When an observation is an outlier.
+
+    Attributes
+    ----------
+    cur : LowRankMatrix
+    noise : Noise
+        In the unit of the data.
+    sizes : NoiseBySize
+    least : float
+        Smaller residuals are no outliers, whatever the noise.
+    probability : float in [0, 1]
+        From which on an observation is an outlier.
+    """
+
+    cur: LowRankMatrix
+    noise: Noise
+    sizes: NoiseBySize
+    least: float
+    probability: float = 0.5
+
+    def with_limits(self, probability: float, least: float) -> OutlierRule:
+        """The same for another probability, and a least size of the residuals."""
+        probability = check_number("probability", probability, 0, 1)
+        return replace(self, probability=probability, least=max(self.least, check_number("least", least)))
+
+    @property
+    def smallest(self) -> float:
+        """Smaller residuals are no outliers anywhere."""
+        if self.probability < 0.5:
+            return self.least
+        square = self.noise.variance * float(self.sizes.factors.min()) ** 2
+        known = self.cur.uncertainty
+        if known is not None:
+            square *= float(np.prod([to_numpy(x).min() for x in (known.left_scale, known.right_scale)], dtype=np.float64))
+        return max(self.least, (1 - 1e-6) * outlier_threshold(replace(self.noise, variance=square)))
+
+    def judged(self, fitted: Array, residual: Array, i: Array, j: Array) -> Judged:
+        """Which of some observations are outliers.
+
+        Parameters
+        ----------
+        fitted, residual : float arrays (k,)
+        i, j : int64 arrays (k,)
+            Rows and columns.
+        """
+        xp = array_namespace(residual)
+        size = xp.abs(xp.astype(residual, xp.float64))
+        local = self.local(fitted, i, j)
+        (which,) = xp.nonzero((outlier_probability(self.noise, size, local) >= self.probability) & (size >= self.least))
+        if self.cur.uncertainty is None:
+            size, local = gather(size, which), gather(local, which)
+            return Judged(which, size / local, outlier_probability(self.noise, size, local))
+        # the doubt about an entry takes the most time, and makes outliers less likely: only these are asked
+        local = xp.sqrt(
+            gather(local, which) ** 2 + xp.astype(self.cur.variances(gather(i, which), gather(j, which))[0], xp.float64)
+        )
+        size = gather(size, which)
+        probability = outlier_probability(self.noise, size, local)
+        (kept,) = xp.nonzero(probability >= self.probability)
+        return Judged(gather(which, kept), gather(size / local, kept), gather(probability, kept))
+
+    def local(self, fitted: Array, i: Array, j: Array) -> Array:
+        """Scale of the noise of observations, without the doubt about the entry (k,)."""
+        xp = array_namespace(fitted)
+        scale = self.noise.variance**0.5 * self.sizes.at(fitted)
+        known = self.cur.uncertainty
+        if known is None:
+            return scale
+        there = (gather(x, at) for x, at in ((known.left_scale, i), (known.right_scale, j)))
+        rows, cols = (xp.astype(x, xp.float64) for x in there)
+        return scale * xp.sqrt(rows * cols)
+
+
+def outlier_probability(noise: Noise, size: Array, scale: Array) -> Array:
+    """Probability of being an outlier, of residuals of some sizes where the noise has this scale, float64 arrays (k,)."""
+    xp = array_namespace(size)
+    nu = noise.tail
+    log = math.log(noise.odds) + xp.log(scale) + 0.5 * (nu + 1) * xp.log1p((size / scale) ** 2 / nu)
+    return 1 / (1 + xp.exp(-xp.clip(log, -_MOST_LOG, _MOST_LOG)))
+
+
+def rule_of(samples: Samples, cur: LowRankMatrix, threshold: float) -> OutlierRule:
+    """The rule of a result: by its noise model, or by its threshold where there is none (or none was kept)."""
+    seen = _seen(samples, cur)
+    known = cur.uncertainty
+    if known is not None:
+        n, unit = known.noise, abs(known.unit)
+        noise = replace(n, variance=n.variance * (unit * known.factor) ** 2, span=n.span * unit)
+        scale = noise.variance**0.5 * np.sqrt(seen.row_scale * seen.column_scale)
+        sizes = _sizes(np.abs(seen.fitted), np.abs(seen.residual) / scale, _WIDE, noise.tail, _LEAST_FACTOR, POOL)
+        score = np.abs(seen.residual) / (scale * sizes.at(seen.fitted))
+        return OutlierRule(cur, _with_tail(noise, score), sizes, 0.0)
+    return _by_threshold(seen, cur, threshold)
+
+
+def _with_tail(noise: Noise, score: np.ndarray) -> Noise:
+    """The noise with the tail that makes residuals (over its local scale) most likely.
+
+    Noise that depends on the size of the value looks heavier than it is to a model that does not know that.
+    """
+
+    def likelihood(n: Noise) -> float:
+        inside = math.log1p(-n.share) + n.top - 0.5 * (n.tail + 1) * np.log1p(score**2 / n.tail)
+        return float(np.sum(np.logaddexp(inside, math.log(n.share / n.span * noise.variance**0.5))))
+
+    return max((replace(noise, tail=tail) for tail in _TAILS if tail >= noise.tail), key=likelihood, default=noise)
+
+
+def _by_threshold(seen: _Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
+    """Outliers are residuals above the threshold; where residuals of most values of that size are larger, above those."""
+    threshold = max(threshold, float(np.finfo(np.float64).tiny) ** 0.5)
+    value = seen.fitted + seen.residual
+    span = 2 * float(value.max() - value.min()) if len(value) else 0.0
+    span = max(span, 10 * threshold)
+    noise, size = Noise((threshold / 8) ** 2, _TAIL, 0.1, span), np.abs(seen.residual)
+    wide = min(_BEYOND * threshold, max(_OF_SPAN * span, threshold))
+    for _ in range(3):  # the share of the outliers and the scale at which the threshold is the limit depend on each other
+        sigma = noise.variance**0.5
+        sizes = _sizes(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
+        local = sigma * sizes.at(seen.fitted)
+        share = float(np.mean(size >= local * (threshold / sigma))) if len(size) else 0.0
+        noise = replace(noise, share=min(max(share, 1e-4), 0.5))
+        noise = replace(noise, variance=(sigma * threshold / outlier_threshold(noise)) ** 2)
+    sigma = noise.variance**0.5
+    sizes = _sizes(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
+    return OutlierRule(cur, noise, sizes, threshold)
+
+
+class _Seen(NamedTuple):
+    """Some observations, on the host: recovered values, residuals, scales of the squared noise of rows and columns (k,)."""
+
+    fitted: np.ndarray
+    residual: np.ndarray
+    row_scale: np.ndarray
+    column_scale: np.ndarray
+
+
+def _seen(samples: Samples, cur: LowRankMatrix) -> _Seen:
+    """A sample of the observations, evenly from the first blocks of each side; undetermined entries are left out."""
+    parts: list[Any] = []
+    known = cur.uncertainty
+    for side, chosen in (("r", samples.rows), ("c", samples.cols)):
+        missing = _SAMPLE
+        for first, block in samples.blocks(side):
+            entry = np.arange(0, block.n_obs, max(block.n_obs // missing, 1))
+            unit = first + np.searchsorted(to_numpy(block.indptr), entry, side="right") - 1
+            there = asarray_on(entry, block.value)
+            index = chosen[to_numpy(gather(block.index, there))]
+            i, j = (index, unit) if side == "r" else (unit, index)
+            rows, cols = asarray_on(i, cur.left), asarray_on(j, cur.left)
+            factors = (take_rows(x, at) for x, at in ((cur.left, rows), (cur.right, cols)))
+            left, right = (np.asarray(to_numpy(x), dtype=np.float64) for x in factors)
+            fitted = np.einsum("nk,nk->n", left, right)
+            scales = [np.ones(len(i))] * 2
+            if known is not None:
+                there_too = ((known.left_scale, rows), (known.right_scale, cols))
+                scales = [np.asarray(to_numpy(gather(x, at)), dtype=np.float64) for x, at in there_too]
+            value = np.asarray(to_numpy(gather(block.value, there)), dtype=np.float64)
+            ok = np.isfinite(fitted)
+            parts.append([x[ok] for x in (fitted, value - fitted, *scales)])
+            missing -= len(entry)
+            if missing <= 0:
+                break
+    return _Seen(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _sizes(size: np.ndarray, score: np.ndarray, wide: float, tail: float, least: float, pool: float) -> NoiseBySize:
+    """How the noise depends on the size of the values.
+
+    Parameters
+    ----------
+    size, score : float arrays (k,)
+        Of the recovered values, and of the residuals over the scale of the noise.
+    wide : float
+        Scores beyond this are outliers for sure.
+    tail : float
+        Degrees of freedom of the noise.
+    least : float
+        The smallest factor.
+    pool : float
+        Observations by which the squared factor of a class is drawn to 1.
+    """
+    largest = float(size.max()) if len(size) else 0.0
+    edges = largest * _RATIO ** np.arange(-float(_N_CLASSES), 0.0)
+    if not edges[:1].all():  # no size at all, or one that vanishes
+        return NoiseBySize(np.zeros(0), np.maximum(np.ones(1), least))
+    taken = score < wide
+    number, score = np.searchsorted(edges, size[taken], side="right"), score[taken]
+    middle = float(stdtrit(tail, 0.75))
+    factors = np.full(len(edges) + 1, np.nan)
+    rest = np.zeros(0)
+    for k in range(len(factors)):
+        here = np.concatenate([rest, score[number == k]])
+        if len(here) < _FEW:
+            rest = here
+            continue
+        factors[k], rest = _robust_scale(here, middle), np.zeros(0)
+        factors[k] = math.sqrt((pool + len(here) * factors[k] ** 2) / (pool + len(here)))
+    return NoiseBySize(edges, np.maximum(_next_to(_filled(factors)), least))
+
+
+def _robust_scale(score: np.ndarray, middle: float) -> float:
+    """Median over that of noise of scale 1, without what it makes improbable: outliers shift the median of all."""
+    scale = float(np.median(score)) / middle
+    for _ in range(3):
+        inner = score[score <= 6 * scale]
+        if len(inner) == 0:
+            break
+        scale = float(np.median(inner)) / middle
+    return scale
+
+
+def _filled(factors: np.ndarray) -> np.ndarray:
+    """Classes without observations take the factor of the next smaller class, the smallest ones that of the first known."""
+    known = np.flatnonzero(~np.isnan(factors))
+    if len(known) == 0:
+        return np.ones_like(factors)
+    place = np.searchsorted(known, np.arange(len(factors)), side="right") - 1
+    return factors[known[np.maximum(place, 0)]]
+
+
+def _next_to(factors: np.ndarray) -> np.ndarray:
+    """The largest of each class and its neighbours: rounding to digits jumps within a class."""
+    padded = np.concatenate([factors[:1], factors, factors[-1:]])
+    return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0)
