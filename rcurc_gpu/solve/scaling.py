@@ -26,7 +26,8 @@ def matrix_at(cur: CURMatrix, like: Array) -> CURMatrix:
     """A matrix with factors of the kind of `like`."""
     if same_place(cur.left, like) and same_place(cur.right, like):
         return cur
-    return CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols)
+    known = None if cur.uncertainty is None else cur.uncertainty.mapped(lambda x: bring(x, like))
+    return CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols, known)
 
 
 def state_at(state: IterationState, like: Array, scale: float) -> IterationState:
