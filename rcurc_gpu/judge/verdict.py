@@ -27,6 +27,7 @@ from .words import (
     Evidence,
     Fault,
     FittedToChance,
+    MoreComponents,
     Noisy,
     NothingFound,
     StillMoving,
@@ -40,7 +41,7 @@ _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise o
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
 ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
 _MANY_HELD = 300  # from which a component in a single row can be told from outliers there
-_USELESS = 0.5  # relative error of the matrix from which its numbers say next to nothing
+_USELESS = 0.3  # relative error of the matrix from which its numbers say next to nothing
 _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
@@ -154,6 +155,8 @@ def judge_noise(
     faults: list[Fault] = []
     if useless:
         faults.append(NothingFound(noise.expected_error))
+    if noise.left_over:
+        faults.append(MoreComponents(len(noise.strengths)))
     if not noise.settled:
         faults.append(StillMoving(noise.n_sweeps))
     if confirmed is not None and confirmed.n_held >= _LEAST_HELD:

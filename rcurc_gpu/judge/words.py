@@ -208,6 +208,21 @@ class NothingFound:
 
 
 @dataclass(frozen=True)
+class MoreComponents:
+    """The residuals have a component for which the rank asked for left no room."""
+
+    rank: int
+    cause = Cause.RANK_TOO_SMALL
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        return (
+            f"Rank {self.rank} is too small: structure beyond it is left in the residuals; ask for a larger rank or "
+            f"{words('rank', 'auto')}."
+        )
+
+
+@dataclass(frozen=True)
 class StillMoving:
     """The sweeps of the noise model did not come to rest."""
 
@@ -274,7 +289,7 @@ class Noisy:
 
 
 # Something that is wrong: a cause, and the figures that the sentence about it needs.
-Fault = CoreFault | FittedToChance | TooNoisy | Undetermined | NothingFound | StillMoving | WronglySure
+Fault = CoreFault | FittedToChance | TooNoisy | Undetermined | NothingFound | MoreComponents | StillMoving | WronglySure
 
 
 @dataclass(frozen=True)

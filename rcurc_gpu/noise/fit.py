@@ -323,15 +323,22 @@ class Sweeps:
         room = min(most - len(self.strengths), _GROWTH)
         if room <= 0:
             return False
-        i, j, y = (x[~self.is_held] for x in self.part.entries)
-        residual = y - self.centre - self.predicted(i, j)
-        left, right = structure_in(
-            (i, j, residual * self.inlying(residual, self.local(i, j))), self.part.shape, room, self.rng
-        )
+        left, right = self._left_over(room)
         if left.shape[1] == 0:
             return False
         self.rows, self.cols = self.rows.widened(left, self.offsets), self.cols.widened(right, self.offsets)
         return True
+
+    def has_structure(self) -> bool:
+        """Whether the residuals have a component that no rank allowed for."""
+        return self._left_over(1)[0].shape[1] > 0
+
+    def _left_over(self, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Components that are left in the residuals, at most so many."""
+        i, j, y = (x[~self.is_held] for x in self.part.entries)
+        residual = y - self.centre - self.predicted(i, j)
+        inlying = residual * self.inlying(residual, self.local(i, j))
+        return structure_in((i, j, inlying), self.part.shape, most, self.rng)
 
     def drop_dead(self) -> None:
         """Drop components of which nothing is left: they cost time."""
@@ -474,7 +481,8 @@ def fit_noise(
     start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
     state = Sweeps(part, start, offsets, kernels, held, s)
     settled, number, grown = False, 0, 0
-    limit = min(most, most_components((i[fitted], j[fitted]), part.shape))
+    enough = most_components((i[fitted], j[fitted]), part.shape)
+    limit = min(most, enough)
     for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
         change = state.sweep(_heat(number))
         if number > _HEATED and number % _TAIL_EVERY == 0:
@@ -495,6 +503,7 @@ def fit_noise(
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
     confirmation = state.confirm()
+    left_over = most < enough and len(state.strengths) >= most and state.has_structure()
     state.include_held()
     for _ in range(2):
         state.sweep(1.0)
@@ -518,6 +527,7 @@ def fit_noise(
         noise=state.noise,
         strengths=state.strengths[order],
         settled=settled,
+        left_over=left_over,
         n_sweeps=number,
         confirmation=confirmation,
     )

@@ -127,7 +127,7 @@ class NoiseFacts:
     noise : Noise
     offsets : bool
     strengths : tuple of floats
-    settled : bool
+    settled, left_over : bool
     n_sweeps : int
     confirmation : Confirmation or None
     expected_error, prediction_error : float
@@ -138,6 +138,7 @@ class NoiseFacts:
     offsets: bool
     strengths: tuple[float, ...]
     settled: bool
+    left_over: bool
     n_sweeps: int
     confirmation: Confirmation | None
     expected_error: float
@@ -179,6 +180,8 @@ class NoiseModel:
         Standard deviation of what each component adds to an entry, largest first.
     settled : bool
         Whether the last sweep changed hardly anything.
+    left_over : bool
+        Whether the residuals have another component, for which the rank that was asked for left no room.
     n_sweeps : int
     confirmation : Confirmation or None
         None if nothing was held out.
@@ -199,6 +202,7 @@ class NoiseModel:
     noise: Noise
     strengths: np.ndarray
     settled: bool
+    left_over: bool
     n_sweeps: int
     confirmation: Confirmation | None
 
@@ -214,7 +218,9 @@ class NoiseModel:
             found |= {f"{name}.{f.name}": getattr(getattr(self, name), f.name) for f in fields(Group)}
         found |= {name: getattr(self, name) for name in _ARRAYS}
         n, c = self.noise, self.confirmation
-        found["numbers"] = np.asarray([self.centre, self.offsets, self.settled, self.n_sweeps], dtype=np.float64)
+        found["numbers"] = np.asarray(
+            [self.centre, self.offsets, self.settled, self.left_over, self.n_sweeps], dtype=np.float64
+        )
         found["noise"] = np.asarray([n.variance, n.tail, n.share, n.span])
         found["confirmation"] = np.asarray([] if c is None else [getattr(c, f.name) for f in fields(c)], dtype=np.float64)
         return found
@@ -223,11 +229,12 @@ class NoiseModel:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> NoiseModel:
         """What `arrays` gave."""
         rows, cols = (Group(*(a[f"{name}.{f.name}"] for f in fields(Group))) for name in ("rows", "cols"))
-        centre, offsets, settled, n_sweeps = a["numbers"].tolist()
+        centre, offsets, settled, left_over, n_sweeps = a["numbers"].tolist()
         c = a["confirmation"].tolist()
         confirmation = Confirmation(int(c[0]), *c[1:]) if c else None
         more: dict[str, Any] = {name: a[name] for name in _ARRAYS}
         more |= {"centre": centre, "offsets": bool(offsets), "settled": bool(settled), "n_sweeps": int(n_sweeps)}
+        more["left_over"] = bool(left_over)
         more |= {"noise": Noise(*a["noise"].tolist()), "confirmation": confirmation}
         return cls(rows=rows, cols=cols, **more)
 

@@ -471,12 +471,15 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, f = model.noise.tail, 1.0 if model.confirmation is None else model.confirmation.factor
     noise = model.noise.variance * nu / (nu - 2) * scale_c * scale_r
-    size = max(square, np.finfo(float).tiny) ** 0.5
+    # where nothing was found, the matrix may be anything: its error is as large as the data
+    size = max(square, np.finfo(float).tiny) ** 0.5 if len(model.strengths) or model.offsets else noise**0.5
+    doubt = doubt if len(model.strengths) or model.offsets else noise
     return NoiseFacts(
         model.noise,
         model.offsets,
         tuple(model.strengths.tolist()),
         model.settled,
+        model.left_over,
         model.n_sweeps,
         model.confirmation,
         f * doubt**0.5 / size,
