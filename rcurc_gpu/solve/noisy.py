@@ -258,7 +258,7 @@ class _Units:
         self.weight = xp.ones_like(xp.astype(block.value, like.dtype))
 
     def prior(self, n: int) -> tuple[Array, Array, Array]:
-        """As if nothing had been observed."""
+        """The mean of the prior, sure of itself: where fits begin."""
         K = self.side.at.x.shape[1]
         arrays = (np.zeros((n, K)), np.zeros((n, packed_size(K))), np.ones(n))
         mean, covariance, scale = (asarray_on(x, self.like) for x in arrays)
@@ -295,7 +295,13 @@ class _Units:
         scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
         mean, covariance, _ = found
         start = (mean, covariance, asarray_on(scale, self.like))
-        return self._posterior(units, start, (1.0,), measure=False)
+        (mean, covariance, noise), table = self._posterior(units, start, (1.0,), measure=False)
+        lost = np.flatnonzero(_lost(table, K))
+        nothing = self.prior(len(lost))[0]
+        prior = np.zeros(packed_size(K))
+        prior[np.cumsum(np.arange(1, K + 1)) - 1] = 1 / side.precision
+        prior = asarray_on(np.tile(prior, (len(lost), 1)), self.like)
+        return (_put(mean, lost, nothing), _put(covariance, lost, prior), noise), table
 
     def _posterior(
         self, units: np.ndarray, start: tuple[Array, Array, Array], heats: tuple[float, ...], measure: bool
@@ -347,12 +353,18 @@ def _total(covariance: np.ndarray, at: Positions) -> np.ndarray:
     return np.asarray(covariance, dtype=np.float64) @ (np.where(q == p, 1.0, 2.0) * to_numpy(at.second).sum(axis=0))
 
 
+def _lost(table: np.ndarray, n_unknowns: int) -> np.ndarray:
+    """Units most of whose observations are outliers, with no more others than any solution fits by chance (n,)."""
+    n_in = table[:, Fit.N_INLIERS]
+    return (n_in < n_unknowns + 2) & (n_in < 0.5 * table[:, Fit.N_FIT])
+
+
 def _diagnosed(table: np.ndarray, n_unknowns: int, square: np.ndarray) -> UnitDiagnostics:
     """Diagnostics from the table of `posterior`; `square` is the expected squared error of each unit."""
     n_obs, n_in = table[:, Fit.N_FIT].astype(np.int64), table[:, Fit.N_INLIERS].astype(np.int64)
     spread = np.sqrt(table[:, Fit.RESIDUALS] / np.maximum(table[:, Fit.INLIERS], 1e-300))
     status = np.full(len(n_obs), OK, dtype=np.int8)
-    status[n_in < n_unknowns + 1] = TOO_FEW_INLIERS
+    status[_lost(table, n_unknowns)] = TOO_FEW_INLIERS
     status[n_obs < n_unknowns + 1] = TOO_FEW_OBSERVATIONS
     return UnitDiagnostics(
         status, n_obs, n_in, spread, np.sqrt(np.maximum(square, 0)), table[:, Fit.N_INFORMATIVE].astype(np.int64)
