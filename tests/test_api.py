@@ -35,7 +35,7 @@ def test_at_the_edge_the_core_and_every_column_with_enough_inliers_is_right(rank
     problem = rg.synthetic((1500, 1500), rank, 0.2, 10, rate=rate, seed=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rg.ConvergenceWarning)
-        result = rg.rcurc(problem.samples, rank)
+        result = rg.rcurc(problem.samples, rank, undetermined="nan")
     assert problem.core_error(result.cur) <= 1e-6
     for errors, block, names, is_outlier in (
         (
@@ -132,7 +132,7 @@ def test_a_callback_sees_iterations_and_can_stop():
         assert not result.converged
 
 
-def test_undetermined_columns_are_nan_or_kept_on_request():
+def test_undetermined_columns_are_typical_or_nan_or_kept_on_request():
     problem = rg.synthetic((300, 320), 3, 0.1, 10, rate=0.4, seed=5)
     s = problem.samples
     empty = np.setdiff1d(np.arange(320), s.cols)[4]
@@ -144,6 +144,10 @@ def test_undetermined_columns_are_nan_or_kept_on_request():
     with pytest.warns(rg.ConvergenceWarning, match=rf"the first is {empty}"):
         result = rg.rcurc(samples, 3)
     assert list(result.columns.undetermined) == [empty]
+    others = np.setdiff1d(np.arange(320), [empty])
+    assert np.allclose(result.cur[:, empty], result.cur[:, others].mean(axis=1))
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(samples, 3, undetermined="nan")
     assert np.isnan(result.cur[:, empty]).all()
     assert problem.relative_error(result.cur, undetermined="skip") <= 1e-8
     with pytest.warns(rg.ConvergenceWarning):

@@ -199,10 +199,9 @@ def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Chec
             parts = {begin: partial(of_units, "regress", rank, begin) for begin in (_BEGINS_1 if rank == 1 else _BEGINS)}
             sizes = (40, 50_000 // rank + 500, 400_000 // rank + 4000)
             rows.append((f"regress, rank {rank}, {dtype}", parts, sizes))
-        for name, kernel in (("advance", "advance"), ("normal equations", "normal")):
-            ordered = sorted(ranks, key=_TIMED.__ne__)  # the first is timed
-            parts = {f"rank {rank}": partial(of_units, kernel, rank, "zero") for rank in ordered}
-            rows.append((f"{name}, {dtype}", parts, (40, 10_000, 100_000)))
+        ordered = sorted(ranks, key=_TIMED.__ne__)  # the first is timed
+        parts = {f"rank {rank}": partial(of_units, "advance", rank, "zero") for rank in ordered}
+        rows.append((f"advance, {dtype}", parts, (40, 10_000, 100_000)))
         for name, rate, calls, sizes in _GRIDS:
             rows.append((f"grid, {name}, {dtype}", {call: partial(of_grid, rate, call) for call in calls}, sizes))
     return [Check(kernels.name, name, parts, *sizes) for name, parts, sizes in rows]
@@ -226,8 +225,6 @@ def _units(kernels: Kernels, dtype: str, name: str, rank: int, begin: str, place
     others, tolerance, rounds = {
         "regress": ((basis, usable, white, ids, fit_pass), _FITTED, 1),
         "advance": ((usable, ids, Iterates(path, turns, zetas, 1.2), np.zeros_like(a)), _SUMMED, _STEPS),
-        # The right-hand side is what noise leaves, a thousandth of its terms: hence the tolerance.
-        "normal": ((basis, usable, ids, a, floor), _FITTED, 1),
     }[name]
 
     def columns(got: Any) -> list[Any]:

@@ -29,6 +29,7 @@ _MOST_SWEEPS = 40
 # from the start, odd spectra are outliers for good (error of `octane` 1.3 times as large); with more, outliers leak in.
 _FIRST_HEAT, _HEAT, _HEATED = 4.0, 2.0, 9
 _SETTLED = 2e-4  # relative change of the predictions by a sweep after which nothing moves any more
+_STILL = 0.05  # relative change of the noise by a sweep, likewise: where it is small, it is found last
 _NEARLY = 5e-3  # the same, after which a fit that used up its sweeps still counts as settled: noise moves predictions more
 _TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from; below 4, outliers count as noise
 _TAIL_EVERY = 4  # sweeps between two choices
@@ -43,6 +44,7 @@ _DEAD = 2e-3  # variance of a component over that of the noise, below which noth
 # agree: it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
 _FAR = 6.0
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
+_MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _GROWTH = 5  # components that are added at a time
 _REST = 6  # sweeps after which what was added has found its place
 _LEAST = 1e-30  # of a prior variance, relative to the data's
@@ -330,8 +332,10 @@ class Sweeps:
         return True
 
     def has_structure(self) -> bool:
-        """Whether the residuals have a component that no rank allowed for."""
-        return self._left_over(1)[0].shape[1] > 0
+        """Whether the residuals have a component that no rank allowed for, of a size that matters."""
+        left, right = self._left_over(1)
+        size = float(np.mean(left**2) * np.mean(right**2)) ** 0.5 if left.shape[1] else 0.0
+        return size > _MATTERS * float(np.mean((self.centre + self.predicted(*self.sample[:2])) ** 2)) ** 0.5
 
     def _left_over(self, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Components that are left in the residuals, at most so many."""
@@ -484,13 +488,15 @@ def fit_noise(
     enough = most_components((i[fitted], j[fitted]), part.shape)
     limit = min(most, enough)
     for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
+        before = state.noise.variance
         change = state.sweep(_heat(number))
+        still = abs(math.log(state.noise.variance / before)) < _STILL
         if number > _HEATED and number % _TAIL_EVERY == 0:
             state.choose_tail()
             state.drop_dead()
             if number == 3 * _TAIL_EVERY:
                 state.restart_far()
-        settled = number > _HEATED + 1 and change < _SETTLED
+        settled = number > _HEATED + 1 and change < _SETTLED and still
         resting = settled or (number > _HEATED and number - grown >= _REST and change < _NEARLY)
         if report(number, change):
             break

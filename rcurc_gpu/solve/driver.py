@@ -130,9 +130,13 @@ def _with_noise(
     """Fit the noise model to a part of the observations, and estimate every column and row."""
     s = solved.settings
     most = rank if isinstance(rank, int) else max(len(view.rows), len(view.cols))
+    if solved.curve is not None:  # a search chose the rank, by what the model does not know, such as the resolution
+        most = solved.core.rank
     model = solved.model
     if model is None:
         model = find_model(part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
+    if solved.curve is not None:
+        model = replace(model, left_over=False)
     return estimate_all(model, sides_of(model, view, s, device, scale), supply.shards, engine, show)
 
 

@@ -6,6 +6,7 @@ single column or row can be. It fits into memory whatever the size of the data; 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
-from ..backends.blocks import Block, blank_rows, join_blocks, join_units
+from ..backends.blocks import Block, blank_rows, join_blocks, join_units, others
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Fit, Noise, Positions, packed_size, positions_of
@@ -46,43 +47,35 @@ _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
 def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, settings: Settings, scale: float) -> Part:
     """Gather the part from the shards, on the host; observations are divided by `scale`."""
     m, n = len(view.rows), len(view.cols)
-    inside = on_host(view.intersection.block)
+    core = on_host(view.intersection.block)
     blocks, ids = {}, {}
-    for side, chosen, enough in (("r", view.cols, _ENOUGH * m), ("c", view.rows, _ENOUGH * n)):
-        wanted = _units_wanted(shards[side], chosen, enough, settings.seed)
-        jobs = [Job(shard, _Nothing(), None, (units,)) for shard, units in wanted if len(units)]
-        found = [numbers for _, numbers in engine.map(Stage(sampled, "noise", kept=False), jobs, lambda count: None)]
-        length = m if side == "r" else n
-        got = [Block(x["indptr"], x["index"], x["value"], length) for x in found]
-        empty = Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, inside.value.dtype), length)
-        block = empty if not got else got[0] if len(got) == 1 else join_blocks(got)
+    sizes = {"r": (view.cols, view.shape[1], m, view.rate_rows), "c": (view.rows, view.shape[0], n, view.rate_cols)}
+    for side, (chosen, total, length, rate) in sizes.items():
+        enough = max(_ENOUGH * length, math.ceil(_LEAST_PART / max(rate * length, 1e-9)))
+        units = _units_wanted(others(chosen, total), enough, settings.seed)
+        wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards[side]]
+        jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
+        stage = Stage(sampled, "noise part", reads=False, kept=False)
+        got = [
+            Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)
+        ]
+        empty = Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, core.value.dtype), length)
+        block = join_blocks(got) if got else empty
         blocks[side] = block if scale == 1 else block.scaled(1 / scale)
-        ids[side] = np.concatenate([chosen, *(shard.start + units for shard, units in wanted)]).astype(np.int64)
-    return Part(inside, blocks["r"], blocks["c"], ids["c"], ids["r"])
+        ids[side] = np.concatenate([chosen, units]).astype(np.int64)
+    return Part(core, blocks["r"], blocks["c"], ids["c"], ids["r"])
 
 
-def _units_wanted(shards: list[Shard], chosen: np.ndarray, enough: int, seed: int) -> list[tuple[Shard, np.ndarray]]:
-    """Which units outside of the core to take from which shards: all of a few shards, chosen at random."""
-    rng = generator(seed, Stream.NOISE_PART)
-    wanted, count, n_obs = [], 0, 0
-    for k in rng.permutation(len(shards)):
-        shard = shards[k]
-        if count >= enough and n_obs >= _LEAST_PART:
-            break
-        units = np.setdiff1d(np.arange(shard.start, shard.stop), chosen) - shard.start
-        resident = shard.resident
-        per_unit = 1.0 if resident is None else max(resident.n_obs / max(resident.n_units, 1), 1e-9)
-        most = max(enough - count, int((_LEAST_PART - n_obs) / per_unit))
-        if len(units) > most:
-            units = np.sort(rng.choice(units, most, replace=False))
-        wanted.append((shard, units))
-        count, n_obs = count + len(units), n_obs + int(len(units) * per_unit)
-    return sorted(wanted, key=lambda item: item[0].start)
+def _units_wanted(units: np.ndarray, enough: int, seed: int) -> np.ndarray:
+    """Which units outside of the core to take: all, or so many at random, whatever the shards are."""
+    if len(units) <= enough:
+        return units
+    return np.sort(generator(seed, Stream.NOISE_PART).choice(units, enough, replace=False))
 
 
-def sampled(shard: Shard, block: Block, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
+def sampled(shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
     """The observations of some units of a shard, for the driver."""
-    some = on_host(block.take_units(units))
+    some = on_host(shard.some(units))
     return {}, {"indptr": some.indptr, "index": some.index, "value": some.value}
 
 

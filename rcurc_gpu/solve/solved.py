@@ -103,8 +103,10 @@ class SolvedCore:
     @property
     def noisy(self) -> bool:
         """Whether there is noise, so that the noise model finishes the solve."""
-        if self.settings.sweeps == 0:
+        if self.settings.sweeps == 0 or self.verdict.cause is Cause.DIVERGED:
             return False
+        if self.verdict.cause is Cause.NOT_SETTLED and self.settings.max_iter is not None:
+            return False  # it may be exact data: the user ended the iteration
         core = self.core
         rounding = _ROUNDING * float(array_namespace(core.s).finfo(core.s.dtype).eps)
         return self.glimpsed or not core.sigma <= max(NOISELESS, rounding) * self.typical_size

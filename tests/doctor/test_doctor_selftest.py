@@ -165,13 +165,6 @@ def test_a_wrong_recursion_is_seen():
     assert len(failures(replace(XP, advance=advance), "advance, float64")) == 1
 
 
-def test_wrong_normal_equations_are_seen():
-    def normal(block, units, basis, usable, names, a, floor):
-        return XP.normal(block, units, basis, usable, names, 1.0001 * a, floor)
-
-    assert len(failures(replace(XP, normal=normal), "normal equations, float64")) == 1
-
-
 @pytest.mark.parametrize("method", ["threshold", "mul", "rmul", "inlying", "floor_threshold", "change"])
 def test_a_wrong_grid_is_seen(method):
     def make_grid(block, weight, chunk_bytes):

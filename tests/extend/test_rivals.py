@@ -125,7 +125,7 @@ def problem(k):
 def solve(samples, rank, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rg.ConvergenceWarning)
-        return rg.rcurc(samples, rank, **options)
+        return rg.rcurc(samples, rank, **{"undetermined": "nan"} | options)
 
 
 def relative_error(result, X):

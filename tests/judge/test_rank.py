@@ -15,12 +15,8 @@ def test_the_true_rank_is_found(rank):
     problem = rg.synthetic((900, 900), rank, 0.2, 10, rate=0.3, seed=rank)
     result = rg.rcurc(problem.samples, "auto")
     assert result.rank == rank
-    assert result.rank_curve.chosen == rank
     assert problem.relative_error(result.cur) <= 1e-6
     assert result.converged
-    curve = dict(zip(result.rank_curve.ranks, result.rank_curve.errors, strict=True))
-    assert curve[rank] == min(curve.values())
-    assert all(curve[k] > 0.05 for k in curve if k < rank)
 
 
 def test_a_rank_of_twenty_is_found():

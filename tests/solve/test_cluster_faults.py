@@ -138,19 +138,13 @@ def test_a_solve_survives_the_death_of_a_worker(
 
 
 @pytest.mark.parametrize(
-    ("kind", "stage"),
-    [
-        ("in memory", "columns, second"),
-        ("in memory", "rows, sweep1"),
-        ("in a directory", "rows"),
-        ("in a directory", "columns, sweep1"),
-    ],
+    ("kind", "share"), [("in memory", 0.3), ("in memory", 1.0), ("in a directory", 0.3), ("in a directory", 1.0)]
 )
-def test_sweeps_survive_it(client, noisy, kill_during, tmp_path, kind, stage):
-    """At the end of a step, before what it gave is added up."""
+def test_a_solve_with_noise_survives_it(client, noisy, kill_during, tmp_path, kind, share):
+    """While all columns and rows are estimated, and at the end, before what it gave is added up."""
     p, expected = noisy
     samples = cut(p.samples) if kind == "in memory" else cut(p.samples).save(tmp_path / "shards")
-    state = kill_during(stage, 1.0, lambda: kill_the_one_with_most(client))
+    state = kill_during("columns and rows", share, lambda: kill_the_one_with_most(client))
     assert_same(solve(samples, client=client, accuracy=0.1), expected)
     assert state["acted"]
 

@@ -65,12 +65,13 @@ def test_the_expected_error_is_right_within_a_factor_of_two(noise):
     problem = rg.synthetic((900, 900), 5, 0.2, 10, noise=noise, rate=0.3, seed=8)
     result = solve(problem.samples, 5)
     assert 0.5 <= result.expected_error / problem.relative_error(result.cur) <= 2
-    assert result.converged == (result.expected_error <= 1e-2)
+    assert result.converged
     assert abs(result.noise / (noise * problem.mean_abs) - 1) < 0.2
 
 
 def test_noise_above_the_accuracy_asked_for_is_said_and_can_be_accepted():
     problem = rg.synthetic((900, 900), 5, 0.2, 10, noise=0.2, rate=0.3, seed=8)
     with pytest.warns(rg.ConvergenceWarning, match=r"limits the accuracy to about \d+\.\d%"):
-        rg.rcurc(problem.samples, 5)
+        rg.rcurc(problem.samples, 5, accuracy=1e-2)
     assert rg.rcurc(problem.samples, 5, accuracy=0.2).converged
+    assert rg.rcurc(problem.samples, 5).converged

@@ -122,7 +122,8 @@ def test_one_seed_gives_one_result_and_inputs_stay(solve):
     _, _, Y = matrix(200, 200, 2, seed=7)
     before = Y.copy()
     Y.flags.writeable = False
-    one, same, other = solve(Y, 2, seed=1), solve(Y, 2, seed=1), solve(Y, 2, seed=2)
+    size = {"n_rows": 130, "n_cols": 130} if solve is rg.robust_pca else {}  # else it takes all of so small a matrix
+    one, same, other = (solve(Y, 2, seed=seed, **size) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one.cur.left, same.cur.left)
     assert not np.array_equal(one.cur.rows, other.cur.rows)
     np.testing.assert_array_equal(Y, before)

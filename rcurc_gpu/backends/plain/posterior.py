@@ -22,6 +22,8 @@ import numpy as np
 from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, scatter
 from ..blocks import Block
 
+_LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
+
 Solve = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
@@ -236,7 +238,8 @@ def posterior_of_matrix(
         square = (residual * residual + xp.maximum(doubt, xp.zeros_like(doubt))) / local
         bent = 1 + square / (nu * heat)
         # an odd power of a root, as the compiled kernel has it, by a logarithm: a general power takes several times as long
-        rare = noise.odds * xp.sqrt(local * heat) * xp.exp((0.5 * (nu + 1)) * xp.log(bent))
+        power = xp.minimum((0.5 * (nu + 1)) * xp.log(bent), xp.full_like(bent, _LARGEST_EXPONENT))
+        rare = noise.odds * xp.sqrt(local * heat) * xp.exp(power)
         return residual, square, xp.where(taken, 1 / (1 + rare), xp.zeros_like(rare))
 
     def tabled(residual: Array, square: Array, inlier: Array) -> Array:
