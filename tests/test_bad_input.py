@@ -369,7 +369,7 @@ SOLVE = [
         "an unknown word for `undetermined`",
         lambda: solve(undetermined="drop"),
         ValueError,
-        "undetermined must be one of 'nan', 'keep', got 'drop'",
+        "undetermined must be one of 'prior', 'nan', 'keep', got 'drop'",
     ),
     Row("`gamma` 0", lambda: solve(gamma=0), ValueError, "gamma must be in (0, 1), got 0"),
     Row("`gamma` 1", lambda: solve(gamma=1.0), ValueError, "gamma must be in (0, 1), got 1.0"),

@@ -41,6 +41,12 @@ def test_results_load(expected):
         np.testing.assert_array_equal(cur.right, expected["right"])
     found = load_result(OLD / "result.npz")
     assert found.converged
+    assert np.isnan(found.prediction_error)  # version 0.1 had no noise model
+    assert found.strengths is None
+    assert found.cur.uncertainty is None
+    assert found.rank == 2
+    prediction = found.predict(["r3"], [found.labels.cols[4]])
+    assert prediction.lower[0] <= expected["left"][3] @ expected["right"][4] <= prediction.upper[0]
     assert found.labels.rows[3] == "r3"
     np.testing.assert_array_equal(found.rows.status, expected["status"])
     np.testing.assert_array_equal(found.rows.n_informative, expected["n"])

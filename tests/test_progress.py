@@ -55,7 +55,7 @@ def test_the_log_has_stages_ranks_and_the_result_and_iterations_for_debugging(so
 def test_the_rank_that_is_chosen_is_in_the_log(caplog):
     with caplog.at_level(logging.INFO, logger="rcurc_gpu"):
         rg.rcurc(PROBLEM.samples, "auto")
-    assert "rank 2 chosen, of 1, 2" in caplog.messages
+    assert "rank 2, without noise, by a first look" in caplog.messages
 
 
 def test_a_bar_says_that_kernels_are_being_compiled(monkeypatch):

@@ -12,7 +12,7 @@ import click
 from ..api import rcurc
 from ..backends import namespace_for_device
 from ..errors import without_warning
-from ..io import PREDICTION_HEADER, Completion, save_result, write_outliers, write_predictions
+from ..io import INTERVAL_HEADER, PREDICTION_HEADER, Completion, save_result, write_outliers, write_predictions
 from ..shards import LabelledShards
 from . import complete_report as words
 from .common import BadInput, OptionWording, errors_in_options, files_words, finish, stoppable
@@ -21,23 +21,28 @@ from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, shared_options, sol
 from .outputs import check_outputs, wanted_entries
 
 _PATIENCE = 15  # seconds to wait for a scheduler
-OPTION_OF = {"output": "--checkpoint"} | {
-    name: f"--{name}" for name in ("checkpoint", "rank", "accuracy", "undetermined", "device", "seed")
-}
+_OF_THE_SOLVER = ("method", "accuracy", "undetermined", "offsets", "sweeps", "intervals", "seed")
+OPTION_OF = {"output": "--checkpoint"} | {name: f"--{name}" for name in ("checkpoint", "rank", "device", *_OF_THE_SOLVER)}
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="OUT.npz", help="Where to save the result.")
-@solver_option("rank")
+@solver_option("rank", "Components to look for, at most if there is noise; auto takes as many as the data support.")
 @click.option("--predict", type=IN_FILE, metavar="PAIRS.csv", help="Entries wanted: a table of (row, column), by label.")
 @click.option(
     "--predictions", type=IN_FILE, metavar="CSV", help="Where to write them.  [default: OUT-predictions.csv beside OUT.npz]"
 )
 @click.option("--outliers", type=IN_FILE, metavar="CSV", help="Where to write the wrong observations, the worst first.")
-@solver_option("accuracy")
+@solver_option("accuracy", "Fail (exit status 1) unless the expected relative error of the matrix is below this.")
 @solver_option("method")
-@solver_option("undetermined", "Rows and columns with too little data: leave them out, or keep a guess.")
+@solver_option(
+    "undetermined",
+    "Rows and columns with too little data: what is typical (prior), no value (nan), or the doubtful numbers.",
+)
+@solver_option("offsets", "Whether rows and columns have offsets beside the components; auto lets the data decide.")
+@solver_option("sweeps", "Sweeps of the noise model, at most, instead of until it stands still; 0 turns the model off.")
+@solver_option("intervals", "Whether predictions get intervals and OUT.npz keeps what they need, if there is noise.")
 @click.option(
     "--checkpoint",
     type=IN_FILE,
@@ -68,14 +73,16 @@ def complete(**values: Any) -> None:
       rcurc-gpu complete samples.npz -o result.npz --rank 5 --device cuda --json
 
     PAIRS.csv has the row and the column in its first two columns, or in those that are named as in FILE. A
-    prediction has the columns row, column, value, expected_error (standard deviation, from noise); the value is empty
-    where there is no such row or column, or not enough data for it. OUT.npz has all that 'rcurc-gpu plot' draws;
-    rcurc_gpu.io.load_result reads it.
+    prediction has the columns row, column, value, expected_error (standard deviation of the value's error), and lower and
+    upper: 95 of 100 new observations lie between these, outliers apart. Numbers are missing only where there is no such row
+    or column (or, with --undetermined nan, too little data). With noise and --no-intervals there are no columns lower and
+    upper. OUT.npz has all that 'rcurc-gpu plot' draws; rcurc_gpu.io.load_result reads it.
 
     \b
     Exit status: 0 if the result is confirmed, 1 if it is not, or if none of
     PAIRS.csv is predicted (the report says why; files are written), 2 if an
-    option or a file is wrong, 130 if stopped by Ctrl-C.
+    option or a file is wrong, 130 if stopped by Ctrl-C. Noise alone is no
+    failure: the report says how large the error is; --accuracy sets a limit.
     """  # noqa: D301
     options, saved = CommandOptions(**values), list[Path]()
     with stoppable(saved, options.checkpoint), errors_in_options(OPTION_OF):
@@ -86,7 +93,7 @@ def complete(**values: Any) -> None:
 
 def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
     """Read, solve and save; `saved` is filled as files appear. Returns the report."""
-    predictions = check_outputs(options, options.output, PREDICTION_HEADER)
+    predictions = check_outputs(options, options.output, INTERVAL_HEADER, PREDICTION_HEADER)
     device = namespace_for_device(options.device)[1]
     labelled = observations(options.file, options.visible, table)
     pairs = wanted_entries(options, labelled.columns or (table["row_column"], table["column_column"]))
@@ -99,16 +106,17 @@ def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> d
         result = rcurc(
             labelled.samples,
             options.rank,
-            **{name: getattr(options, name) for name in ("method", "accuracy", "undetermined", "seed")},
+            **{name: getattr(options, name) for name in _OF_THE_SOLVER},
             device=device,
             progress=options.visible,
             client=client,
             **{kept_in: options.checkpoint},
         )
     completion = Completion.of(result, labelled.labels)
-    report |= words.describe_completion(completion) | {"undetermined": options.undetermined}
     assert result.verdict is not None
-    wording = OptionWording(OPTION_OF, has_guesses=options.undetermined == "keep")
+    better = None if result.verdict.noise is None else result.verdict.noise.better or None
+    report |= words.describe_completion(completion, better) | {"undetermined": options.undetermined}
+    wording = OptionWording(OPTION_OF, has_guesses=options.undetermined != "nan")
     options.say(words.result_words(report, result.verdict.sentence(wording)))
     save_result(options.output, completion)
     saved.append(options.output)

@@ -11,10 +11,11 @@ from ..extend import UnitDiagnostics
 from ..io import Completion, Predictions, WantedEntries
 
 _SHOWN = 5  # unknown labels, and wrong observations, that are named in words
+_STRENGTHS = 8  # components that are described in words
 
 
-def describe_completion(c: Completion) -> dict[str, Any]:
-    """How the solve went, as a dictionary for JSON."""
+def describe_completion(c: Completion, better: float | None = None) -> dict[str, Any]:
+    """How the solve went, as a dictionary for JSON; `better` is how many times as well it predicts as offsets alone."""
     top = slice(0, _SHOWN)
     o = c.outliers
     worst = zip(c.labels.row_names(o.i[top]), c.labels.col_names(o.j[top]), o.observed[top], o.recovered[top], strict=True)
@@ -22,7 +23,10 @@ def describe_completion(c: Completion) -> dict[str, Any]:
         "version": __version__,
         **{name: getattr(c, name) for name in ("converged", "message", "cause", "rank", "method", "device")},
         "iterations": c.n_iter,
-        **{name: getattr(c, name) for name in ("seconds", "expected_error", "noise", "threshold")},
+        **{name: getattr(c, name) for name in ("seconds", "expected_error", "prediction_error", "noise", "threshold")},
+        "strengths": None if c.strengths is None else c.strengths.tolist(),
+        "offsets": c.offsets,
+        "times_better_than_offsets": better,
         "singular_values": c.cur.singular_values().tolist(),
         "outliers": {
             "count": len(o),
@@ -67,12 +71,40 @@ def observed_words(report: dict[str, Any]) -> str:
     return "\n            ".join([f"Read:       {report['file']}, {observed['source']}", *observed["lines"]])
 
 
+# What is printed before the rows and columns that could not be determined, by --undetermined.
+_FATE = {"prior": "Filled in:", "nan": "No value: ", "keep": "Guesses:  "}
+
+
+def _noise_words(report: dict[str, Any]) -> list[str]:
+    """What there is besides the verdict where the noise model was used: components and, in a bad result, the errors."""
+    strengths = report["strengths"]
+    if strengths is None:
+        return []
+    more = f" and {len(strengths) - _STRENGTHS} weaker ones" if len(strengths) > _STRENGTHS else ""
+    sizes = ", ".join(f"{x:.3g}" for x in strengths[:_STRENGTHS]) + more
+    offsets = "offsets of rows and columns" if report["offsets"] else ""
+    if strengths:
+        added = f"{', beside ' if offsets else ''}{offsets}"
+        lines = [f"Components: add {sizes} to an entry (standard deviations){added}; the noise is {report['noise']:.3g}"]
+    else:
+        lines = [f"Components: none that the data support{', only ' if offsets else ''}{offsets}"]
+    if not report["converged"]:  # a good verdict says it all
+        better = report["times_better_than_offsets"]
+        than = f", {better:.2g} times as good as offsets of rows and columns alone" if better else ""
+        lines.append(
+            f"Error:      about {report['expected_error']:.2g} of the matrix's size, {report['prediction_error']:.2g} "
+            f"for new observations{than}"
+        )
+    return lines
+
+
 def result_words(report: dict[str, Any], verdict: str) -> str:
     """The outcome in words; so is the `verdict`."""
-    o, kept = report["outliers"], report["undetermined"] == "keep"
+    o = report["outliers"]
     lines = [
         f"Solved:     rank {report['rank']} in {report['seconds']:.2f} s on {report['device']}, "
         f"{report['iterations']} iterations of the core",
+        *_noise_words(report),
         f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {verdict}",
         f"Outliers:   {o['count']:,} observations ({o['share']:.1%}) do not fit the recovered matrix",
     ]
@@ -85,9 +117,9 @@ def result_words(report: dict[str, Any], verdict: str) -> str:
     for what, found in (("rows", report["undetermined_rows"]), ("columns", report["undetermined_cols"])):
         if found["count"]:
             reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["reasons"].items())
-            lines.append(
-                f"{'Guesses: ' if kept else 'No value:'}   {found['count']:,} {what} ({_list(found['labels'])}). {reasons}"
-            )
+            count = f"{found['count']:,} {what if found['count'] > 1 else what[:-1]}"
+            typical = ", near to what is typical" if report["undetermined"] == "prior" else ""
+            lines.append(f"{_FATE[report['undetermined']]}  {count} ({_list(found['labels'])}){typical}. {reasons}")
     return "\n".join(lines)
 
 
@@ -97,7 +129,8 @@ def prediction_words(report: dict[str, Any]) -> str:
     none = "" if p["predicted"] else "NONE: "
     lines = [f"Predicted:  {none}{p['predicted']:,} of the {p['asked']:,} entries asked for"]
     if p["guesses"]:
-        lines[0] += f"; {p['guesses']:,} of them are guesses, in rows or columns that could not be determined"
+        what = "are near to what is typical" if report["undetermined"] == "prior" else "are guesses"
+        lines.append(f"            {p['guesses']:,} of them {what}: their rows or columns could not be determined")
     if p["undetermined"]:
         lines.append(f"            {p['undetermined']:,} lie in rows or columns that could not be determined; left empty")
     if p["unknown"]:

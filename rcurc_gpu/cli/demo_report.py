@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 
 from .._version import __version__
-from ..result import Result, outlying_once
+from ..backends import blank_rows
+from ..errors import Wording
+from ..result import LowRankMatrix, Result, outlying_once
 from ..testing import SyntheticProblem
 
 
@@ -33,17 +35,22 @@ def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:
 
 def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]:
     """How the solve went and how far it is from the truth, as a dictionary for JSON."""
+    words = Wording()
+    words.has_guesses = True  # nothing is NaN here
+    rows, cols = result.rows.undetermined, result.columns.undetermined
+    determined = LowRankMatrix(blank_rows(result.cur.left, rows), blank_rows(result.cur.right, cols))
     return {
         "converged": bool(result.converged),
-        "message": result.message,
+        "message": result.message if result.verdict is None else result.verdict.sentence(words),
         "cause": result.cause,
         "iterations": result.n_iter,
         "rank_used": result.rank,
         "true_error": problem.relative_error(result.cur),
-        "true_error_of_determined": problem.relative_error(result.cur, undetermined="skip"),
+        "true_error_of_determined": problem.relative_error(determined, undetermined="skip"),
         "expected_error": result.expected_error,
-        "undetermined_rows": len(result.rows.undetermined),
-        "undetermined_cols": len(result.columns.undetermined),
+        "prediction_error": result.prediction_error,
+        "undetermined_rows": len(rows),
+        "undetermined_cols": len(cols),
         "outliers": compare_outliers(problem, result),
     }
 
@@ -113,13 +120,14 @@ def result_words(report: dict[str, Any]) -> str:
 
 
 def _error_words(report: dict[str, Any]) -> str:
-    if not math.isnan(report["true_error"]):
-        return f"{report['true_error']:.2e} (relative, over the whole matrix)"
-    rows, cols = _count(report["undetermined_rows"], "row"), _count(report["undetermined_cols"], "column")
-    lost = f"{rows} and {cols} could not be determined"
+    whole = f"{report['true_error']:.2e} (relative, over the whole matrix)"
+    lost = [(report["undetermined_rows"], "row"), (report["undetermined_cols"], "column")]
+    named = " and ".join(_count(number, thing) for number, thing in lost if number)
+    if not named:
+        return whole
     if math.isnan(report["true_error_of_determined"]):
-        return f"unknown: {lost}"
-    return f"{report['true_error_of_determined']:.2e} (relative, over what was determined; {lost})"
+        return f"{whole}; {named} could not be determined"
+    return f"{whole}; {report['true_error_of_determined']:.2e} without the {named} that could not be determined"
 
 
 def _outlier_words(o: dict[str, Any]) -> list[str]:

@@ -60,6 +60,7 @@ def _device(text: str) -> str | None:
 
 
 RANK = Parsed("rank", _rank, "is neither a positive whole number nor auto")
+OFFSETS = Parsed("offsets", {"auto": "auto", "yes": True, "no": False}.get, "is not auto, yes or no")
 DEVICE = Parsed("device", _device, "is not auto, cpu, cuda or a numbered device such as cuda:1")
 
 # ---------------------------------------------------------------- options
@@ -70,12 +71,16 @@ _KINDS = {
     "device": (DEVICE, "auto|cpu|cuda|cuda:N"),
     "seed": (click.IntRange(min=0), None),
     "accuracy": (Finite(min=0, min_open=True), None),
+    "offsets": (OFFSETS, "auto|yes|no"),
+    "sweeps": (click.IntRange(min=0), None),
 }
 
 
 def solver_option(name: str, help: str | None = None) -> Callable[[_Command], _Command]:
     """An option of the solver, with the default, the words and, if there is no other, the help of `rcurc_gpu.options`."""
     known = option(name)
+    if isinstance(known.default, bool):
+        return click.option(f"--{name}/--no-{name}", default=known.default, help=help or known.text)
     kind, metavar = _KINDS[name] if name in _KINDS else (click.Choice(known.choices), None)
     return click.option(f"--{name}", type=kind, default=known.default, metavar=metavar, help=help or known.text)
 

@@ -53,7 +53,7 @@ def check_output(
         )
 
 
-def check_outputs(options: CommandOptions, beside: Path, header: tuple[str, ...]) -> Path | None:
+def check_outputs(options: CommandOptions, beside: Path, *headers: tuple[str, ...]) -> Path | None:
     """Refuse, before the work, outputs of a solve that are in one place or that replace something else.
 
     Parameters
@@ -61,8 +61,8 @@ def check_outputs(options: CommandOptions, beside: Path, header: tuple[str, ...]
     options : CommandOptions
     beside : Path
         The file beside which predictions go, unless ``--predictions`` says where.
-    header : tuple of str
-        Of the predictions.
+    *headers : tuples of str
+        What predictions may have for a header.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def check_outputs(options: CommandOptions, beside: Path, header: tuple[str, ...]
     outputs["predictions"] = _predictions_place(options.predict, options.predictions, beside)
     _check_different(outputs)
     inputs = [path for path in (options.file, options.predict) if path is not None]
-    kinds = {"output": (is_result, (".npz",)), "predictions": (is_table(header), TABLE_ENDINGS)}
+    kinds = {"output": (is_result, (".npz",)), "predictions": (is_table(*headers), TABLE_ENDINGS)}
     kinds |= dict.fromkeys(("outliers", "suspicious"), (is_table(OUTLIER_HEADER), TABLE_ENDINGS))
     for name, (is_ours, endings) in kinds.items():
         path = outputs[name]
@@ -118,12 +118,13 @@ def is_result(path: Path) -> bool:
     return "CURMatrix" in npz_header(path)
 
 
-def is_table(header: tuple[str, ...]) -> Callable[[Path], bool]:
-    """A test whether a file is a table with this header."""
+def is_table(*headers: tuple[str, ...]) -> Callable[[Path], bool]:
+    """A test whether a file is a table with one of these headers."""
 
     def test(path: Path) -> bool:
         with path.open("rb") as file:
-            return file.read(200).partition(b"\n")[0].rstrip(b"\r") == delimiter_of(path).join(header).encode()
+            first = file.read(200).partition(b"\n")[0].rstrip(b"\r")
+        return first in [delimiter_of(path).join(header).encode() for header in headers]
 
     return test
 

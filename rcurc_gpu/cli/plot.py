@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Draw the RESULT that 'rcurc-gpu complete' wrote.
 
-    With a name that ends in .png, one picture of six panels: convergence, the error by rank (or the singular values), where
-    the outliers are, how many observations of each row and column fit, and which rows fit worst. With a directory, which is
-    made if it is not there, each of them and some more as a file of its own.
+    With a name that ends in .png, one picture of six panels: intervals beside observations (without noise: convergence), the
+    components (without noise: the error by rank, or the singular values), where the outliers are, how many observations of
+    each row and column fit, and which rows fit worst. With a directory, which is made if it is not there, each of them and
+    some more as a file of its own.
 
     \b
     Examples:

@@ -1,9 +1,10 @@
 """Files of people who have labels and tables: read observations, keep results with their labels."""
 
-from .completion import Completion, Outliers, Predictions, load_result, save_result
+from .completion import Completion, Observations, Outliers, Predictions, load_result, save_result
 from .labels import LabelledSamples, Labels
 from .matrices import MaskedMatrix, read_matrix
 from .pairs import (
+    INTERVAL_HEADER,
     OUTLIER_HEADER,
     PREDICTION_HEADER,
     WantedEntries,
@@ -22,4 +23,6 @@ __all__ = ["Completion", "LabelledSamples", "Labels", "Outliers", "Predictions",
 __all__ += ["read_pairs", "save_result", "write_outliers", "write_predictions"]
 # For commands:
 __all__ += ["Columns", "MaskedMatrix", "Table", "WantedEntries", "delimiter_of", "kind_of", "numbers_as_text", "read_matrix"]
-__all__ += ["OUTLIER_HEADER", "PREDICTION_HEADER", "read_table", "write_table"]
+__all__ += ["INTERVAL_HEADER", "OUTLIER_HEADER", "PREDICTION_HEADER", "read_table", "write_table"]
+# For pictures:
+__all__ += ["Observations"]

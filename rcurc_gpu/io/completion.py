@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from itertools import islice
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from .. import files
 from ..backends.arrays import to_numpy
+from ..backends.blocks import Block
+from ..backends.plain.posterior import packed_size
 from ..core.history import RankCurve, as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
 from ..result.matrix import CURMatrix
 from ..result.outliers import outlying_once
 from ..result.result import Outcome, Result
-from ..result.uncertainty import uncertainty_from
+from ..result.uncertainty import check_level, uncertainty_arrays, uncertainty_from
 from ..samples.building import index_vector
 from ..samples.cells import Cells, chosen_first
+from ..samples.view import Samples
 from .labels import Labels
 
 _VERSION = 1
@@ -26,6 +31,8 @@ _WORDS = ("message", "cause", "method", "device", "kernels")
 _NUMBERS = ("noise", "threshold", "expected_error", "seconds")
 _FACTORS = ("left", "right", "rows", "cols")  # of the matrix
 _LISTED = ("i", "j", "observed")  # of the outliers; the rest follows from the matrix
+_SHOWN = 400  # observations that are kept for pictures
+_SHARDS_READ = 4  # of each side, for these
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +59,54 @@ class Outliers:
 
 
 @dataclass(frozen=True, eq=False)
+class Observations:
+    """Some of the observations that were solved, for pictures.
+
+    Attributes
+    ----------
+    i, j : int64 arrays (k,)
+        Row and column.
+    value : float64 array (k,)
+    """
+
+    i: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    j: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    value: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+    def __len__(self) -> int:
+        return len(self.i)
+
+    @classmethod
+    def of(cls, samples: Samples, most: int = _SHOWN) -> Observations:
+        """An even selection of at most so many, half of them from the chosen rows and half from the chosen columns; of
+        samples on disk, from their first shards."""
+        parts = []
+        for side in "rc":
+            found = [
+                _even(samples, side, first, block, most // 2) for first, block in islice(samples.blocks(side), _SHARDS_READ)
+            ]
+            here = [np.concatenate(column) for column in zip(*found, strict=True)]
+            chosen = _evenly(len(here[0]), most // 2)
+            parts.append([column[chosen] for column in here])
+        i, j, value = (np.concatenate(column) for column in zip(*parts, strict=True))
+        _, once = np.unique(i * samples.shape[1] + j, return_index=True)
+        return cls(i[once], j[once], value[once])
+
+
+def _even(samples: Samples, side: str, first: int, block: Block, most: int) -> tuple[np.ndarray, ...]:
+    """Row, column and value of an even selection of the observations in a block."""
+    at = _evenly(block.n_obs, most)
+    unit = first + np.searchsorted(to_numpy(block.indptr), at, side="right") - 1
+    index = to_numpy(block.index)[at].astype(np.int64)
+    i, j = (samples.rows[index], unit) if side == "r" else (unit, samples.cols[index])
+    return i, j, to_numpy(block.value)[at].astype(np.float64)
+
+
+def _evenly(total: int, most: int) -> np.ndarray:
+    return np.linspace(0, max(total - 1, 0), min(total, most)).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
 class Predictions:
     """Entries of the recovered matrix that somebody asked for.
 
@@ -60,12 +115,15 @@ class Predictions:
     value : float64 array (k,)
         NaN where the entry is not known.
     expected_error : float64 array (k,)
-        Standard deviation of the error to expect from noise, in the unit of the data; NaN where the value is, and where
-        it is a guess (``undetermined="keep"``).
+        Standard deviation of the error to expect of the value, in the unit of the data; NaN where the value is.
     known_row, known_col : bool arrays (k,)
         Whether there is such a row, and column. Where both are and the value is NaN, it could not be determined.
     guess : bool array (k,)
-        Where there is a value though its row or column could not be determined (``undetermined="keep"``).
+        Where there is a value though the observations of its row or column do not determine it: what is typical
+        (``undetermined="prior"``), or doubtful (``undetermined="keep"``).
+    lower, upper : float64 arrays (k,), or None
+        Interval of a new observation of the entry, outliers apart; NaN where the value is. None if the noise model was
+        used and its intervals were not kept (``intervals=False``).
     """
 
     value: np.ndarray
@@ -73,6 +131,8 @@ class Predictions:
     known_row: np.ndarray
     known_col: np.ndarray
     guess: np.ndarray
+    lower: np.ndarray | None = None
+    upper: np.ndarray | None = None
 
     @property
     def unknown(self) -> np.ndarray:
@@ -91,26 +151,30 @@ class Completion(Outcome):
 
     Attributes
     ----------
-    cur, converged, message, cause, history, columns, rows, noise, threshold, expected_error, rank_curve, method, device, \
-kernels, seconds :
-        As in `Result`, on the host.
+    cur, converged, message, cause, history, columns, rows, noise, threshold, expected_error, prediction_error, strengths, \
+rank_curve, method, device, kernels, seconds :
+        As in `Result`, on the host. Files of version 0.1 have no `prediction_error` (NaN) and no `strengths` (None).
     labels : Labels
     outliers : Outliers
     n_obs : int
         Observations that were solved.
     seen : int64 array
         Observations in each cell of a coarse grid (see `cells.Cells`), for pictures.
+    some_observed : Observations
+        A few hundred of the observations, for pictures; none from a file of version 0.1.
     """
 
     labels: Labels
     outliers: Outliers
     n_obs: int
     seen: np.ndarray
+    some_observed: Observations = field(default_factory=Observations)
 
     @classmethod
     def of(cls, result: Result, labels: Labels | None = None) -> Completion:
         """What to keep of a result."""
-        cur = CURMatrix(to_numpy(result.cur.left), to_numpy(result.cur.right), result.cur.rows, result.cur.cols)
+        known = None if result.cur.uncertainty is None else result.cur.uncertainty.mapped(to_numpy)
+        cur = CURMatrix(to_numpy(result.cur.left), to_numpy(result.cur.right), result.cur.rows, result.cur.cols, known)
         i, j, observed, _ = outlying_once(result.samples, cur, result.threshold)
         same = {field.name: getattr(result, field.name) for field in fields(Outcome)}
         return cls(
@@ -119,6 +183,7 @@ kernels, seconds :
             outliers=_ranked(cur, i, j, observed.astype(np.float64), result.threshold),
             n_obs=result.samples.n_obs,
             seen=_cells(cur).count_seen(result.samples),
+            some_observed=Observations.of(result.samples),
         )
 
     @property
@@ -137,36 +202,118 @@ kernels, seconds :
             f"of {self.n_obs:,}, message={self.message!r})"
         )
 
-    def predict(self, rows: Sequence[str], cols: Sequence[str]) -> Predictions:
+    @property
+    def offsets(self) -> bool:
+        """Whether rows and columns have offsets beside the components."""
+        return self.strengths is not None and self.cur.rank > len(self.strengths)
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether `interval` can be asked."""
+        return self.strengths is None or self.cur.uncertainty is not None
+
+    def predict(self, rows: Sequence[str], cols: Sequence[str], level: float = 0.95) -> Predictions:
         """Entries by the labels of their rows and columns (or numbers from 0, where there are no labels).
 
         Parameters
         ----------
         rows, cols : sequences of str (k,)
+        level : float in (0, 1)
+            Of the intervals.
         """
         n1, n2 = self.shape
-        return self.predict_at(self.labels.find_rows(rows, n1), self.labels.find_cols(cols, n2))
+        return self.predict_at(self.labels.find_rows(rows, n1), self.labels.find_cols(cols, n2), level)
 
-    def predict_at(self, i: np.ndarray, j: np.ndarray) -> Predictions:
+    def predict_at(self, i: np.ndarray, j: np.ndarray, level: float = 0.95) -> Predictions:
         """Entries by number, int64 arrays (k,); -1 stands for a row or column that does not exist."""
         known_row, known_col = i >= 0, j >= 0
         both = known_row & known_col
-        value, error = np.full(len(i), np.nan), np.full(len(i), np.nan)
-        value[both] = self.cur.entries(i[both], j[both])
-        error[both] = self._entry_errors(i[both], j[both])
-        guess = np.zeros(len(i), dtype=bool)  # kept although it could not be determined: nobody knows how wrong it is
-        guess[both] = (self.rows.status[i[both]] != OK) | (self.columns.status[j[both]] != OK)
-        error[np.isnan(value) | guess] = np.nan
-        return Predictions(value, error, known_row, known_col, guess & ~np.isnan(value))
+        value, error, lower, upper = (np.full(len(i), np.nan) for _ in range(4))
+        guess = np.zeros(len(i), dtype=bool)
+        at = i[both], j[both]
+        value[both], error[both], guess[both] = self.cur.entries(*at), self._entry_errors(*at), self._guessed(*at)
+        error[np.isnan(value)] = np.nan
+        if self.has_intervals:
+            lower[both], upper[both] = self.interval(*at, level)
+        intervals = (lower, upper) if self.has_intervals else ()
+        return Predictions(value, error, known_row, known_col, guess & ~np.isnan(value), *intervals)
+
+    def interval(self, i: Any, j: Any, level: float = 0.95, *, new: bool = True) -> tuple[np.ndarray, np.ndarray]:
+        """Intervals that hold entries with a probability, as `Result.interval`.
+
+        Where there is no noise model, those of rows and columns that could not be determined are as wide as others differ.
+
+        Parameters
+        ----------
+        i, j : integers or integer arrays, broadcast against each other
+        level : float in (0, 1)
+            The probability.
+        new : bool
+            Whether of a new observation of the entry, noise included, or of the matrix itself.
+
+        Returns
+        -------
+        lower, upper : float arrays
+        """
+        lower, upper = Result.interval(self, i, j, level, new=new)  # type: ignore[arg-type]  # needs an Outcome only
+        if self.strengths is not None:
+            return lower, upper
+        i, j = np.broadcast_arrays(i, j)
+        square = self._spread(i.reshape(-1), j.reshape(-1)).reshape(i.shape) ** 2 + (self.noise**2 if new else 0.0)
+        middle, least = (lower + upper) / 2, float(ndtri(0.5 + 0.5 * check_level(level))) * np.sqrt(square)
+        wide = self._guessed(i, j)
+        return np.where(wide, np.minimum(lower, middle - least), lower), np.where(
+            wide, np.maximum(upper, middle + least), upper
+        )
+
+    def _guessed(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Whether the row or column of each entry is not determined by its observations."""
+        return (self.rows.status[i] != OK) | (self.columns.status[j] != OK)
 
     def _entry_errors(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """The errors of a row and of a column, each spread evenly over its part in the cross, and the way that the iteration
-        had still to go (see `judge.expected_error`); they add in squares."""
+        """Standard deviation of the error of each entry: from the noise model, if its covariances were kept.
+
+        If not, the errors of a row and of a column, each spread evenly over its part in the cross; they add in squares.
+        Without noise model, so does the way that the iteration had still to go (see `judge.expected_error`), and what could
+        not be determined is as uncertain as others differ.
+        """
+        if self.cur.uncertainty is not None:
+            return np.sqrt(self.cur.variances(i, j)[0])
         square = self.rows.standard_error[i] ** 2 / len(self.cur.cols)
         square += self.columns.standard_error[j] ** 2 / len(self.cur.rows)
+        if self.strengths is not None:
+            return np.sqrt(square)
         still = self.history[-1].change if self.history else 0.0
         typical = float(np.sum(self.cur.singular_values() ** 2)) / (self.shape[0] * self.shape[1])
-        return np.sqrt(square + (5 * still) ** 2 * typical if np.isfinite(still) else square)
+        error = np.sqrt(square + (5 * still) ** 2 * typical if np.isfinite(still) else square)
+        return np.where(self._guessed(i, j), self._spread(i, j), error)
+
+    def _spread(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """How far entries would be from their values if undetermined rows and columns were like any other (k,).
+
+        The root mean square over all determined rows in the place of row i, and columns in that of column j; 0 where both
+        are determined.
+        """
+        lost_row, lost_col = self.rows.status[i] != OK, self.columns.status[j] != OK
+        if not (lost_row.any() or lost_col.any()):
+            return np.zeros(len(i))
+        (mean_l, cov_l), (mean_r, cov_r) = _moments(self.cur.left, self.rows), _moments(self.cur.right, self.columns)
+        left, right = (np.asarray(x, dtype=np.float64) for x in (self.cur.left[i], self.cur.right[j]))
+        value = np.sum(left * right, axis=1)
+        left, right = np.where(lost_row[:, None], mean_l, left), np.where(lost_col[:, None], mean_r, right)
+        square = (np.sum(left * right, axis=1) - value) ** 2
+        square += lost_row * np.sum((right @ cov_l) * right, axis=1) + lost_col * np.sum((left @ cov_r) * left, axis=1)
+        return np.sqrt(square + (lost_row & lost_col) * np.sum(cov_l * cov_r))
+
+
+def _moments(factor: np.ndarray, units: UnitDiagnostics) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the determined rows of a factor; of all if none is."""
+    good = factor[units.status == OK] if (units.status == OK).any() else factor
+    good = np.asarray(good[np.isfinite(good).all(axis=1)], dtype=np.float64)
+    if len(good) == 0:
+        return np.zeros(factor.shape[1]), np.zeros((factor.shape[1],) * 2)
+    mean = good.mean(axis=0)
+    return mean, (good - mean).T @ (good - mean) / len(good)
 
 
 def _cells(cur: CURMatrix) -> Cells:
@@ -205,7 +352,11 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
         **{f"outlier_{name}": getattr(c.outliers, name) for name in _LISTED},
         "n_obs": np.asarray(c.n_obs),
         "seen": c.seen,
+        **{f"observed_{f.name}": getattr(c.some_observed, f.name) for f in fields(Observations)},
+        "prediction_error": np.asarray(float(c.prediction_error)),
     }
+    if c.strengths is not None:
+        arrays["strengths"] = np.asarray(c.strengths, dtype=np.float64)
     arrays |= {name: np.asarray(str(getattr(c, name))) for name in _WORDS}
     arrays |= {name: np.asarray(float(getattr(c, name))) for name in _NUMBERS}
     for axis, units in (("row", c.rows), ("col", c.columns)):
@@ -214,7 +365,7 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
         curve = c.rank_curve
         arrays["rank_curve"] = np.asarray([curve.ranks, curve.errors, curve.supported], dtype=float)
         arrays["rank_chosen"] = np.asarray(curve.chosen)
-    files.write_npz(path, "CURMatrix", arrays | c.labels.arrays())
+    files.write_npz(path, "CURMatrix", arrays | uncertainty_arrays(c.cur.uncertainty) | c.labels.arrays())
 
 
 def load_result(path: str | os.PathLike[str]) -> Completion:
@@ -239,12 +390,40 @@ def load_result(path: str | os.PathLike[str]) -> Completion:
         raise ValueError(f"{where!r} is damaged: {error}") from error
 
 
+def _matrix_in(where: str, a: dict[str, np.ndarray]) -> tuple[CURMatrix, np.ndarray | None]:
+    """The matrix with its uncertainty, and the strengths of its components; version 0.1 had neither."""
+    left, right, rows, cols = (a[name] for name in _FACTORS)
+    try:
+        known = uncertainty_from(a, (len(left), len(right)))
+    except ValueError as error:
+        raise ValueError(f"{where!r} is damaged: {error}") from error
+    strengths = np.asarray(a["strengths"], dtype=np.float64) if "strengths" in a else None
+    if strengths is not None and (strengths.ndim != 1 or left.shape[1] - len(strengths) not in (0, 2)):
+        raise ValueError(f"{where!r} is damaged: strengths do not fit a matrix of rank {left.shape[1]}")
+    if known is not None and known.left.shape[1] != packed_size(left.shape[1] - known.offsets):
+        raise ValueError(f"{where!r} is damaged: covariances do not fit a matrix of rank {left.shape[1]}")
+    return CURMatrix(left, right, rows, cols, known), strengths
+
+
+def _some_observed(where: str, a: dict[str, np.ndarray], shape: tuple[int, int]) -> Observations:
+    """The observations for pictures; version 0.1 had none."""
+    if "observed_i" not in a:
+        return Observations()
+    found = Observations(*(a[f"observed_{f.name}"] for f in fields(Observations)))
+    sizes = {found.i.shape, found.j.shape, found.value.shape}
+    inside = all(
+        x.ndim == 1 and (len(x) == 0 or 0 <= x.min() <= x.max() < n) for x, n in zip((found.i, found.j), shape, strict=True)
+    )
+    if len(sizes) != 1 or not inside:
+        raise ValueError(f"{where!r} is damaged: the observations do not fit a matrix of {shape}")
+    return found
+
+
 def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
     for name in ("left", "right"):
         if a[name].ndim != 2 or a[name].dtype not in (np.float32, np.float64):
             raise ValueError(f"{where!r} is damaged: {name} is not a matrix of numbers")
-    left, right, rows, cols = (a[name] for name in _FACTORS)
-    cur = CURMatrix(left, right, rows, cols, uncertainty_from(a, (len(left), len(right))))
+    cur, strengths = _matrix_in(where, a)
     for name, n in zip(("rows", "cols"), cur.shape, strict=True):
         index_vector(f"{where!r} is damaged: {name}", a[name], n)
     if a["seen"].shape != _cells(cur).shape:
@@ -272,5 +451,8 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         outliers=_ranked(cur, i, j, observed, words["threshold"]),
         n_obs=int(a["n_obs"]),
         seen=a["seen"],
+        some_observed=_some_observed(where, a, cur.shape),
+        prediction_error=float(a.get("prediction_error", np.nan)),
+        strengths=strengths,
         **words,
     )

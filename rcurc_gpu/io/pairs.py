@@ -18,6 +18,7 @@ from .tables import Table, kind_of, read_table
 from .text import Columns, find_layout
 
 PREDICTION_HEADER = ("row", "column", "value", "expected_error")
+INTERVAL_HEADER = (*PREDICTION_HEADER, "lower", "upper")
 OUTLIER_HEADER = ("row", "column", "observed", "recovered", "score")
 
 
@@ -69,10 +70,13 @@ def _has_columns(path: str, names: tuple[str, str]) -> bool:
 
 
 def write_predictions(path: str | os.PathLike[str], pairs: WantedEntries, predictions: Predictions) -> None:
-    """Write ``row,column,value,expected_error`` as CSV, in the order of the pairs; empty where a value is not known."""
-    numbers = zip(numbers_as_text(predictions.value), numbers_as_text(predictions.expected_error, "%.3g"), strict=True)
-    lines = ((row, col, *rest) for row, col, rest in zip(pairs.row_names, pairs.col_names, numbers, strict=True))
-    write_table(path, PREDICTION_HEADER, lines)
+    """Write ``row,column,value,expected_error,lower,upper`` as CSV, in the order of the pairs; empty where a value is not
+    known. Without intervals, there are no columns ``lower`` and ``upper``."""
+    columns = [numbers_as_text(predictions.value), numbers_as_text(predictions.expected_error, "%.3g")]
+    if predictions.lower is not None and predictions.upper is not None:
+        columns += [numbers_as_text(predictions.lower), numbers_as_text(predictions.upper)]
+    header = INTERVAL_HEADER if len(columns) > 2 else PREDICTION_HEADER
+    write_table(path, header, zip(pairs.row_names, pairs.col_names, *columns, strict=True))
 
 
 def write_outliers(path: str | os.PathLike[str], outliers: Outliers, labels: Labels) -> None:

@@ -15,8 +15,18 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows, to_numpy
 from ..backends.blocks import Block, ChunkPlan
-from ..backends.kernels import Kernels
-from ..backends.plain.posterior import Fit, Noise, Positions, laid_out, packed_size, positions_of, posterior_of_matrix
+from ..backends.kernels import Kernels, RunContext
+from ..backends.plain.posterior import (
+    LARGEST_EXPONENT,
+    Fit,
+    Model,
+    Noise,
+    Positions,
+    laid_out,
+    packed_size,
+    positions_of,
+    posterior_of_matrix,
+)
 from ..backends.random import Stream, generator
 from ..options import Settings
 from .model import Confirmation, Group, NoiseModel
@@ -52,7 +62,7 @@ _LEAST = 1e-30  # of a prior variance, relative to the data's
 
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
 _DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
-_LARGEST = 4_000_000  # entries of such a matrix, at most
+_LARGEST = 1_000_000  # entries of such a matrix, at most: a dozen of these are in memory at a time
 
 
 def _heat(number: int) -> float:
@@ -84,7 +94,8 @@ class Sweeps:
         held: Callable[[np.ndarray, np.ndarray], np.ndarray],
         settings: Settings,
     ) -> None:
-        self.part, self.offsets, self.kernels, self.settings = part, offsets, kernels, settings
+        self.part, self.offsets, self.settings = part, offsets, settings
+        self.run = RunContext(np.empty(0), kernels, chunk_bytes=settings.chunk_bytes)
         self.centre = start.centre
         self.rows = Group.at(np.c_[start.left, start.row_offset] if offsets else start.left)
         self.cols = Group.at(np.c_[start.right, start.col_offset] if offsets else start.right)
@@ -198,17 +209,16 @@ class Sweeps:
         block: Block = getattr(self.part, name)
         begin = getattr(self, "rows" if name in ("by_rows", "rows") else "cols")[units] if start is None else start
         chosen = np.arange(block.n_units) if only is None else only
-        at = self._positions(name)
+        model = Model(self._positions(name), self.noise, precision)
         if name in self.dense:
             values, given = (x if only is None else x[only] for x in self.dense[name])
             g = (begin.mean, begin.covariance, begin.scale)
             mean, covariance, table = posterior_of_matrix(
-                values, given, at, self.noise, precision, g, heats, measure, self.kernels.solve_packed
+                values, given, model, g, heats, measure, self.run.kernels.solve_packed
             )
             return Group(mean, covariance, begin.scale), table
         g = (begin.mean, begin.covariance, begin.scale)
-        more = (at, self.noise, precision, g, heats, measure, self.settings.chunk_bytes)
-        mean, covariance, table = run_posterior(self.kernels, block, self.weights[name], chosen, *more)
+        mean, covariance, table = run_posterior(self.run, block, self.weights[name], chosen, model, g, heats, measure)
         return Group(mean, covariance, begin.scale), table
 
     def _rebalance(self) -> None:
@@ -276,7 +286,8 @@ class Sweeps:
         """Probability that observations with these residuals are no outliers."""
         n = self.noise
         bent = 1 + residual**2 / (n.tail * variance)
-        return 1 / (1 + n.odds * np.sqrt(variance * bent) * bent ** (int(n.tail) // 2))
+        power = np.minimum(0.5 * (n.tail + 1) * np.log(bent), LARGEST_EXPONENT)
+        return 1 / (1 + n.odds * np.sqrt(variance) * np.exp(power))
 
     def _left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Residuals of the sample as if each entry had been left out of the fit, and the squared scale of each."""
@@ -428,24 +439,22 @@ def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
 
 
 def run_posterior(
-    kernels: Kernels,
+    run: RunContext,
     block: Block,
     weight: Array,
     units: np.ndarray,
-    at: Positions,
-    noise: Noise,
-    precision: Array,
+    model: Model,
     start: tuple[Array, Array, Array],
     temperatures: tuple[float, ...],
     measure: bool,
-    chunk_bytes: int | None,
 ) -> tuple[Array, Array, Array]:
     """`posterior` of units of a block in chunks; `start` has a row for each of them."""
+    kernels, at = run.kernels, model.at
     size = packed_size(at.x.shape[1])
     if len(units) == 0:
         xp = array_namespace(at.x)
         return start[0], start[1], xp.zeros((0, len(Fit)), dtype=at.x.dtype, device=device_of(at.x))
-    bytes_at_once = chunk_bytes or default_chunk_bytes(at.x)
+    bytes_at_once = run.chunk_bytes or default_chunk_bytes(at.x)
     if kernels.name == "numba":
         plan = kernels.plan(block, units, size, bytes_at_once)
     else:  # units are laid out as rows of a matrix, of which there are a dozen at a time
@@ -459,7 +468,7 @@ def run_posterior(
             take_rows(x, asarray_on(place[these], x)) if x.ndim == 2 else gather(x, asarray_on(place[these], x))
             for x in start
         )
-        parts.append(kernels.posterior(block, weight, these, at, noise, precision, g, temperatures, measure))
+        parts.append(kernels.posterior(block, weight, these, model, g, temperatures, measure))
     mean, covariance, table = (plan.join(list(x)) for x in zip(*parts, strict=True))
     return mean, covariance, table
 

@@ -190,12 +190,12 @@ def _whole_numbers(ax: Axes) -> None:
 
 
 def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
-    """The held-out error of every rank that ``rank="auto"`` tried, with the chosen one marked.
+    """The held-out error of every rank that was tried, with the chosen one marked.
 
     Parameters
     ----------
     result : Result or rcurc_gpu.io.Completion
-        Of a solve with ``rank="auto"``.
+        Of a solve with ``rank="auto"`` that had to compare ranks. With noise, `strengths` is the picture instead.
     ax : matplotlib.axes.Axes, optional
 
     Returns
@@ -205,11 +205,14 @@ def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
     Raises
     ------
     ValueError
-        If the rank was given, so that no other was tried.
+        If no ranks were compared: one was given, or was found at once, or there is noise.
     """
     curve = result.rank_curve
     if curve is None:
-        raise ValueError("result has no rank curve: only a solve with rank='auto' compares ranks")
+        raise ValueError(
+            "result has no rank curve: only a solve with rank='auto' compares ranks, and only where there is no noise and a "
+            "first look at the data leaves the rank open; strengths or singular_values can be drawn instead"
+        )
     ax = axes_or_new(ax)
     ranks, errors = np.asarray(curve.ranks), _positive(curve.errors)
     confirmed = np.asarray(curve.supported) >= ranks
@@ -224,6 +227,45 @@ def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
     ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": GREEN, "markeredgewidth": 2, "markersize": 13}
     ax.plot([curve.chosen], best, "o", linestyle="none", label=f"chosen: rank {curve.chosen}", **ring)
     ax.set(yscale="log", xlabel="rank", ylabel="held-out error (relative, log scale)")
+    _whole_numbers(ax)
+    return finish(ax)
+
+
+def strengths(result: Result | Completion, ax: Axes | None = None) -> Axes:
+    """How much each component adds to an entry, beside the noise.
+
+    Parameters
+    ----------
+    result : Result or rcurc_gpu.io.Completion
+        With noise.
+    ax : matplotlib.axes.Axes, optional
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        A bar for each component. One below the noise may be well known all the same, from many entries.
+
+    Raises
+    ------
+    ValueError
+        If there is no noise, so that no strengths were estimated.
+    """
+    if result.strengths is None:
+        raise ValueError("result has no strengths: only noise needs them; singular_values can be drawn instead")
+    ax = axes_or_new(ax)
+    sizes, noise = np.asarray(result.strengths), float(result.noise)
+    ax.bar(np.arange(1, sizes.size + 1), sizes, color=BLUE, width=0.7, label="components")
+    ax.axhline(noise, color=ORANGE, linewidth=1.6, linestyle="--", label=f"noise of one observation, {noise:.3g}")
+    smallest, largest = min([noise, *sizes]), max([noise, *sizes])
+    if 0 < 20 * smallest < largest:
+        ax.set(yscale="log", ylim=(smallest / 3, 5 * largest))  # with room for the legend
+    else:
+        ax.set_ylim(0, 1.25 * largest)
+    ax.set_xlim(0.3, max(sizes.size, 1) + 0.7)
+    ax.set(xlabel="component", ylabel="standard deviation (unit of the data)")
+    beside = " beside offsets" if result.cur.rank > sizes.size else ""
+    found = f"{sizes.size or 'no'} component{'' if sizes.size == 1 else 's'}"
+    ax.set_title(f"{found}{beside} supported by the data", fontsize=10)
     _whole_numbers(ax)
     return finish(ax)
 

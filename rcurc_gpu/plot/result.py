@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..backends import to_numpy
 from ..errors import check_choice
-from .figures import BLUE, GREY, VERMILLION, axes_or_new, draw_median, finish, new_figure, titled
-from .panels import convergence, rank_curve, singular_values
+from ..io import Completion, Observations
+from .figures import BLUE, GREY, ORANGE, VERMILLION, axes_or_new, draw_median, finish, new_figure, titled
+from .panels import convergence, rank_curve, singular_values, strengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from ..io import Completion
+    from ..result import Result
 
 _WORST = 12  # bars
 _LONGEST = 22  # characters of a label in a picture
@@ -28,7 +30,8 @@ _FEWEST = 5  # observations that a row needs to be called a bad one
 
 
 def result_figure(completion: Completion) -> Figure:
-    """Six panels: how the solve went, the rank, where outliers are, and how far rows and columns can be trusted.
+    """Six panels: intervals (without noise: how the solve went), the rank, where outliers are, and how far rows and columns
+    can be trusted.
 
     Parameters
     ----------
@@ -48,18 +51,91 @@ def result_figure(completion: Completion) -> Figure:
 def pictures(completion: Completion) -> dict[str, Callable[[Axes | None], Axes]]:
     """Every picture that can be drawn of a result, by name: functions that take an Axes or None."""
     c = completion
+    rank: Any = strengths if c.strengths is not None else singular_values if c.rank_curve is None else rank_curve
+    # the most telling six come first; with noise the core is only where the noise model begins
+    noisy = c.strengths is not None and c.has_intervals and len(c.some_observed) > 0
+    first: Any = intervals if noisy else convergence
     drawn: dict[str, Callable[[Axes | None], Axes]] = {
-        "convergence": lambda ax: convergence(c, ax),
-        "rank": lambda ax: singular_values(c, ax) if c.rank_curve is None else rank_curve(c, ax),
+        first.__name__: lambda ax: first(c, ax),
+        "rank": lambda ax: rank(c, ax),
         "outlier_map": lambda ax: outlier_map(c, ax),
         "row_fit": lambda ax: unit_fit(c, "rows", ax),
         "column_fit": lambda ax: unit_fit(c, "columns", ax),
         "worst_rows": lambda ax: worst_units(c, "rows", ax),
         "worst_columns": lambda ax: worst_units(c, "columns", ax),
     }
-    if c.rank_curve is not None:
+    if rank is not singular_values:
         drawn["singular_values"] = lambda ax: singular_values(c, ax)
+    if noisy:
+        drawn["convergence"] = lambda ax: convergence(c, ax)
     return drawn
+
+
+def intervals(
+    result: Result | Completion, ax: Axes | None = None, observed: tuple[Any, Any, Any] | None = None, level: float = 0.95
+) -> Axes:
+    """Observations less what was predicted of them, with the interval in which each should lie.
+
+    Parameters
+    ----------
+    result : Result or rcurc_gpu.io.Completion
+    ax : matplotlib.axes.Axes, optional
+    observed : (i, j, value), optional
+        Rows, columns and values (k,) of observations. Those that the solve did not have show how true the intervals are. By
+        default a few hundred of those it had, to which it is somewhat nearer.
+    level : float in (0, 1)
+        Of the intervals.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        Outliers are not counted. What lies beyond the picture is a triangle at its edge.
+
+    Raises
+    ------
+    ValueError
+        If there are no intervals (``intervals=False``), or no observations (a file of version 0.1).
+    """
+    i, j, value = _observations(result) if observed is None else (np.asarray(x) for x in observed)
+    if value.size == 0:
+        raise ValueError("there are no observations to draw: pass some as observed=(i, j, value)")
+    lower, upper = (to_numpy(x) for x in result.interval(i, j, level))
+    middle, half = (lower + upper) / 2, (upper - lower) / 2
+    residual = value - middle
+    ax = axes_or_new(ax)
+    name = f"{100 * level:g} % interval"
+    ax.vlines(middle, -half, half, color=GREY, linewidth=0.9, alpha=0.5, label=name, rasterized=True)
+    edge = 1.7 * max(float(np.nanquantile(half, 0.95)), np.finfo(float).tiny)
+    outlying, inside = np.abs(residual) >= result.threshold, np.abs(residual) <= half
+    for which, colour, label in (
+        (inside & ~outlying, BLUE, "inside"),
+        (~inside & ~outlying, ORANGE, "outside"),
+        (outlying, VERMILLION, "outlier"),
+    ):
+        _draw_residuals(ax, middle[which], residual[which], edge, colour, f"{label} ({which.sum():,})")
+    ax.set_ylim(-edge, 1.3 * edge)  # with room for the legend
+    n = int(np.sum(~outlying))
+    ax.set(xlabel="predicted value", ylabel="observed - predicted (unit of the data)")
+    share = f"{np.sum(inside & ~outlying) / n:.1%}" if n else "none"
+    ax.set_title(f"{share} of {n:,} observations inside, outliers apart", fontsize=10)
+    return finish(ax, loc="upper left", ncols=4, columnspacing=1.0, handletextpad=0.3)
+
+
+def _observations(result: Result | Completion) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Some of those that the solve had."""
+    some = result.some_observed if isinstance(result, Completion) else Observations.of(result.samples)
+    return some.i, some.j, some.value
+
+
+def _draw_residuals(ax: Axes, x: np.ndarray, y: np.ndarray, edge: float, colour: str, label: str) -> None:
+    """A dot for each, or a triangle at the edge of the picture."""
+    if not x.size:
+        return
+    for which, marker, size in ((np.abs(y) <= edge, "o", 2.5), (y > edge, "^", 4), (y < -edge, "v", 4)):
+        ax.plot(
+            x[which], np.clip(y[which], -0.97 * edge, 0.97 * edge), marker, color=colour, markersize=size, linestyle="none"
+        )
+    ax.plot([], [], "o", color=colour, markersize=4, label=label)
 
 
 def outlier_map(completion: Completion, ax: Axes | None = None) -> Axes:

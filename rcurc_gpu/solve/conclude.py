@@ -18,9 +18,8 @@ from ..noise.model import NoiseFacts, outlier_threshold
 from ..result.matrix import CURMatrix
 from ..result.result import Result
 from ..result.uncertainty import Uncertainty
-from .noisy import Extended
 from .output import diagnostics_of
-from .solved import SolvedCore
+from .solved import Extended, SolvedCore
 from .store import Arrays
 from .supply import Supply
 

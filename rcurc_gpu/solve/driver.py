@@ -23,12 +23,12 @@ from ..shards.samples import ShardedSamples
 from .conclude import announced, concluded
 from .engine import InProcess, search_of
 from .jobs import Engine
-from .noisy import Extended, estimate_all, find_model, part_of, sides_of
+from .noisy import estimate_all, find_model, part_of, sides_of
 from .output import Output
 from .paper import by_the_paper
 from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
-from .solved import SolvedCore
+from .solved import Extended, SolvedCore
 from .store import Checkpoint, identity_of
 from .supply import Supply, check_where, is_in_memory, supply_of
 
@@ -75,7 +75,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         done = None if output is None else output.done
         found = None if done is None else Extended.from_json(done)
         if found is None and given is None and solved.noisy:
-            found = _with_noise(supply, view, solved, engine, where.device, show, steps, rank, scale)
+            found = _with_noise(supply, view, solved, engine, where.device, show, steps, scale)
         elif found is None:
             sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
             found = Extended(sides.extended(), sides.whole, sides.outside)
@@ -124,12 +124,11 @@ def _with_noise(
     device: str,
     show: Progress,
     steps: Checkpoint | None,
-    rank: int | str,
     scale: float,
 ) -> Extended:
     """Fit the noise model to a part of the observations, and estimate every column and row."""
     s = solved.settings
-    most = rank if isinstance(rank, int) else max(len(view.rows), len(view.cols))
+    most = max(len(view.rows), len(view.cols)) if solved.chosen else solved.asked
     if solved.curve is not None:  # a search chose the rank, by what the model does not know, such as the resolution
         most = solved.core.rank
     model = solved.model

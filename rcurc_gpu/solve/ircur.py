@@ -35,10 +35,10 @@ from ..samples.building import float_values
 from ..samples.dense import DenseReader, cross_size, dense_source
 from .conclude import announced, concluded
 from .engine import InProcess, context_of
-from .noisy import Extended
 from .scaling import matrix_at, power_of_two, rescaled
 from .search import CoreSearch
 from .sides import Sides
+from .solved import Extended
 from .supply import in_memory
 
 # zeta_0 over max|Y|. With the authors' 1, pixels that are always white are outliers from the start and become holes: 22.8 dB

@@ -17,7 +17,7 @@ from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
 from ..backends.blocks import Block, blank_rows, join_blocks, join_units, others
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
-from ..backends.plain.posterior import Fit, Noise, Positions, packed_size, positions_of
+from ..backends.plain.posterior import Fit, Model, Noise, Positions, packed_size, positions_of
 from ..backends.plain.regression import Schedule
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Summary, UnitDiagnostics, join_diagnostics
@@ -32,6 +32,7 @@ from ..samples.view import CoreView
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
 from .jobs import Engine, Job, Stage
+from .solved import Extended
 from .store import Arrays
 
 # Columns of the part over rows of I: noise of a row of I then adds 1/20 to the variance of any column, 2.5 % to its error.
@@ -56,9 +57,7 @@ def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, sett
         wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards[side]]
         jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
         stage = Stage(sampled, "noise part", reads=False, kept=False)
-        got = [
-            Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)
-        ]
+        got = [Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)]
         empty = Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, core.value.dtype), length)
         block = join_blocks(got) if got else empty
         blocks[side] = block if scale == 1 else block.scaled(1 / scale)
@@ -299,10 +298,8 @@ class _Units:
     def _posterior(
         self, units: np.ndarray, start: tuple[Array, Array, Array], heats: tuple[float, ...], measure: bool
     ) -> tuple[tuple[Array, Array, Array], np.ndarray]:
-        mean, covariance, table = run_posterior(
-            self.run.kernels, self.block, self.weight, units, self.at, self.side.noise, self.precision, start, heats,
-            measure, self.run.chunk_bytes,
-        )  # fmt: skip
+        model = Model(self.at, self.side.noise, self.precision)
+        mean, covariance, table = run_posterior(self.run, self.block, self.weight, units, model, start, heats, measure)
         return (mean, covariance, start[2]), to_numpy(table)
 
     def _regressed(self, units: np.ndarray) -> Array:
@@ -373,41 +370,6 @@ def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
 
 
 # ---------------------------------------------------------------- the whole
-
-
-@dataclass(frozen=True, eq=False)
-class Extended:
-    """All columns ("r") and rows ("c").
-
-    Attributes
-    ----------
-    parts : dict of lists
-        Of the shards of each side, as the engine keeps them; empty if an earlier run put them into files.
-    whole, outside : dict of Summary
-        Of all units of a side, and of those outside of the core.
-    noise : NoiseFacts or None
-        What is known of the noise, if it was modelled.
-    """
-
-    parts: dict[str, list[Any]]
-    whole: dict[str, Summary]
-    outside: dict[str, Summary]
-    noise: NoiseFacts | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """What is known of it, for a file."""
-        told: dict[str, Any] = {}
-        for side in "rc":
-            named = self.whole[side].named("whole") | self.outside[side].named("outside")
-            told[side] = {name: x.tolist() for name, x in named.items()}
-        return told | {"noise": None if self.noise is None else self.noise.as_json()}
-
-    @classmethod
-    def from_json(cls, told: dict[str, Any]) -> Extended:
-        """What `as_json` gave."""
-        whole, outside = ({side: Summary.from_named(told[side], name) for side in "rc"} for name in ("whole", "outside"))
-        noise = told.get("noise")  # version 0.1 had none
-        return cls({}, whole, outside, None if noise is None else NoiseFacts.from_json(noise))
 
 
 def find_model(part: Part, settings: Settings, most: int, steps: StepStore | None, show: Progress) -> NoiseModel:

@@ -101,6 +101,7 @@ class CoreSearch:
     def _core_of(self, glimpse: Glimpse) -> SolvedCore:
         """The core at the rank that a first look at the data gives, or, if that is not confirmed, at one that is sought."""
         rank = max(glimpse.rank, 1)
+        log.info("rank %d, %s, by a first look", rank, "with noise" if glimpse.noisy else "without noise")
         if glimpse.noisy:  # the noise model does the rest: one attempt, to see how an exact core would do
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, min(max_iter, _GLIMPSED))
@@ -120,8 +121,7 @@ class CoreSearch:
         A `resolution` is for outliers that move together, as in videos: these would be components of the model.
         """
         s = self.settings
-        watched = self.run.progress.callback is not None or s.max_iter is not None  # the user means the core's iterations
-        if s.sweeps == 0 or s.method != "fast" or watched or s.resolution > 0:
+        if s.sweeps == 0 or s.method != "fast" or s.max_iter is not None or s.resolution > 0:
             return None
         return glimpse_of(self.view, s)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +11,10 @@ from ..backends.arrays import array_namespace, to_numpy
 from ..backends.plain.regression import Schedule
 from ..core.history import RankCurve
 from ..core.iteration import Core
-from ..extend.diagnostics import CONTESTED, OK, UnitDiagnostics
+from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
 from ..judge.words import Cause, Evidence, Verdict
-from ..noise.model import NoiseModel
+from ..noise.model import NoiseFacts, NoiseModel
 from ..options import Settings
 
 NOISELESS = 1e-6  # noise relative to the entries that counts as none: far below any accuracy asked for
@@ -130,3 +131,38 @@ def resigned(last: list[SolvedCore]) -> bool:
     first, second = last
     noisy = second.core.sigma > NOISELESS * second.typical_size
     return (noisy or second.only_contested) and second.n_undetermined > 0.8 * first.n_undetermined
+
+
+@dataclass(frozen=True, eq=False)
+class Extended:
+    """All columns ("r") and rows ("c").
+
+    Attributes
+    ----------
+    parts : dict of lists
+        Of the shards of each side, as the engine keeps them; empty if an earlier run put them into files.
+    whole, outside : dict of Summary
+        Of all units of a side, and of those outside of the core.
+    noise : NoiseFacts or None
+        What is known of the noise, if it was modelled.
+    """
+
+    parts: dict[str, list[Any]]
+    whole: dict[str, Summary]
+    outside: dict[str, Summary]
+    noise: NoiseFacts | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """What is known of it, for a file."""
+        told: dict[str, Any] = {}
+        for side in "rc":
+            named = self.whole[side].named("whole") | self.outside[side].named("outside")
+            told[side] = {name: x.tolist() for name, x in named.items()}
+        return told | {"noise": None if self.noise is None else self.noise.as_json()}
+
+    @classmethod
+    def from_json(cls, told: dict[str, Any]) -> Extended:
+        """What `as_json` gave."""
+        whole, outside = ({side: Summary.from_named(told[side], name) for side in "rc"} for name in ("whole", "outside"))
+        noise = told.get("noise")  # version 0.1 had none
+        return cls({}, whole, outside, None if noise is None else NoiseFacts.from_json(noise))

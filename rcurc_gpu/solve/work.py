@@ -213,19 +213,22 @@ def _finished(here: _Here, factor: Array, diagnostics: UnitDiagnostics, extensio
     if side.settings.undetermined == "nan":
         factor = blank_rows(factor, diagnostics.undetermined)
     elif side.settings.undetermined == "prior":
-        factor = _typical_rows(factor, diagnostics)
+        factor = _typical_rows(factor, diagnostics, side)
     diagnostics = diagnostics.scaled(side.scale) if side.scale != 1 else diagnostics
     return {"factor": factor} | diagnostics.arrays(), whole.named("whole") | outside.named("outside")
 
 
-def _typical_rows(factor: Array, diagnostics: UnitDiagnostics) -> Array:
-    """`factor` with the mean of the determined units of the shard for those that are not; 0 if none is."""
+def _typical_rows(factor: Array, diagnostics: UnitDiagnostics, side: Side) -> Array:
+    """`factor` with the mean of the determined chosen units for those that are not determined; 0 if none is."""
     lost = diagnostics.undetermined
     if len(lost) == 0:
         return factor
     xp = array_namespace(factor)
-    good = without_nan(take_rows(factor, asarray_on(np.flatnonzero(diagnostics.status == OK), factor)))
+    core = bring(side.core, factor)
+    good = without_nan(take_rows(core, asarray_on(np.flatnonzero(side.core_diagnostics.status == OK), factor)))
     mean = xp.mean(good, axis=0) if good.shape[0] else xp.zeros_like(factor[0, :])
+    if side.side == "r" and side.scale != 1:
+        mean = mean * side.scale
     flag = np.zeros((factor.shape[0], 1), dtype=bool)
     flag[lost] = True
     return xp.where(asarray_on(flag, factor), mean, factor)

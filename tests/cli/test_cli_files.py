@@ -23,6 +23,7 @@ from rcurc_gpu.io import load_result
 from rcurc_gpu.judge.words import Cause, CoreFault, Evidence, TooNoisy, Verdict
 
 N1, N2, RANK = 240, 180, 2
+NOISE = 0.1  # of entries of size 1
 
 
 def run(*arguments):
@@ -38,7 +39,7 @@ def table(path):
 class Ratings:
     """Ratings of users for items: low rank, a little noise, 8 % wrong, mostly by some users and on some items."""
 
-    def __init__(self):
+    def __init__(self, noise=NOISE):
         rng = np.random.default_rng(7)
         self.users = np.asarray([f"user {k:03d}" for k in range(N1)])
         self.items = np.asarray([f"“item” {k}, vol. {k % 3}" for k in range(N2)])
@@ -46,7 +47,7 @@ class Ratings:
         keen, popular = rng.random(N1) < 0.35, rng.random(N2) < 0.35
         self.seen = (keen[:, None] | popular) & (rng.random((N1, N2)) < 0.5)
         self.wrong = self.seen & (rng.random((N1, N2)) < 0.08)
-        self.given = self.truth + 0.002 * rng.standard_normal((N1, N2))
+        self.given = self.truth + noise * rng.standard_normal((N1, N2))
         self.given[self.wrong] += rng.choice([-1, 1], self.wrong.sum()) * rng.uniform(2, 9, self.wrong.sum())
         self.order = rng.permutation(np.argwhere(self.seen))
 
@@ -91,6 +92,11 @@ def test_complete_reports_in_words(folder):
         "'user ",
         "Verdict:    confirmed",
         f"Solved:     rank {RANK}",
+        "Components: add ",
+        "(standard deviations)",
+        "the matrix is known to about 0.02",
+        "new observations are predicted to about 0.08",
+        "times as well as by offsets of rows and columns alone",
         "300 of the 303 entries asked for",
         "3 have a label that is not in the observations",
         "unknown rows: 'user 999'",
@@ -103,13 +109,16 @@ def test_complete_reports_in_words(folder):
 
 def test_predictions_match_the_truth_in_the_order_given(folder, ratings):
     header, rows = table(folder / "out" / "result-predictions.csv")
-    assert header == ["row", "column", "value", "expected_error"]
+    assert header == ["row", "column", "value", "expected_error", "lower", "upper"]
     assert [tuple(row[:2]) for row in rows[:300]] == [(ratings.users[i], ratings.items[j]) for i, j in ratings.wanted]
-    value, expected = np.asarray([row[2:] for row in rows[:300]], dtype=float).T
-    error = value - ratings.truth[tuple(ratings.wanted.T)]
-    assert np.abs(error).max() < 0.01  # of entries of size 1, from ratings with noise of 0.002
+    value, expected, lower, upper = np.asarray([row[2:] for row in rows[:300]], dtype=float).T
+    truth = ratings.truth[tuple(ratings.wanted.T)]
+    error = value - truth
+    assert np.abs(error).max() < 5 * NOISE
     assert 0.6 < np.sqrt(np.mean((error / expected) ** 2)) < 1.6
-    assert [row[2:] for row in rows[300:]] == [["", ""]] * 3
+    new = truth + NOISE * np.random.default_rng(9).standard_normal(300)
+    assert 0.92 < np.mean((lower < new) & (new < upper)) < 0.98
+    assert [row[2:] for row in rows[300:]] == [["", "", "", ""]] * 3
 
 
 def test_the_outliers_are_the_wrong_ratings(folder, ratings):
@@ -123,7 +132,7 @@ def test_the_outliers_are_the_wrong_ratings(folder, ratings):
     i, j = np.asarray([(user[row[0]], item[row[1]]) for row in rows]).T
     observed, recovered, score = np.asarray([row[2:] for row in rows], dtype=float).T
     np.testing.assert_allclose(observed, ratings.given[i, j], rtol=1e-9)
-    assert np.abs(recovered - ratings.truth[i, j]).max() < 0.01
+    assert np.abs(recovered - ratings.truth[i, j]).max() < 5 * NOISE
     assert (np.diff(score) <= 0).all()
 
 
@@ -131,9 +140,11 @@ def test_the_result_file_needs_nothing_else(folder, ratings):
     kept = load_result(folder / "out" / "result.npz")
     assert kept.rank == RANK
     assert kept.converged
-    assert kept.rank_curve is not None
+    assert kept.strengths.shape == (RANK,)
+    assert kept.rank_curve is None  # the noise model compares no ranks
     found = kept.predict([ratings.users[5]], [ratings.items[9]])
-    assert abs(found.value[0] - ratings.truth[5, 9]) < 0.01
+    assert abs(found.value[0] - ratings.truth[5, 9]) < 5 * NOISE
+    assert found.lower[0] < ratings.truth[5, 9] < found.upper[0]
     assert CURMatrix.load(folder / "out" / "result.npz").shape == (N1, N2)
 
 
@@ -153,6 +164,9 @@ def test_json_is_one_object_and_nothing_else(folder, tmp_path, ratings):
     report = json.loads(done.stdout)
     assert report["converged"] is True
     assert report["rank"] == RANK
+    assert len(report["strengths"]) == RANK
+    assert report["expected_error"] < report["prediction_error"] < 2 * NOISE
+    assert report["times_better_than_offsets"] > 5
     assert report["observed"]["observations"] + report["observed"]["unused"] == ratings.seen.sum()
     assert report["predictions"]["asked"] == 303
     assert report["predictions"]["predicted"] == 300
@@ -172,11 +186,13 @@ def test_quiet_prints_nothing_and_an_earlier_result_is_replaced(folder, tmp_path
 
 
 def test_what_is_not_confirmed_ends_with_1_and_is_kept(folder, tmp_path):
-    """Noise of 0.002 does not allow for an accuracy of 1e-9."""
+    """Noise alone is no failure; asked for an accuracy of 1e-9, it is."""
     outputs = ("-o", tmp_path / "a.npz", "--outliers", tmp_path / "wrong.csv")
     done = run("complete", folder / "ratings.csv", *outputs, "--rank", RANK, "--accuracy", "1e-9")
     assert done.exit_code == 1
     assert "NOT confirmed" in done.stdout
+    assert "(--accuracy 1e-09 was asked for)" in done.stdout
+    assert "Error:      about 0.02" in done.stdout
     assert not load_result(tmp_path / "a.npz").converged
     assert len(table(tmp_path / "wrong.csv")[1]) > 100
 
@@ -187,6 +203,9 @@ def test_options_that_are_wrong_are_named(folder, tmp_path):
         (("--rank", "0"), "neither a positive whole number nor auto"),
         (("--rank", "9999"), "--rank must be at most"),
         (("--accuracy", "nan"), "accuracy"),
+        (("--offsets", "maybe"), "'maybe' is not auto, yes or no"),
+        (("--sweeps", "-1"), "--sweeps"),
+        (("--undetermined", "median"), "--undetermined"),
         (("--device", "tpu"), "--device"),
         (("--predictions", tmp_path / "p.csv"), "--predict is missing"),
         (("--method", "slow"), "--method"),
@@ -215,34 +234,104 @@ def test_outputs_must_have_the_ending_of_their_kind(option, name, endings, folde
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_column_without_enough_ratings_is_named_and_left_empty(ratings, tmp_path):
-    ratings.write(tmp_path)
-    with (tmp_path / "ratings.csv").open("a", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerow([ratings.users[0], "a new item", 1.0])
-    (tmp_path / "wanted.csv").write_text("user 003,a new item\n", encoding="utf-8")
-    done = run(
-        "complete", tmp_path / "ratings.csv", "-o", tmp_path / "a.npz", "--rank", RANK, "--predict", tmp_path / "wanted.csv"
-    )
-    assert done.exit_code == 1
-    assert "No value:   1 columns ('a new item')" in done.stdout
-    assert "1 lie in rows or columns that could not be determined" in done.stdout
-    assert "--undetermined keep" in done.stdout
-    assert table(tmp_path / "a-predictions.csv")[1] == [["user 003", "a new item", "", ""]]
-
-
-def test_guesses_that_are_kept_are_called_so_and_counted(ratings, tmp_path):
+@pytest.fixture
+def with_new_item(ratings, tmp_path):
+    """Ratings with one item more, which has one rating; that of another user is wanted, and of an item that is known."""
     ratings.write(tmp_path)
     with (tmp_path / "ratings.csv").open("a", newline="", encoding="utf-8") as file:
         csv.writer(file).writerow([ratings.users[0], "a new item", 1.0])
     with (tmp_path / "wanted.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([["user 003", "a new item"], ["user 003", ratings.items[1]]])
-    options = ("--rank", RANK, "--predict", tmp_path / "wanted.csv", "--undetermined", "keep")
-    done = run("complete", tmp_path / "ratings.csv", "-o", tmp_path / "a.npz", *options)
-    assert "Guesses:    1 columns ('a new item')" in done.stdout
-    assert "They are kept as guesses" in done.stdout
+    return (tmp_path / "ratings.csv", "-o", tmp_path / "a.npz", "--rank", RANK, "--predict", tmp_path / "wanted.csv")
+
+
+def test_a_column_with_one_rating_is_named_and_gets_a_wide_interval(with_new_item, ratings, tmp_path):
+    done = run("complete", *with_new_item)
+    assert done.exit_code == 0, done.output
+    assert "1 of 181 columns have too few observations of their own and are near to what is typical" in done.stdout
+    assert "Filled in:  1 column ('a new item'), near to what is typical. 1: " in done.stdout
+    assert "2 of the 2 entries asked for" in done.stdout
+    assert "1 of them are near to what is typical: their rows or columns could not be determined" in done.stdout
+    new, other = (np.asarray(row[2:], dtype=float) for row in table(tmp_path / "a-predictions.csv")[1])
+    of_all = ratings.truth[3].std()  # what user 003 gives to items
+    assert abs(new[0]) < 3 * of_all
+    assert 0.8 * of_all < (new[3] - new[2]) / (2 * 1.96) < 1.25 * of_all
+    assert (other[3] - other[2]) / 4 < 2 * NOISE
+
+
+def test_a_column_without_enough_ratings_is_left_empty_on_request(with_new_item, tmp_path):
+    done = run("complete", *with_new_item, "--undetermined", "nan")
+    assert "No value:   1 column ('a new item')" in done.stdout
+    assert "1 lie in rows or columns that could not be determined; left empty" in done.stdout
+    assert table(tmp_path / "a-predictions.csv")[1][0] == ["user 003", "a new item", "", "", "", ""]
+
+
+def test_guesses_that_are_kept_are_called_so_and_counted(with_new_item, tmp_path):
+    done = run("complete", *with_new_item, "--undetermined", "keep")
+    assert "Guesses:    1 column ('a new item')" in done.stdout
     assert "NaN" not in done.stdout
-    assert "2 of the 2 entries asked for; 1 of them are guesses" in done.stdout
+    assert "2 of the 2 entries asked for" in done.stdout
+    assert "1 of them are guesses: their rows or columns could not be determined" in done.stdout
     assert table(tmp_path / "a-predictions.csv")[1][0][2]
+
+
+@pytest.mark.parametrize("undetermined", ["prior", "keep", "nan"])
+def test_without_noise_a_column_with_one_rating_is_as_uncertain_as_columns_differ(undetermined, tmp_path):
+    rng = np.random.default_rng(0)
+    truth = rng.uniform(1, 2, (60, 2)) @ rng.uniform(1, 2, (2, 50))
+    lines = [f"s{i},d{j},{float(truth[i, j])!r}\n" for i, j in np.argwhere(rng.random((60, 50)) < 0.7)]
+    (tmp_path / "levels.csv").write_text("sensor,day,level\n" + "".join(lines) + "s0,later,5.0\n")
+    (tmp_path / "wanted.csv").write_text("s3,later\ns3,d4\n")
+    arguments = ("complete", tmp_path / "levels.csv", "-o", tmp_path / "a.npz", "--predict", tmp_path / "wanted.csv")
+    done = run(*arguments, "--undetermined", undetermined)
+    assert done.exit_code == 1  # not all of it is known, and exact data are expected to tell all
+    assert "1 of 51 columns" in done.stdout
+    later, known = (row[2:] for row in table(tmp_path / "a-predictions.csv")[1])
+    np.testing.assert_allclose(np.asarray(known, dtype=float)[[0, 2, 3]], truth[3, 4], rtol=1e-6)
+    if undetermined == "nan":
+        assert later == ["", "", "", ""]
+        assert "They are NaN in the result" in done.stdout
+        return
+    value, error, lower, upper = map(float, later)
+    assert "They are kept as guesses" in done.stdout
+    # that day is one like the others, of which 95 % lie in the interval
+    assert np.mean((lower < truth[3]) & (truth[3] < upper)) >= 0.9
+    assert lower < value < upper
+    assert error >= 0.9 * truth[3].std()
+    if undetermined == "prior":
+        assert abs(value - truth[3].mean()) < 1e-6
+        assert error == pytest.approx(truth[3].std(), rel=0.01)
+
+
+def test_without_intervals_there_are_no_columns_for_them(folder, tmp_path):
+    arguments = ("complete", folder / "ratings.csv", "--rank", RANK, "--predict", folder / "wanted.csv", "--quiet")
+    sizes = []
+    for options in (("--intervals",), ("--no-intervals",), ("--intervals",)):  # one table replaces the other
+        assert run(*arguments, "-o", tmp_path / "a.npz", *options).exit_code == 0
+        header, rows = table(tmp_path / "a-predictions.csv")
+        sizes.append((tmp_path / "a.npz").stat().st_size)
+        assert header[4:] == (["lower", "upper"] if options == ("--intervals",) else [])
+        assert all(float(row[3]) > 0 for row in rows[:300])
+    assert sizes[1] < sizes[0]
+
+
+def test_the_noise_model_and_its_offsets_can_be_turned_off(folder, tmp_path):
+    arguments = ("complete", folder / "ratings.csv", "-o", tmp_path / "a.npz", "--rank", RANK)
+    for options, offsets in ((("--offsets", "yes"), True), (("--offsets", "no"), False), (("--sweeps", "0"), None)):
+        report = json.loads(run(*arguments, *options, "--json").stdout)
+        assert report["cause"] in ("", "undetermined")
+        assert report["rank"] == RANK
+        assert (report["strengths"] is None) == (offsets is None)
+        assert report["offsets"] is bool(offsets)
+        assert len(report["singular_values"]) == RANK + 2 * bool(offsets)
+
+
+@pytest.mark.xfail(strict=True, reason="noise far below the entries: the noise model takes too many components")
+def test_little_noise_is_a_small_error_and_no_reason_for_more_components(tmp_path):
+    Ratings(0.002).write(tmp_path)
+    report = json.loads(run("complete", tmp_path / "ratings.csv", "-o", tmp_path / "a.npz", "--json").stdout)
+    assert report["converged"]
+    assert report["rank"] == RANK
 
 
 def test_advice_of_the_library_names_options_or_is_left_out():
@@ -269,9 +358,9 @@ def test_pairs_are_found_by_the_names_of_the_columns_or_by_their_place(text, fol
     outputs = ("-o", tmp_path / "a.npz", "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.csv")
     done = run("complete", folder / "ratings.csv", "--rank", RANK, *outputs, *names)
     assert done.exit_code == 0, done.output
-    ((row, column, value, _),) = table(tmp_path / "p.csv")[1]
+    ((row, column, value, *_),) = table(tmp_path / "p.csv")[1]
     assert (row, column) == (ratings.users[3], ratings.items[4])
-    assert abs(float(value) - ratings.truth[3, 4]) < 0.01
+    assert abs(float(value) - ratings.truth[3, 4]) < 5 * NOISE
 
 
 @pytest.mark.parametrize("text", ["sensor,day\ns1,d2\n", "day,other,sensor\nd2,9,s1\n", "s1,d2\n", "sensor,date\ns1,d2\n"])
@@ -283,9 +372,10 @@ def test_the_header_of_the_observations_is_known_again_in_the_pairs(text, tmp_pa
     (tmp_path / "wanted.csv").write_text(text)
     arguments = ("complete", tmp_path / "levels.csv", "-o", tmp_path / "a.npz", "--rank", 1, "--predict")
     assert run(*arguments, tmp_path / "wanted.csv").exit_code == 0
-    ((row, column, value, _),) = table(tmp_path / "a-predictions.csv")[1]
+    ((row, column, value, _, lower, upper),) = table(tmp_path / "a-predictions.csv")[1]
     assert (row, column) == ("s1", "d2")
     assert abs(float(value) - truth[1, 2]) < 1e-6
+    assert float(upper) - float(lower) < 1e-6  # exact data
     (tmp_path / "none.csv").write_text("s77,d2\nd1,s1\n")
     done = run(*arguments, tmp_path / "none.csv")
     assert done.exit_code == 1

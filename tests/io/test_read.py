@@ -4,6 +4,7 @@ import csv
 import gzip
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -396,13 +397,70 @@ def test_a_result_comes_back_as_it_was(result, labels, tmp_path):
     again = load_result(tmp_path / "a.npz")
     np.testing.assert_array_equal(again.cur.left, result.cur.left)
     np.testing.assert_array_equal(CURMatrix.load(tmp_path / "a.npz").right, result.cur.right)
-    for name in ("converged", "message", "cause", "noise", "threshold", "expected_error", "history", "rank_curve", "n_iter"):
+    for name in (
+        "converged",
+        "message",
+        "cause",
+        "noise",
+        "threshold",
+        "expected_error",
+        "history",
+        "rank_curve",
+        "n_iter",
+        "rank",
+        "prediction_error",
+    ):
         assert getattr(again, name) == getattr(result, name), name
     for units in ("rows", "columns"):
         for name in ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_informative"):
             np.testing.assert_array_equal(getattr(getattr(again, units), name), getattr(getattr(result, units), name))
     np.testing.assert_array_equal(again.labels.cols, labels.cols)
     assert again.n_obs == result.samples.n_obs == again.seen.sum()
+    np.testing.assert_array_equal(again.strengths, result.strengths)
+
+
+def test_a_file_keeps_the_uncertainty(result, tmp_path):
+    save_result(tmp_path / "a.npz", result)
+    again = load_result(tmp_path / "a.npz")
+    i, j = (x.ravel() for x in np.indices(again.shape))
+    for kept in (again.cur, CURMatrix.load(tmp_path / "a.npz")):
+        np.testing.assert_array_equal(kept.entries(i, j, return_std=True), result.cur.entries(i, j, return_std=True))
+    for new in (True, False):
+        np.testing.assert_array_equal(again.interval(i, j, 0.8, new=new), result.interval(i, j, 0.8, new=new))
+    np.testing.assert_array_equal(again.predict_at(i, j, 0.8).lower, result.interval(i, j, 0.8)[0])
+
+
+def test_a_file_without_uncertainty_has_errors_but_no_intervals(problem, tmp_path):
+    save_result(tmp_path / "a.npz", rcurc(problem.samples, intervals=False))
+    again = load_result(tmp_path / "a.npz")
+    assert again.cur.uncertainty is None
+    i, j = (x.ravel() for x in np.indices(again.shape))
+    found = again.predict_at(i, j)
+    assert found.lower is None
+    assert 0.7 < np.sqrt(np.mean(((found.value - problem.truth(i, j)) / found.expected_error) ** 2)) < 1.4
+    with pytest.raises(ValueError, match="intervals were not kept"):
+        again.interval(0, 0)
+
+
+@pytest.mark.parametrize("name", ["noise_model", "left_covariance", "right_scale", "strengths", "observed_i"])
+def test_a_damaged_noise_model_is_named_with_its_file(name, result, tmp_path):
+    save_result(tmp_path / "a.npz", result)
+    with np.load(tmp_path / "a.npz") as file:
+        arrays = dict(file)
+    arrays[name] = np.concatenate([arrays[name]] * 3, axis=-1)
+    np.savez(tmp_path / "b.npz", **arrays)
+    with pytest.raises(ValueError, match=r"b\.npz' is damaged: "):
+        load_result(tmp_path / "b.npz")
+
+
+def test_some_observations_are_kept_for_pictures(problem, result):
+    some = Completion.of(result).some_observed
+    assert 300 < len(some) <= 400
+    np.testing.assert_array_equal(some.value, problem.entries(some.i, some.j))
+    in_cross = np.isin(some.i, problem.samples.rows) | np.isin(some.j, problem.samples.cols)
+    assert in_cross.all()
+    assert len(np.unique(some.i)) > 100  # from all over the matrix
+    assert len(np.unique(some.j)) > 80
 
 
 def test_the_outliers_are_those_of_the_result_each_once_with_what_was_observed(problem, result):
@@ -434,13 +492,39 @@ def test_what_is_not_known_is_told_from_what_is_not_determined(problem, labels):
     R[:, j] = 0
     R = R.tocsc()
     R.eliminate_zeros()
-    with pytest.warns(ConvergenceWarning):
-        result = rcurc(CrossSamples.from_blocks(R, C, s.rows, s.cols), 2)
+    result = rcurc(CrossSamples.from_blocks(R, C, s.rows, s.cols), 2, undetermined="nan")
     found = Completion.of(result, labels).predict(["r0", "nobody", "r0"], [f"c{j}", "c0", "nothing"])
     assert np.isnan(found.value).all()
-    assert np.isnan(found.expected_error).all()
+    for numbers in (found.expected_error, found.lower, found.upper):
+        assert np.isnan(numbers).all()
     assert found.unknown.tolist() == [False, True, True]
     assert found.undetermined.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1])
+def test_nothing_is_missing_by_default_and_what_is_not_determined_is_as_uncertain_as_it_should_be(noise):
+    """Columns that nobody looked at are like any others: 95 % of their entries lie in the intervals."""
+    problem = synthetic((150, 120), 2, alpha=0.1, c=10, noise=noise, n_rows=60, n_cols=50, rate=0.5, seed=1)
+    s = problem.samples
+    lost = np.setdiff1d(np.arange(120), s.cols)[:20]
+    R = s.R.tolil()
+    R[:, lost] = 0
+    R = R.tocsc()
+    R.eliminate_zeros()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        c = Completion.of(rcurc(CrossSamples.from_blocks(R, s.C, s.rows, s.cols)))
+    i, j = (x.ravel() for x in np.indices(c.shape))
+    found = c.predict_at(i, j)
+    for numbers in (found.value, found.expected_error, found.lower, found.upper):
+        assert np.isfinite(numbers).all()
+    np.testing.assert_array_equal(found.guess, np.isin(j, lost))
+    assert not found.undetermined.any()
+    truth = problem.truth(i, j)
+    inside = (found.lower <= truth) & (truth <= found.upper)
+    assert inside[found.guess].mean() > 0.9
+    ratio = (found.value - truth)[found.guess] / found.expected_error[found.guess]
+    assert 0.6 < np.sqrt(np.mean(ratio**2)) < 1.6
 
 
 def test_cells_count_every_observation_once(problem, result):

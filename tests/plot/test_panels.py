@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,13 @@ def result(problem):
 
 @pytest.fixture(scope="module")
 def auto(problem):
-    return rcurc(problem.samples, "auto")
+    """A solve that compares ranks: without noise model."""
+    return rcurc(problem.samples, "auto", sweeps=0)
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    return rcurc(synthetic((90, 120), 2, rate=0.6, alpha=0.1, noise=0.1, seed=0).samples)
 
 
 @pytest.fixture(scope="module")
@@ -229,6 +236,44 @@ def test_rank_curve_marks_the_chosen_rank(auto, ax):
 def test_rank_curve_needs_rank_auto(result, ax):
     with pytest.raises(ValueError, match="rank='auto'"):
         plot.rank_curve(result, ax)
+
+
+def test_a_rank_that_is_found_at_once_has_no_curve(problem, noisy, ax):
+    for found in (rcurc(problem.samples), noisy):
+        with pytest.raises(ValueError, match=r"result has no rank curve: .*strengths or singular_values"):
+            plot.rank_curve(found, ax)
+
+
+def test_strengths_are_bars_beside_the_noise(noisy, ax):
+    assert plot.strengths(noisy, ax) is ax
+    bars = [bar.get_height() for bar in ax.patches]
+    np.testing.assert_allclose(bars, noisy.strengths)
+    assert len(bars) == 2
+    assert set(line(ax, "noise of one observation").get_ydata()) == {noisy.noise}
+    assert ax.get_title().startswith("2 components")
+    assert ax.get_title().endswith("supported by the data")
+    draw(ax)
+    low, high = ax.get_ylim()
+    assert low <= noisy.noise < max(bars) < high
+
+
+def test_strengths_of_very_different_size_are_all_seen(noisy, ax):
+    plot.strengths(replace(noisy, strengths=np.asarray([1.0, 1e-3]), noise=0.01), ax)
+    assert ax.get_yscale() == "log"
+    assert ax.get_ylim()[0] < 1e-3
+    draw(ax)
+
+
+def test_strengths_of_offsets_alone(noisy, ax):
+    cur = LowRankMatrix(np.ones((90, 2)), np.ones((120, 2)))
+    plot.strengths(replace(noisy, cur=cur, strengths=np.zeros(0)), ax)
+    assert ax.get_title() == "no components beside offsets supported by the data"
+    draw(ax)
+
+
+def test_strengths_need_noise(result, ax):
+    with pytest.raises(ValueError, match="no strengths"):
+        plot.strengths(result, ax)
 
 
 def test_singular_values_are_those_of_the_truth(problem, result, ax):

@@ -1,11 +1,13 @@
 """Pictures of kept results show what is in them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from rcurc_gpu import rcurc, synthetic
-from rcurc_gpu.io import Completion, Labels
-from rcurc_gpu.plot.result import _merged, outlier_map, pictures, result_figure, unit_fit, worst_units
+from rcurc_gpu import CURMatrix, rcurc, synthetic
+from rcurc_gpu.io import Completion, Labels, Observations
+from rcurc_gpu.plot.result import _merged, intervals, outlier_map, pictures, result_figure, unit_fit, worst_units
 
 
 @pytest.fixture(scope="module")
@@ -13,6 +15,66 @@ def completion():
     problem = synthetic((200, 160), 2, alpha=0.1, n_rows=80, n_cols=60, rate=0.5, seed=3)
     labels = Labels(np.asarray([f"a $rather$ long name of row {k}" for k in range(200)]), np.arange(160).astype(str))
     return Completion.of(rcurc(problem.samples, 2), labels)
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    return synthetic((200, 160), 2, alpha=0.1, noise=0.1, n_rows=80, n_cols=60, rate=0.5, seed=3)
+
+
+@pytest.fixture(scope="module")
+def noisy_result(noisy):
+    return rcurc(noisy.samples)
+
+
+def test_with_noise_intervals_and_strengths_come_first(noisy_result):
+    c = Completion.of(noisy_result)
+    assert list(pictures(c))[:2] == ["intervals", "rank"]
+    assert {"convergence", "singular_values"} < set(pictures(c))
+    for name, draw in pictures(c).items():
+        assert draw(None).get_xlabel(), name
+    figure = result_figure(c)
+    assert len([ax for ax in figure.axes if ax.get_xlabel()]) == 6
+    assert "2 components" in figure.axes[1].get_title()
+    figure.canvas.draw()
+    assert "intervals" not in pictures(replace(c, cur=replace_uncertainty(c.cur)))
+
+
+def replace_uncertainty(cur):
+    return CURMatrix(cur.left, cur.right, cur.rows, cur.cols)
+
+
+def test_intervals_show_observations_that_the_solve_did_not_have(noisy, noisy_result):
+    i, j = np.random.default_rng(0).integers([200, 160], size=(500, 2)).T
+    value = noisy.truth(i, j) + noisy_result.noise * np.random.default_rng(1).standard_normal(500)
+    value[:7] += 10 * noisy_result.threshold
+    ax = intervals(noisy_result, observed=(i, j, value), level=0.9)
+    lower, upper = noisy_result.interval(i, j, 0.9)
+    (bars,) = ax.collections
+    x = np.asarray([path.vertices for path in bars.get_paths()])
+    np.testing.assert_allclose(x[:, :, 0].mean(axis=1), noisy_result.cur.entries(i, j))
+    np.testing.assert_allclose(x[:, 1, 1] - x[:, 0, 1], upper - lower)
+    inside = np.sum((lower <= value) & (value <= upper))
+    assert ax.get_title() == f"{inside / 493:.1%} of 493 observations inside, outliers apart"
+    assert 0.85 < inside / 493 < 0.95
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [
+        "90 % interval", f"inside ({inside})", f"outside ({493 - inside})", "outlier (7)",
+    ]  # fmt: skip
+    edge = [drawn for drawn in ax.get_lines() if drawn.get_marker() == "^" and len(drawn.get_xdata())]
+    assert sum(len(drawn.get_xdata()) for drawn in edge) >= 7  # what is far off is at the edge
+    ax.figure.canvas.draw()
+
+
+def test_intervals_of_a_result_and_of_its_file_are_the_same(noisy_result):
+    assert intervals(noisy_result).get_title() == intervals(Completion.of(noisy_result)).get_title()
+
+
+def test_intervals_need_observations_and_what_they_are_made_of(noisy, noisy_result, completion):
+    with pytest.raises(ValueError, match="no observations to draw"):
+        intervals(replace(Completion.of(noisy_result), some_observed=Observations()))
+    with pytest.raises(ValueError, match="intervals=True"):
+        intervals(rcurc(noisy.samples, intervals=False))
+    assert intervals(completion).get_title().endswith("outliers apart")  # exact data have some, too
 
 
 def test_every_picture_is_drawn(completion):

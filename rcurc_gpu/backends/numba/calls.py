@@ -10,7 +10,7 @@ import numpy as np
 from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.passes import Column, EntryIds, FitPass, Iterates
-from ..plain.posterior import Fit, Noise, Positions
+from ..plain.posterior import Fit, Model
 from ..plain.posterior import posterior as plain_posterior
 from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
@@ -82,9 +82,7 @@ def posterior(
     block: Block,
     weight: Array,
     units: np.ndarray,
-    at: Positions,
-    noise: Noise,
-    precision: Array,
+    model: Model,
     start: tuple[Array, Array, Array],
     temperatures: tuple[float, ...],
     measure: bool = False,
@@ -92,7 +90,8 @@ def posterior(
     """`plain.posterior.posterior`."""
     counts = block.counts[units]
     if counts.sum() > _DENSE * len(units) * block.length:
-        return plain_posterior(block, weight, units, at, noise, precision, start, temperatures, measure, solve_packed)
+        return plain_posterior(block, weight, units, model, start, temperatures, measure, solve_packed)
+    at, noise, precision = model.at, model.noise, model.precision
     u, units = len(units), _fixed(units)
     out = (np.empty((u, at.x.shape[1])), np.empty((u, at.second.shape[1])), np.empty((u, len(Fit))))
     there = map(_fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))

@@ -22,7 +22,7 @@ import numpy as np
 from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, scatter
 from ..blocks import Block
 
-_LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
+LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
 
 Solve = Callable[[Array, Array, Array], tuple[Array, Array]]
 
@@ -107,6 +107,15 @@ class Positions:
         return replace(self, **{name: bring(getattr(self, name), like) for name in names})
 
 
+@dataclass(frozen=True, eq=False)
+class Model:
+    """What is known of all units: the positions they are regressed on, the noise, and the precision of their prior (K,)."""
+
+    at: Positions
+    noise: Noise
+    precision: Array
+
+
 def packed_size(k: int) -> int:
     """Numbers of a packed symmetric matrix."""
     return k * (k + 1) // 2
@@ -131,9 +140,7 @@ def posterior(
     block: Block,
     weight: Array,
     units: np.ndarray,
-    at: Positions,
-    noise: Noise,
-    precision: Array,
+    model: Model,
     start: tuple[Array, Array, Array],
     temperatures: tuple[float, ...],
     measure: bool = False,
@@ -148,10 +155,7 @@ def posterior(
         Precision of each observation relative to the others; 0 leaves it out.
     units : int64 array (u,)
         Numbers of the units, on the host.
-    at : Positions
-    noise : Noise
-    precision : float array (K,)
-        Of the prior.
+    model : Model
     start : (float array (u, K), float array (u, P), float array (u,))
         Mean, covariance and scale of the squared noise to begin with.
     temperatures : tuple of floats
@@ -168,8 +172,8 @@ def posterior(
     covariance : float array (u, P)
     table : float array (u, len(Fit))
     """
-    matrices = laid_out(block, weight, units, at.x)
-    return posterior_of_matrix(*matrices, at, noise, precision, start, temperatures, measure, solve)
+    matrices = laid_out(block, weight, units, model.at.x)
+    return posterior_of_matrix(*matrices, model, start, temperatures, measure, solve)
 
 
 def unpacking(k: int) -> np.ndarray:
@@ -206,9 +210,7 @@ def laid_out(block: Block, weight: Array, units: np.ndarray, like: Array) -> tup
 def posterior_of_matrix(
     values: Array,
     given: Array,
-    at: Positions,
-    noise: Noise,
-    precision: Array,
+    model: Model,
     start: tuple[Array, Array, Array],
     temperatures: tuple[float, ...],
     measure: bool = False,
@@ -218,6 +220,7 @@ def posterior_of_matrix(
 
     Where a tenth of the entries or more was observed, this is faster than sums over single observations.
     """
+    at, noise, precision = model.at, model.noise, model.precision
     xp = array_namespace(at.x)
     mean, covariance, scale = start
     k = mean.shape[1]
@@ -238,7 +241,7 @@ def posterior_of_matrix(
         square = (residual * residual + xp.maximum(doubt, xp.zeros_like(doubt))) / local
         bent = 1 + square / (nu * heat)
         # an odd power of a root, as the compiled kernel has it, by a logarithm: a general power takes several times as long
-        power = xp.minimum((0.5 * (nu + 1)) * xp.log(bent), xp.full_like(bent, _LARGEST_EXPONENT))
+        power = xp.minimum((0.5 * (nu + 1)) * xp.log(bent), xp.full_like(bent, LARGEST_EXPONENT))
         rare = noise.odds * xp.sqrt(local * heat) * xp.exp(power)
         return residual, square, xp.where(taken, 1 / (1 + rare), xp.zeros_like(rare))
 
