@@ -31,6 +31,7 @@ from .words import (
     Noisy,
     NothingFound,
     StillMoving,
+    TooFewHeld,
     TooNoisy,
     Undetermined,
     Verdict,
@@ -41,6 +42,7 @@ _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise o
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
 ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
 _MANY_HELD = 300  # from which a component in a single row can be told from outliers there
+_FEWEST_HELD = 20  # held-out entries below which nothing confirms a noise model
 _USELESS = 0.3  # relative error of the matrix from which its numbers say next to nothing
 _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
@@ -129,15 +131,19 @@ def judge_result(
     outside: tuple[Summary, Summary],
     expected_error: float,
     accuracy: float | None,
+    filled: str,
 ) -> Verdict:
-    """The verdict on everything; `outside` are the columns and the rows outside of the core."""
+    """The verdict on everything; `outside` are the columns and the rows outside of the core.
+
+    `filled` is what was put where something was not determined.
+    """
     if core_verdict.cause not in (Cause.NONE, Cause.UNDETERMINED):
         return core_verdict
     faults: list[Fault] = [*_held_out_faults(outside)]
     if accuracy is not None and expected_error > accuracy:
         faults.append(TooNoisy(expected_error, accuracy))
     if columns.n_undetermined or rows.n_undetermined:
-        faults.append(Undetermined(columns, rows, alone=not faults))
+        faults.append(Undetermined(columns, rows, alone=not faults, filled=filled))
     return Verdict(tuple(faults), expected_error)
 
 
@@ -155,6 +161,8 @@ def judge_noise(
     faults: list[Fault] = []
     if useless:
         faults.append(NothingFound(noise.expected_error))
+    if confirmed is not None and confirmed.n_held < _FEWEST_HELD:
+        faults.append(TooFewHeld(confirmed.n_held))
     if noise.left_over:
         faults.append(MoreComponents(len(noise.strengths)))
     if not noise.settled:

@@ -170,11 +170,12 @@ class TooNoisy:
 
 @dataclass(frozen=True)
 class Undetermined:
-    """Some columns or rows could not be determined; `alone` if nothing else is wrong."""
+    """Some columns or rows could not be determined; `alone` if nothing else is wrong; `filled` is what was put there."""
 
     columns: Summary
     rows: Summary
     alone: bool
+    filled: str = "nan"
     cause = Cause.UNDETERMINED
 
     def sentence(self, words: Wording, chosen: bool) -> str:
@@ -184,11 +185,14 @@ class Undetermined:
             if units.n_undetermined:
                 reasons = "; ".join(f"{count:,}: {reason}" for reason, count in units.reasons().items())
                 parts.append(f"{units.n_undetermined:,} of {units.n_units:,} {name} (the first is {units.first}; {reasons})")
-        fate = f"NaN in the result (doubtful numbers with {words('undetermined', 'keep')})"
+        fate = {
+            "prior": f"given as what is typical of the others (NaN with {words('undetermined', 'nan')})",
+            "nan": f"NaN in the result (doubtful numbers with {words('undetermined', 'keep')})",
+            "keep": "kept as guesses",
+        }[self.filled]
         return (
-            f"Not everything could be determined: {' and '.join(parts)}. They are "
-            f"{'kept as guesses' if words.has_guesses else fate}{', the rest is confirmed' if self.alone else ''}; observe "
-            "more of them, or leave them out."
+            f"Not everything could be determined: {' and '.join(parts)}. They are {fate}"
+            f"{', the rest is confirmed' if self.alone else ''}; observe more of them, or leave them out."
         )
 
 
@@ -219,6 +223,23 @@ class MoreComponents:
         return (
             f"Rank {self.rank} is too small: structure beyond it is left in the residuals; ask for a larger rank or "
             f"{words('rank', 'auto')}."
+        )
+
+
+@dataclass(frozen=True)
+class TooFewHeld:
+    """Hardly anything was held out of the fit, so that nothing confirms it."""
+
+    n_held: int
+    cause = Cause.TOO_FEW_OBSERVATIONS
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        return (
+            f"Too few observations to confirm anything: only {self.n_held} could be held out of the fit; observe more, or "
+            f"hold more of them out ({words('holdout')})."
+            if words.has("holdout")
+            else f"Too few observations to confirm anything: only {self.n_held} could be held out of the fit; observe more."
         )
 
 
@@ -289,7 +310,17 @@ class Noisy:
 
 
 # Something that is wrong: a cause, and the figures that the sentence about it needs.
-Fault = CoreFault | FittedToChance | TooNoisy | Undetermined | NothingFound | MoreComponents | StillMoving | WronglySure
+Fault = (
+    CoreFault
+    | FittedToChance
+    | TooNoisy
+    | Undetermined
+    | NothingFound
+    | TooFewHeld
+    | MoreComponents
+    | StillMoving
+    | WronglySure
+)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows, to_numpy
 from ..backends.blocks import Block, ChunkPlan
 from ..backends.kernels import Kernels, RunContext
+from ..backends.operators import product_svd
 from ..backends.plain.posterior import (
     LARGEST_EXPONENT,
     Fit,
@@ -55,6 +56,7 @@ _DEAD = 2e-3  # variance of a component over that of the noise, below which noth
 _FAR = 6.0
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
+_FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
 _GROWTH = 5  # components that are added at a time
 _REST = 6  # sweeps after which what was added has found its place
 _LEAST = 1e-30  # of a prior variance, relative to the data's
@@ -246,7 +248,8 @@ class Sweeps:
             setattr(self, side, replace(group, scale=scale / np.mean(scale)))
         share = min(max(1 - inliers / max(n, 1), 1e-4), _MOST_OUTLIERS) if self.settings.outliers else _NO_OUTLIERS
         variance = max(self.noise.variance * ratio, self.least * 1e4)
-        self.noise = replace(self.noise, variance=variance, share=share)
+        # numbers of Python: those of NumPy would bring arrays of other libraries to the host
+        self.noise = replace(self.noise, variance=float(variance), share=float(share))
 
     # ------------------------------------------------------------ predictions of single entries
 
@@ -342,6 +345,35 @@ class Sweeps:
         self.rows, self.cols = self.rows.widened(left, self.offsets), self.cols.widened(right, self.offsets)
         return True
 
+    def compress(self) -> bool:
+        """Turn the components so that they are singular ones of the intersection, and drop those far below its noise.
+
+        Where nothing was observed, two components may share what is one on the intersection, and add what is none; whether
+        any was dropped.
+        """
+        k, inside = len(self.strengths), self.part.inside
+        m, n = inside.n_units, inside.length
+        if k == 0:
+            return False
+        rows, cols = self.rows.mean[:, :k], self.cols.mean[:, :k]
+        u, s, v = product_svd(rows[:m], cols[:n])
+        rate = max(inside.n_obs, 1) / (m * n)
+        edge = (self.noise.variance / rate) ** 0.5 * (m**0.5 + n**0.5)
+        kept = max(int(np.sum(s > _FAR_BELOW * edge)), 0 if self.offsets else 1)
+        if kept == k:
+            return False
+        root = np.sqrt(s[:kept])
+        left, right = u[:, :kept] * root, v[:, :kept] * root
+        # the others so that the part of the cross that was observed stays as it is: least squares on rows of I, columns of J
+        new_cols = cols @ (rows[:m].T @ left) / s[:kept]
+        new_rows = rows @ (cols[:n].T @ right) / s[:kept]
+        offset = [group.mean[:, k:] for group in (self.rows, self.cols)]
+        self.rows, self.cols = (
+            replace(Group.at(np.concatenate([new, a], axis=1)), scale=group.scale)
+            for new, a, group in ((new_rows, offset[0], self.rows), (new_cols, offset[1], self.cols))
+        )
+        return True
+
     def has_structure(self) -> bool:
         """Whether the residuals have a component that no rank allowed for, of a size that matters."""
         left, right = self._left_over(1)
@@ -372,14 +404,16 @@ class Sweeps:
         k = len(self.strengths)
         gains = [gain(self.rows.mean[i, c] * self.cols.mean[j, c]) for c in range(k)]
         self._keep(np.flatnonzero((np.asarray(gains) > _WORTH) & (self.strengths**2 > _DEAD * self.noise.variance)))
-        if self.offsets and may_drop_offsets:
-            k = len(self.strengths)
+        k = len(self.strengths)
+        if self.offsets and may_drop_offsets and k:  # without both there would be nothing left
             if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= _WORTH:
                 self.rows, self.cols = (g.taking(np.arange(k)) for g in (self.rows, self.cols))
                 self.centre, self.offsets = 0.0, False
 
     def _keep(self, components: np.ndarray) -> None:
         k = len(self.strengths)
+        if len(components) == 0 and not self.offsets:
+            components = np.argmax(self.strengths)[None]
         if len(components) < k:
             numbers = np.append(components, k) if self.offsets else components
             self.rows, self.cols = self.rows.taking(numbers), self.cols.taking(numbers)
@@ -509,6 +543,8 @@ def fit_noise(
         resting = settled or (number > _HEATED and number - grown >= _REST and change < _NEARLY)
         if report(number, change):
             break
+        if resting and state.compress():
+            settled, resting = False, False
         if resting and state.grow(limit):
             settled, grown = False, number
         if settled:

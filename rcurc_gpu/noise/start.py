@@ -78,7 +78,7 @@ def most_components(places: tuple[np.ndarray, np.ndarray], shape: tuple[int, int
     """Components for which there are observations enough, at rows and columns given as `places`."""
     i, j = places
     typical = [float(np.median(np.bincount(k, minlength=n))) for k, n in zip((i, j), shape, strict=True)]
-    return max(min(int(min(typical)) // _PER_COMPONENT, min(shape) - 1, _MOST_WIDTH), 0)
+    return max(min(int(min(typical)) // _PER_COMPONENT, min(shape) - 1, _MOST_WIDTH), 1)
 
 
 def structure_in(
@@ -99,9 +99,10 @@ def structure_in(
 
 def _leading(matrix: scipy.sparse.csr_array, k: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Leading singular vectors (n1, k), values (k,) and vectors (n2, k), largest first."""
-    if k == 0 or matrix.nnz == 0 or not matrix.data.any():
+    k = min(k, *matrix.shape)
+    if k == 0:
         return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
-    if min(matrix.shape) <= 2 * k + 2:  # Lanczos wants many more than it gives
+    if min(matrix.shape) <= 2 * k + 2 or not matrix.data.any():  # Lanczos wants many more than it gives
         u, s, vt = np.linalg.svd(matrix.toarray(), full_matrices=False)
         return u[:, :k], s[:k], vt[:k].T
     u, s, vt = svds(matrix, k, v0=rng.standard_normal(min(matrix.shape)))

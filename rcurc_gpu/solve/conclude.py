@@ -52,7 +52,7 @@ def concluded(
     if noise is None:
         expected = expected_error(solved.facts, *whole)
         prediction = (expected**2 + solved.facts.noise / max(solved.facts.per_entry, 1e-300)) ** 0.5
-        verdict = judge_result(solved.verdict, *whole, outside, expected, s.accuracy)
+        verdict = judge_result(solved.verdict, *whole, outside, expected, s.accuracy, s.undetermined)
         rank, threshold, sigma = core.rank, solved.schedule.floor, core.sigma
     else:
         expected, prediction = noise.expected_error, noise.prediction_error

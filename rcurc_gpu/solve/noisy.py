@@ -438,9 +438,7 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, f = model.noise.tail, 1.0 if model.confirmation is None else model.confirmation.factor
     noise = model.noise.variance * nu / (nu - 2) * scale_c * scale_r
-    # where nothing was found, the matrix may be anything: its error is as large as the data
-    size = max(square, np.finfo(float).tiny) ** 0.5 if len(model.strengths) or model.offsets else noise**0.5
-    doubt = doubt if len(model.strengths) or model.offsets else noise
+    size = max(square, np.finfo(float).tiny) ** 0.5
     return NoiseFacts(
         model.noise,
         model.offsets,
