@@ -17,4 +17,5 @@ registers       registers and spilled bytes of the CUDA kernels
 test_solve      timings of the backends under pytest-benchmark (backends says which, report makes tables and a plot)
 peers           our methods and other packages on the same problems: time, true error, memory
 readme_figure   draws docs/overview.png
+sensors_figure  draws docs/sensors.png
 """

@@ -10,7 +10,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
 
 
 def test_there_is_something_to_run():
-    assert len(BLOCKS) >= 2
+    assert len(BLOCKS) >= 3
 
 
 @pytest.mark.parametrize("code", BLOCKS, ids=range(len(BLOCKS)))
@@ -26,3 +26,8 @@ def test_python_blocks_run(code, tmp_path, monkeypatch, capsys):
         assert error < 1e-6
         assert abs(names["new"].matrix.to_dense() - names["X"][:, :10]).max() < 1e-6
         assert "observations of a 500 x 400 matrix" in capsys.readouterr().out
+    if "table" in names:
+        wrong = (names["table"] == -99).nonzero()
+        assert names["result"].rank == 2
+        assert names["wrong"].nnz <= 1.01 * len(wrong[0])  # of 48,000 observations a few are far off by chance
+        assert (names["wrong"].toarray()[wrong] != 0).all()
