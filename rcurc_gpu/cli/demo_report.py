@@ -63,7 +63,7 @@ def compare_outliers(problem: SyntheticProblem, result: Result) -> dict[str, Any
     j = np.concatenate([r.col, samples.cols[c.col]]).astype(np.int64)
     bad = problem.is_outlier(i, j)
     corrupted = np.unique(i[bad] * problem.shape[1] + j[bad])
-    i, j, *_ = outlying_once(result.samples, result.cur, result.threshold)
+    i, j, *_ = outlying_once(result.samples, result.cur, result.outlier_rule)
     flagged = np.unique(i * problem.shape[1] + j)
     found = np.intersect1d(corrupted, flagged, assume_unique=True)
     missed = np.setdiff1d(corrupted, flagged, assume_unique=True)

@@ -175,7 +175,7 @@ rank_curve, method, device, kernels, seconds :
         """What to keep of a result."""
         known = None if result.cur.uncertainty is None else result.cur.uncertainty.mapped(to_numpy)
         cur = CURMatrix(to_numpy(result.cur.left), to_numpy(result.cur.right), result.cur.rows, result.cur.cols, known)
-        i, j, observed, _ = outlying_once(result.samples, cur, result.threshold)
+        i, j, observed, _ = outlying_once(result.samples, cur, result.outlier_rule)
         same = {field.name: getattr(result, field.name) for field in fields(Outcome)}
         return cls(
             **same | {"cur": cur, "converged": bool(result.converged)},
