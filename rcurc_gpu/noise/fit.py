@@ -58,6 +58,7 @@ _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
 _GROWTH = 5  # components that are added at a time
+_LAST_TURN = 30  # sweep after which components are not turned any more, so that what was turned can come to rest
 _REST = 6  # sweeps after which what was added has found its place
 _LEAST = 1e-30  # of a prior variance, relative to the data's
 
@@ -544,7 +545,7 @@ def fit_noise(
         resting = settled or (number > _HEATED and number - grown >= _REST and change < _NEARLY)
         if report(number, change):
             break
-        if resting and state.compress():
+        if resting and number <= _LAST_TURN and state.compress():
             settled, resting = False, False
         if resting and state.grow(limit):
             settled, grown = False, number

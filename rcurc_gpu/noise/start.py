@@ -15,9 +15,10 @@ _ROUNDS = 4  # of row and column medians
 _CLIP = 4.0  # standard deviations at which residuals are clipped for the SVD: outliers would make components of their own
 _FAR = 3.5  # standard deviations from which an offset may be that of outliers: it begins at the median offset instead
 _FEWEST = 3  # observations with which a row's own median says something
-# Components at least, before the data have their say: on ten real matrices as many as that were of use. Components without
+# Components at least, before the data have their say: on the real matrices of bench.real up to 31 are of use. Those without
 # use shrink to nothing in the sweeps.
 _LEAST_WIDTH = 20
+_MANY, _NARROW = 200_000, 8  # observations from which fewer are enough to begin with: each costs time, and more are added
 _SPARE = 5  # components beside those that stand out from chance: weak ones do not, at first
 _OUTSTANDING = 1.1  # largest singular value over that of chance, from which it is structure
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
@@ -69,7 +70,8 @@ def start_of(
     edge = _leading(chance, min(most, 1), rng)[1][:1]
     if len(s) and s[-1] > edge[0] and most > len(s):
         u, s, v = _leading(matrix, most, rng)
-    width = min(max(int(np.sum(s > edge[:1])) + _SPARE, _LEAST_WIDTH), most)
+    least = _LEAST_WIDTH if len(y) < _MANY else _NARROW
+    width = min(max(int(np.sum(s > edge[:1])) + _SPARE, least), most)
     root = np.sqrt(s[:width] / max(len(y) / (shape[0] * shape[1]), np.finfo(float).tiny))
     return Start(centre, _near(a, i), _near(b, j), u[:, :width] * root, v[:, :width] * root, size * size)
 

@@ -33,9 +33,9 @@ from .jobs import Engine, Job, Stage
 from .solved import Extended
 from .store import Arrays
 
-# Columns of the part over rows of I: noise of a row of I then adds 1/20 to the variance of any column, 2.5 % to its error.
-_ENOUGH = 20
-_LEAST_PART = 500_000  # observations that are always taken if they are there: a second's work
+# Columns of the part over rows of I: noise of a row of I then adds 1/12 to the variance of any column, 4 % to its error.
+_ENOUGH = 12
+_LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 
 
 # ---------------------------------------------------------------- the part

@@ -1,0 +1,133 @@
+"""The noise model on data with known truth."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import rcurc_gpu as rg
+
+
+def table(shape=(150, 120), rank=3, noise=0.1, offsets=2.0, holes=0.3, outliers=0.1, seed=0):
+    """A table with offsets of rows and columns, noise, holes and glitches: the truth, and what is given."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((rank, shape[1])) / rank**0.5
+    X += 5 * bool(offsets) + offsets * rng.standard_normal((shape[0], 1)) + offsets * rng.standard_normal(shape[1])
+    Y = X + noise * rng.standard_normal(shape)
+    glitch = rng.random(shape) < outliers
+    Y[glitch] += rng.choice([-1, 1], glitch.sum()) * rng.uniform(3, 20, glitch.sum())
+    return X, np.where(rng.random(shape) < holes, np.nan, Y), glitch
+
+
+def error(result, X):
+    return np.linalg.norm(result.cur.to_dense() - X) / np.linalg.norm(X)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_rank_offsets_and_noise_are_found(seed):
+    X, Y, _ = table(seed=seed)
+    result = rg.robust_pca(Y)
+    assert result.converged
+    assert result.rank == 3
+    assert result.cur.rank == 5
+    assert abs(result.noise - 0.1) < 0.02
+    assert 0.7 < error(result, X) / result.expected_error < 1.4
+
+
+@pytest.mark.parametrize("offsets", ["auto", False])
+def test_without_offsets_in_the_data_none_are_needed(offsets):
+    X, Y, _ = table(offsets=0.0)
+    result = rg.robust_pca(Y, offsets=offsets)
+    assert result.rank == 3
+    assert result.cur.rank == 3 or offsets == "auto"
+    assert error(result, X) < 1.4 * result.expected_error
+
+
+@pytest.mark.parametrize("more", [0, 2, 5, 10])
+def test_a_rank_too_large_costs_nothing(more):
+    X, Y, _ = table(seed=2)
+    best = error(rg.robust_pca(Y, 3), X)
+    result = rg.robust_pca(Y, 3 + more)
+    assert error(result, X) <= 1.05 * best
+    assert np.abs(result.cur.to_dense()).max() <= 3 * np.nanmax(np.abs(X))
+
+
+def test_a_rank_too_small_is_said():
+    _, Y, _ = table(seed=2)
+    with pytest.warns(rg.ConvergenceWarning, match="Rank 2 is too small"):
+        assert rg.robust_pca(Y, 2).cause == "rank too small"
+
+
+@pytest.mark.parametrize("rank", [5, 15])
+@pytest.mark.parametrize(("noise", "most"), [(0.05, 1.03), (0.2, 1.06)])
+def test_outliers_cost_next_to_nothing(rank, noise, most):
+    """Beside the same model that is told which entries are outliers.
+
+    With 20 % noise one outlier in sixteen lies within three standard deviations: nobody can tell it.
+    """
+    p = rg.synthetic((700, 700), rank, 0.2, 10, noise=noise, n_rows=300, n_cols=300, rate=0.4, seed=1)
+    s = p.samples
+    R, C = s.R.tocoo(), s.C.tocoo()
+    i, j = np.concatenate([s.rows[R.row], C.row]), np.concatenate([R.col, s.cols[C.col]])
+    y = np.concatenate([R.data, C.data])
+    _, once = np.unique(i * 700 + j, return_index=True)
+    good = once[~p.is_outlier(i[once], j[once])]
+    told = rg.CrossSamples.from_triplets(i[good], j[good], y[good], (700, 700), s.rows, s.cols)
+    found, oracle = rg.rcurc(s), rg.icurc(told)
+    assert found.rank == oracle.rank == rank
+    assert p.relative_error(found.cur) <= most * p.relative_error(oracle.cur)
+
+
+def test_a_row_without_observations_has_its_prior_and_a_wide_interval():
+    X, Y, _ = table(seed=3)
+    Y[7] = np.nan
+    result = rg.robust_pca(Y)
+    assert np.isfinite(result.cur.to_dense()).all()
+    assert 7 in result.rows.undetermined
+    lower, upper = result.interval(np.arange(150)[:, None], np.arange(120))
+    assert np.median(upper[7] - lower[7]) > 5 * np.median(upper - lower)
+    assert np.mean((lower[7] < X[7]) & (X[7] < upper[7])) > 0.8
+
+
+def test_no_row_is_lost_to_a_few_outliers_that_agree_with_it_alone():
+    """A row of a few observations, most of them wrong, must not follow these."""
+    X, Y, _ = table(seed=4, outliers=0.0)
+    Y[11] = np.nan
+    Y[11, :5] = X[11, :5]
+    Y[11, 5:8] = X[11, 5:8] + 60
+    result = rg.robust_pca(Y)
+    assert np.abs(result.cur[11, :] - X[11]).max() < 10
+
+
+def test_one_seed_gives_one_result_and_other_seeds_nearly_the_same():
+    X, Y, _ = table(seed=5)
+    results = [rg.robust_pca(Y, seed=seed) for seed in (0, 0, 1, 2)]
+    np.testing.assert_array_equal(results[0].cur.left, results[1].cur.left)
+    errors = [error(result, X) for result in results]
+    assert max(errors) <= 1.03 * min(errors)
+    assert {result.rank for result in results} == {3}
+
+
+def test_sweeps_can_be_turned_off():
+    _, Y, _ = table()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rg.ConvergenceWarning)
+        result = rg.robust_pca(Y, 5, sweeps=0)
+    assert result.strengths is None
+    assert result.cur.uncertainty is None
+
+
+def test_intervals_can_be_turned_off():
+    _, Y, _ = table()
+    result = rg.robust_pca(Y, intervals=False)
+    assert result.cur.uncertainty is None
+    with pytest.raises(ValueError, match="intervals=True"):
+        result.interval(0, 0)
+
+
+def test_large_data_are_fitted_in_part():
+    p = rg.synthetic((6000, 6000), 3, 0.2, 10, noise=0.05, n_rows=120, n_cols=120, rate=0.3, seed=0)
+    result = rg.rcurc(p.samples)
+    assert result.converged
+    assert result.rank == 3
+    assert 0.8 < p.relative_error(result.cur) / result.expected_error < 1.3
