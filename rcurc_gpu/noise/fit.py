@@ -60,6 +60,7 @@ _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, belo
 _GROWTH = 5  # components that are added at a time
 _LAST_TURN = 30  # sweep after which components are not turned any more, so that what was turned can come to rest
 _REST = 6  # sweeps after which what was added has found its place
+_EXACT = 1e-14  # variance of the noise over the mean square of the data, at least: with less, weights have no digits left
 _LEAST = 1e-30  # of a prior variance, relative to the data's
 
 
@@ -117,6 +118,7 @@ class Sweeps:
         self.weights = {name: self._weight(name) for name in ("by_rows", "rows", "by_cols", "columns")}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
         self.least = _LEAST * max(float(np.mean(y * y)), np.finfo(float).tiny / _LEAST)
+        self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny / _EXACT)
         self.last: np.ndarray | None = None
 
     def _weight(self, name: str) -> np.ndarray:
@@ -248,7 +250,7 @@ class Sweeps:
             scale = (POOL + total) / (POOL + table[:, Fit.INLIERS])
             setattr(self, side, replace(group, scale=scale / np.mean(scale)))
         share = min(max(1 - inliers / max(n, 1), 1e-4), _MOST_OUTLIERS) if self.settings.outliers else _NO_OUTLIERS
-        variance = max(self.noise.variance * ratio, self.least * 1e4)
+        variance = max(self.noise.variance * ratio, self.least_noise)
         # numbers of Python: those of NumPy would bring arrays of other libraries to the host
         self.noise = replace(self.noise, variance=float(variance), share=float(share))
 

@@ -16,8 +16,9 @@ def power_of_two(size: float, like: Array) -> float:
 
     Dividing by a power of two is exact, so the scale of the data does not change the result.
     """
-    # float32 ends at 3e38, float64 at 2e308: sums of the squares of very many entries stay far inside
-    safe = 1e6 if array_namespace(like).finfo(like.dtype).bits == 32 else 1e50
+    # float32 ends at 3e38, float64 at 2e308: sums of the squares of very many entries stay far inside, and so do the odds
+    # and the precisions of the noise model
+    safe = 1e6 if array_namespace(like).finfo(like.dtype).bits == 32 else 1e15
     # not below 2^-1000, whose inverse is still finite
     return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** max(round(math.log2(size)), -1000)
 

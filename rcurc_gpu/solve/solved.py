@@ -104,7 +104,8 @@ class SolvedCore:
     @property
     def noisy(self) -> bool:
         """Whether there is noise, so that the noise model finishes the solve."""
-        if self.settings.sweeps == 0 or self.verdict.cause is Cause.DIVERGED:
+        # a resolution is for outliers that move together, as in videos: the model would take them for components
+        if self.settings.sweeps == 0 or self.settings.resolution > 0 or self.verdict.cause is Cause.DIVERGED:
             return False
         if self.verdict.cause is Cause.NOT_SETTLED and self.settings.max_iter is not None:
             return False  # it may be exact data: the user ended the iteration

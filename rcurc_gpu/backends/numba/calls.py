@@ -99,11 +99,13 @@ def posterior(
     common = (*there, at.offsets, numbers, _fixed(precision))
     entries, begin, heats = (*_entries(block), _fixed(weight)), tuple(map(_fixed, start)), np.asarray(temperatures)
     size = min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE))
-    todo = [
+    parts = [
         (*entries, units[part], *common, *(x[part] for x in begin), heats, measure, *(x[part] for x in out))
         for part in _slices(pieces(counts, size))
     ]
-    run(posterior_kernel, todo)
+    with shared(posterior_kernel, parts) as todo:
+        for arguments in todo:  # here, and not in `run`: the way to the kernel is to be short
+            posterior_kernel(*arguments)
     return out
 
 

@@ -190,7 +190,8 @@ def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
     k = h.shape[1]
     eye = xp.eye(k, dtype=G.dtype, device=device_of(G))
     full = xp.take(G, asarray_on(np.ravel(unpacking(k)), G), axis=1)
-    inverse = xp.linalg.inv(xp.reshape(full, (-1, k, k)) + eye * precision)
+    matrices = xp.reshape(full, (-1, k, k)) + eye * precision
+    inverse = xp.linalg.solve(matrices, xp.broadcast_to(eye, matrices.shape))
     q, p = np.tril_indices(k)
     packed = xp.take(xp.reshape(inverse, (-1, k * k)), asarray_on(q * k + p, G), axis=1)
     return (inverse @ h[:, :, None])[:, :, 0], packed
