@@ -431,8 +431,8 @@ class Sweeps:
     def confirm(self) -> Confirmation | None:
         """What held-out entries say."""
         i, j, y = (x[self.is_held] for x in self.part.entries)
-        if len(y) == 0:
-            return None
+        if len(y) == 0:  # none were wanted, or there were too few to hold any out
+            return None if self.settings.holdout == 0 else Confirmation(0, 1.0, 0.0, 0.0, 0.0, 0.0)
         x = self.centre + self.predicted(i, j)
         residual, variance = y - x, self.doubt(i, j) + self.local(i, j)
         inlier = self.inlying(residual, variance)

@@ -88,8 +88,9 @@ class Uncertainty:
 
         def of(factor: Array, at: Array, unit: float) -> Array:
             """Coefficients of the components, and 1 for the offset of the other side."""
-            u = take_rows(factor, at)[:, :k] / unit
-            return xp.concat([u, xp.ones_like(u[:, :1])], axis=1) if self.offsets else u
+            rows = take_rows(factor, at)
+            u = rows[:, :k] / unit
+            return xp.concat([u, xp.ones_like(rows[:, :1])], axis=1) if self.offsets else u
 
         u, v = of(left, i, self.left_unit), of(right, j, self.right_unit)
         double = xp.astype(xp.where(q == p, xp.ones_like(q), 2 * xp.ones_like(q)), u.dtype)

@@ -293,7 +293,8 @@ def test_without_noise_a_column_with_one_rating_is_as_uncertain_as_columns_diffe
         assert "They are NaN in the result" in done.stdout
         return
     value, error, lower, upper = map(float, later)
-    assert "They are given as what is typical of the others" in done.stdout
+    fate = {"prior": "given as what is typical of the others", "keep": "kept as guesses"}[undetermined]
+    assert f"They are {fate}" in done.stdout
     # that day is one like the others, of which 95 % lie in the interval
     assert np.mean((lower < truth[3]) & (truth[3] < upper)) >= 0.9
     assert lower < value < upper
