@@ -83,6 +83,8 @@ class Sweeps:
     held : callable
         Which of some entries (i, j) are held out.
     settings : Settings
+    tails : tuple of floats
+        Degrees of freedom of the noise to choose from, even numbers, ascending.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Sweeps:
         kernels: Kernels,
         held: Callable[[np.ndarray, np.ndarray], np.ndarray],
         settings: Settings,
+        tails: tuple[float, ...] = _TAILS,
     ) -> None:
         self.part, self.offsets, self.settings = part, offsets, settings
         self.run = RunContext(np.empty(0), kernels, chunk_bytes=settings.chunk_bytes)
@@ -104,7 +107,7 @@ class Sweeps:
         fitted = np.flatnonzero(~self.is_held)
         span = float(y[fitted].max() - y[fitted].min())
         self.tails: tuple[float, ...]
-        self.tails, share = (_TAILS, 0.05) if settings.outliers else (_TAILS[-1:], _NO_OUTLIERS)
+        self.tails, share = (tails, 0.05) if settings.outliers else (tails[-1:], _NO_OUTLIERS)
         self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
         self.tables: dict[str, np.ndarray] = {}
         self.rng = rng = generator(settings.seed, Stream.NOISE_SAMPLE)
@@ -479,8 +482,12 @@ def fit_noise(
     settings: Settings,
     kernels: Kernels,
     report: Callable[[int, float], bool] = lambda sweep, change: False,
+    tails: tuple[float, ...] = _TAILS,
 ) -> NoiseModel:
-    """Fit the model to a part, with at most `most` components; `report` hears of every sweep and may end the fit."""
+    """Fit the model to a part, with at most `most` components; `report` hears of every sweep and may end the fit.
+
+    `tails` are the degrees of freedom of the noise to choose from.
+    """
     s = settings
 
     def held(i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -492,7 +499,7 @@ def fit_noise(
         fitted[:] = True
     offsets = s.offsets is not False
     start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
-    state = Sweeps(part, start, offsets, kernels, held, s)
+    state = Sweeps(part, start, offsets, kernels, held, s, tails)
     settled, number, grown = False, 0, 0
     enough = most_components((i[fitted], j[fitted]), part.shape)
     limit = min(most, enough)
