@@ -337,8 +337,8 @@ def _calibrated(residual: np.ndarray, std: np.ndarray, span: float) -> float:
     """By which factor standard deviations of held-out ratings are right, if a few of these are wrong.
 
     Right ratings are normal with `factor` times these standard deviations, wrong ones anywhere in an interval of length
-    `span`; the most likely factor. Student's t would take wrong ratings for noise: where a tenth of MovieLens-100k is replaced
-    at random, 95 % intervals then cover 98 % of the right ones.
+    `span`; the most likely factor. Student's t would take wrong ratings for noise: where a tenth of MovieLens-100k is
+    replaced at random, 95 % intervals then cover 98 % of the right ones.
     """
     square = (residual / np.maximum(std, np.finfo(float).tiny)) ** 2
     factor, share = 1.0, 0.05
