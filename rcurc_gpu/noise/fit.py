@@ -516,8 +516,9 @@ def fit_noise(
         resting = settled or (number > _HEATED and number - grown >= _REST and change < _NEARLY)
         if report(number, change):
             break
-        if resting and state.grow(limit):
-            settled, grown = False, number
+        if resting:  # also in vain: two SVDs in every sweep would take as long as the sweeps
+            more, grown = state.grow(limit), number
+            settled = settled and not more
         if settled:
             break
     settled = settled or change < _NEARLY
