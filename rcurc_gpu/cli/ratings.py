@@ -14,7 +14,8 @@ from .common import BadInput, errors_in_options, finish, stoppable
 from .options import IN_FILE, CommandOptions, Finite, Parsed, column_options, shared_options
 from .outputs import check_outputs, wanted_entries
 
-_HEADER = ("row", "column", "value")
+_HEADER = ("row", "column", "value", "lower", "upper")
+_OLD_HEADER = ("row", "column", "value")  # of earlier versions, whose files may be replaced
 
 
 def _scale(text: str) -> tuple[float, float] | None:
@@ -53,8 +54,9 @@ def ratings(**values: Any) -> None:
       rcurc-gpu ratings stars.tsv --scale 1,5 --row-column user \\
           --column-column film --value-column stars --predict wanted.tsv
 
-    Every pair in PAIRS.csv gets a prediction; users and items that have no rating get what is typical. A suspicious rating
-    has the columns row, column, observed, recovered, score. Look at them before you delete any.
+    Every pair in PAIRS.csv gets a prediction; users and items that have no rating get what is typical. A prediction has the
+    columns row, column, value, and lower and upper: 95 of 100 new ratings lie between these, wrong ones apart. A suspicious
+    rating has the columns row, column, observed, recovered, score. Look at them before you delete any.
 
     \b
     Exit status: 0 if held-out ratings are predicted better than by the
@@ -72,7 +74,7 @@ def ratings(**values: Any) -> None:
 def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
     """Read, fit and save; `saved` is filled as files appear. Returns the report."""
     say = options.say
-    predictions = check_outputs(options, options.predict or options.file, _HEADER)
+    predictions = check_outputs(options, options.predict or options.file, _HEADER, _OLD_HEADER)
     place = repr(str(options.file))
     if kind_of(str(options.file)) == "matrix":
         raise BadInput(f"{place} is a matrix; ratings come as a table of user, item and rating (.csv, .parquet)")
@@ -143,10 +145,14 @@ def _words(report: dict[str, Any]) -> str:
 
 
 def _write_predictions(path: Path, pairs: WantedEntries, labels: Labels, found: Ratings) -> tuple[int, int]:
-    """Write a prediction for each pair; how many are of an unknown user or item, and of how many at least one is known."""
+    """Write a prediction and its interval for each pair.
+
+    Returns how many are of an unknown user or item, and of how many at least one is known.
+    """
     n1, n2 = found.shape[0] - 1, found.shape[1] - 1
     i = labels.find_rows(pairs.rows.names, n1)[pairs.rows.codes]
     j = labels.find_cols(pairs.cols.names, n2)[pairs.cols.codes]
-    value = found.predict(np.where(i < 0, n1, i), np.where(j < 0, n2, j))
-    write_table(path, _HEADER, zip(pairs.row_names, pairs.col_names, numbers_as_text(value, "%.6g"), strict=True))
+    known = np.where(i < 0, n1, i), np.where(j < 0, n2, j)
+    numbers = [numbers_as_text(x, "%.6g") for x in (found.predict(*known), *found.interval(*known))]
+    write_table(path, _HEADER, zip(pairs.row_names, pairs.col_names, *numbers, strict=True))
     return int(np.sum((i < 0) | (j < 0))), int(np.sum((i >= 0) | (j >= 0)))

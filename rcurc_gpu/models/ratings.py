@@ -1,28 +1,38 @@
 """Ratings: noise as large as what is sought, counts with heavy tails, some ratings wrong.
 
-`rcurc` fits each row and column as if it had enough observations. Most users have few ratings: their fit would be mostly
-noise, and has to be shrunk to what is typical. So offsets of rows and columns come first here. `rcurc` on the rest gives the
-first factors, and sweeps of shrunk regressions over all ratings finish them. Tuned on MovieLens-100k (docs/ratings.md).
+A front of the noise model, for lists of ratings: all rows and columns are chosen, so it is fitted to all ratings at once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, overload
 
 import numpy as np
+from scipy.special import ndtri
 
-from ..backends import Stream, generator
+from ..backends import Block, Stream, choose, generator
 from ..errors import ArgumentError, ArgumentTypeError, check_count, check_number, check_shape, seed_to_int
+from ..noise import Group, NoiseForm, NoiseModel, Part, fit_noise
+from ..options import Settings
 from ..result import Result
 from ..samples import check_finite, float_values, host_array, triplet_index
-from .shrink import MAD_TO_SIGMA, ShrunkModel
 
-_OFFSET_ROUNDS = 10  # of weights and offsets before the factors begin; the sweeps go on with both, so it need not be exact
-_HUGE = 1e100  # times the typical rating: the squares of larger ones would overflow
+# Degrees of freedom of the noise: on a scale wrong ratings are hardly further off than right ones are, so the likelihood
+# takes them for noise and chooses 30. On MovieLens-100k, 6 instead of 4, 8 or 30 is a compromise: 4 is worse by 0.003 (RMSE)
+# where all ratings are right, 8 by 0.002 where a tenth is turned round. Scales of the noise of single users, who have some
+# hundred ratings, are drawn to that of all by 500: with 50 or without limit the error is larger by 0.001 to 0.002.
+_FORM = NoiseForm(tails=(6.0,), pool=500.0)
+# Times the typical rating: larger ones are cut off. The noise model takes numbers of 1e-15 of the data's for rounding, and
+# squares of larger ones would make rounding of all others.
+_HUGE = 1e6
 _CLIP = 3.0  # standard deviations that a held-out rating counts at most: some held-out ratings are wrong themselves
 _CHANCE = 2.0  # standard errors of the gain below which it may be chance; without it pure noise came out barely "better"
 _OVERFIT = 2.0  # noise on held-out ratings over that of the fit, from which the fit is of too few ratings to know its noise
+_ENOUGH_HELD = 30  # held-out ratings with which their spread says more than the model: it is then known to an eighth
+_ROUNDS = 100  # of the spread of held-out ratings and the share of wrong ones; after 50 both stand still to 1e-3
+_AT_ONCE = 1 << 14  # ratings whose covariances are in memory at a time
+MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,16 +48,22 @@ class Ratings:
     noise : float
         Scale of the noise: a typical rating is about this far from its prediction.
     surprise : float array (n,)
-        How far each rating is from what the others predict for it, over the noise.
+        How far each rating is from what the others predict for it, over the noise of its row and column and the doubt about
+        the prediction.
     held_out_error, offsets_error : float
-        Mean absolute error on ratings held out of the fit, of the prediction and of the offsets alone; each counts at
+        Mean absolute error on ratings held out of the fit, of the prediction and of a fit of offsets alone; each counts at
         most as three times the noise, since some are wrong. NaN if nothing was held out.
     gain_error : float
         Standard error of ``offsets_error - held_out_error``.
     scale : (float, float) or None
-        Predictions are clipped to this interval.
-    start : Result or None
-        Of `rcurc`, with which the sweeps began, for ratings divided by their median; None if the offsets left nothing.
+        Predictions and intervals are clipped to this interval.
+    model : NoiseModel
+        Of rows and columns in the order of the matrix, for ratings divided by `unit`.
+    unit : float
+    factor : float
+        By which the model's standard deviations are multiplied to be those of held-out ratings.
+    start : None
+        Was the result of `rcurc` with which the fit began. It now begins by itself.
     """
 
     mean: float
@@ -61,7 +77,10 @@ class Ratings:
     offsets_error: float
     gain_error: float
     scale: tuple[float, float] | None
-    start: Result | None = field(repr=False)
+    model: NoiseModel = field(repr=False)
+    unit: float
+    factor: float
+    start: Result | None = field(default=None, repr=False)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -70,7 +89,7 @@ class Ratings:
 
     @property
     def rank(self) -> int:
-        """Columns of the factors; the sweeps shrink those that the ratings do not need to about 0."""
+        """Columns of the factors: those that the ratings need."""
         return int(self.left.shape[1])
 
     @property
@@ -78,20 +97,67 @@ class Ratings:
         """Whether held-out ratings are predicted better than by the offsets alone, by more than chance gives."""
         return self.offsets_error - self.held_out_error > _CHANCE * self.gain_error
 
-    def predict(self, i: Any, j: Any) -> np.ndarray:
+    @overload
+    def predict(self, i: Any, j: Any, return_std: Literal[False] = False) -> np.ndarray: ...
+    @overload
+    def predict(self, i: Any, j: Any, return_std: Literal[True]) -> tuple[np.ndarray, np.ndarray]: ...
+    def predict(self, i: Any, j: Any, return_std: bool = False) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predicted ratings of the rows `i` for the columns `j`, broadcast against each other.
 
         A row or column without ratings gets the mean and the other's offset.
+
+        Parameters
+        ----------
+        i, j : integer arrays
+        return_std : bool
+            Whether to give standard deviations too: how far a new rating, if it is right, is from its prediction. They count
+            the doubt about the prediction and the noise, and held-out ratings calibrate them.
+
+        Returns
+        -------
+        float array, or a pair of them
         """
-        i, j = np.broadcast_arrays(_numbers("i", i, self.shape[0]), _numbers("j", j, self.shape[1]))
-        x = self.mean + self.row_offset[i] + self.col_offset[j] + np.einsum("...r,...r->...", self.left[i], self.right[j])
-        return x if self.scale is None else np.clip(x, *self.scale)
+        i, j = self._places(i, j)
+        x = self._unclipped(i, j)
+        x = x if self.scale is None else np.clip(x, *self.scale)
+        return (x, self._std(i, j)) if return_std else x
+
+    def interval(self, i: Any, j: Any, level: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+        """Where a new rating is with probability `level` if it is right, within the scale.
+
+        Parameters
+        ----------
+        i, j : integer arrays
+            Broadcast against each other.
+        level : float in (0, 1)
+
+        Returns
+        -------
+        lower, upper : float arrays
+        """
+        level = check_number("level", level, 0, 1, open_low=True, open_high=True)
+        i, j = self._places(i, j)
+        x, half = self._unclipped(i, j), float(ndtri(0.5 + 0.5 * level)) * self._std(i, j)
+        low, high = (-np.inf, np.inf) if self.scale is None else self.scale
+        return np.clip(x - half, low, high), np.clip(x + half, low, high)
 
     def suspicious(self, level: float = 3.0) -> np.ndarray:
         """Numbers of the ratings whose surprise exceeds `level`, most surprising first."""
         level = check_number("level", level)
         order = np.argsort(-self.surprise, kind="stable")
         return order[: np.count_nonzero(self.surprise > level)]
+
+    def _places(self, i: Any, j: Any) -> tuple[np.ndarray, np.ndarray]:
+        i, j = np.broadcast_arrays(_numbers("i", i, self.shape[0]), _numbers("j", j, self.shape[1]))
+        return i, j
+
+    def _unclipped(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        x = self.mean + self.row_offset[i] + self.col_offset[j]
+        return np.asarray(x + np.einsum("...r,...r->...", self.left[i], self.right[j]))
+
+    def _std(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        doubt, noise = _variances(self.model, i.ravel(), j.ravel())
+        return np.asarray(self.unit * self.factor * np.sqrt(doubt + noise)).reshape(i.shape)
 
 
 def complete_ratings(
@@ -102,7 +168,7 @@ def complete_ratings(
     rank: int = 10,
     *,
     scale: tuple[float, float] | None = None,
-    sweeps: int = 20,
+    sweeps: int | None = None,
     holdout: float = 0.03,
     seed: Any = 0,
 ) -> Ratings:
@@ -114,17 +180,17 @@ def complete_ratings(
     Parameters
     ----------
     i, j : integer arrays (n,)
-        Row and column (user and item) of each rating.
+        Row and column (user and item) of each rating. Of ratings of the same pair the median is taken.
     values : array (n,)
     shape : (int, int)
     rank : int
-        The largest rank; what the ratings do not need is shrunk away.
+        The largest rank; what the ratings do not need is left out.
     scale : (float, float), optional
-        Least and greatest possible rating, to which predictions are clipped.
-    sweeps : int
-        Rounds of regressions over all ratings.
+        Least and greatest possible rating, to which predictions and intervals are clipped.
+    sweeps : int, optional
+        Rounds of regressions over all ratings, at most; by default until they change hardly anything.
     holdout : float in [0, 0.5]
-        Share of the ratings that is kept out of the fit to measure `Ratings.held_out_error`.
+        Share of the ratings that is kept out of the fit to measure `Ratings.held_out_error` and to calibrate intervals.
     seed : int, None or numpy.random.Generator
 
     Returns
@@ -133,8 +199,9 @@ def complete_ratings(
 
     Notes
     -----
-    The noise has Student's t distribution, so that ratings far from their prediction count little. Factors and offsets are
-    normal with variances that are found with them (variational Bayes). There is nothing to tune.
+    The noise has Student's t distribution, mixed with a few outliers that may be anything, so that ratings far from their
+    prediction count little. Factors and offsets are normal with variances that are found with them (variational Bayes).
+    There is nothing to tune.
     """
     n1, n2 = check_shape("shape", shape)
     values = float_values("values", host_array("values", values))
@@ -142,56 +209,148 @@ def complete_ratings(
     if len(values) == 0:
         raise ValueError("values is empty: there are no ratings")
     check_finite("values", values)
-    values = values.astype(np.float64)
-    rank, sweeps = check_count("rank", rank), check_count("sweeps", sweeps)
+    i, j, values = i.astype(np.int64), j.astype(np.int64), values.astype(np.float64)
+    rank = check_count("rank", rank)
     scale = None if scale is None else _check_scale(scale)
     seed = seed_to_int(seed)
-    # The order matters: held-out ratings are chosen before anything is fitted, and offsets come before factors.
+    settings = Settings(
+        sweeps=None if sweeps is None else check_count("sweeps", sweeps), holdout=0.0, offsets=True, seed=seed
+    )
     held = generator(seed, Stream.RATINGS).random(len(values)) < check_number("holdout", holdout, 0, 0.5)
     if held.all():
         held[:] = False
 
-    size = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
-    values = np.clip(values / size, -_HUGE, _HUGE)
-    model = ShrunkModel(i[~held], j[~held], values[~held], (n1, n2))
-    for _ in range(_OFFSET_ROUNDS):
-        model.weigh()
-        model.fit_offsets()
-    offsets = model.offsets_at(i[held], j[held])
-    start = model.begin(rank, seed)
-    for _ in range(sweeps):
-        model.weigh()
-        model.fit_offsets()
-        model.fit_factors()
-    model.weigh()
-    surprise = np.empty(len(values))
-    surprise[~held] = model.surprise()
-    predicted = model.predict(i[held], j[held])
-    surprise[held] = np.abs(values[held] - predicted) / model.noise
-    # A fit of few ratings leaves next to no residuals; held-out ratings show the noise.
-    spread = [MAD_TO_SIGMA * float(np.median(np.abs(values[held] - x))) for x in (predicted, offsets) if held.any()]
-    noise = spread[0] if spread and spread[0] > _OVERFIT * model.noise else model.noise
-    surprise *= model.noise / noise
+    unit = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
+    values = np.clip(values / unit, -_HUGE, _HUGE)
+    part = _part_of(i[~held], j[~held], values[~held], n2)
+    model, offsets = (_fitted(part, most, settings, (n1, n2)) for most in (rank, 0))
+    return _result(model, offsets, (i, j, values, held), unit, scale)
 
-    errors = [size * np.minimum(np.abs(values[held] - x), _CLIP * max([noise, *spread])) for x in (predicted, offsets)]
+
+def _part_of(i: np.ndarray, j: np.ndarray, values: np.ndarray, n2: int) -> Part:
+    """All rows and columns with ratings; of several ratings of a pair the median."""
+    key = i * n2 + j
+    order = np.lexsort((values, key))
+    key, first, count = np.unique(key[order], return_index=True, return_counts=True)
+    ordered = values[order]
+    y = 0.5 * (ordered[first + (count - 1) // 2] + ordered[first + count // 2])
+    rows, row = np.unique(key // n2, return_inverse=True)
+    cols, col = np.unique(key % n2, return_inverse=True)
+    indptr = np.append(0, np.cumsum(np.bincount(row))).astype(np.int64)
+    inside = Block(indptr, col.astype(np.int32), y, len(cols))
+
+    def empty(length: int) -> Block:
+        return Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), length)
+
+    return Part(inside, empty(len(rows)), empty(len(cols)), rows, cols)
+
+
+def _fitted(part: Part, most: int, settings: Settings, shape: tuple[int, int]) -> NoiseModel:
+    """The noise model with at most `most` components, of all rows and columns of the matrix."""
+    model = fit_noise(part, most, settings, choose("auto", np.empty(0)), form=_FORM)
+    sides = ((model.rows, model.row_precision, part.row_ids), (model.cols, model.col_precision, part.col_ids))
+    rows, cols = (_everywhere(*side, n) for side, n in zip(sides, shape, strict=True))
+    return replace(model, rows=rows, cols=cols)
+
+
+def _everywhere(group: Group, precision: np.ndarray, ids: np.ndarray, n: int) -> Group:
+    """Units `ids` as they are, all others of `n` as the prior has them."""
+    K = len(precision)
+    covariance = np.zeros((n, group.covariance.shape[1]))
+    covariance[:, np.cumsum(np.arange(1, K + 1)) - 1] = 1 / precision  # the diagonal
+    return Group(np.zeros((n, K)), covariance, np.ones(n)).put(ids, group)
+
+
+def _predicted(model: NoiseModel, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    rows, cols = model.rows.mean, model.cols.mean
+    x = np.einsum("nk,nk->n", rows[i, :-1], cols[j, :-1])
+    return np.asarray(model.centre + rows[i, -1] + cols[j, -1] + x)
+
+
+def _variances(model: NoiseModel, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Variances of predictions, and squared scales of the noise there."""
+    rows, cols = model.rows, model.cols
+    K = rows.mean.shape[1]
+    q, p = np.tril_indices(K)
+    double = np.where(q == p, 1.0, 2.0)
+    both = np.where(q < K - 1, double, 0.0)  # the offset of a row is added to that of a column, not multiplied with it
+    doubt = np.empty(len(i))
+    for low in range(0, len(i), _AT_ONCE):
+        part = slice(low, low + _AT_ONCE)
+        u, v = rows.mean[i[part]], cols.mean[j[part]]
+        u[:, -1] = v[:, -1] = 1.0
+        S, T = rows.covariance[i[part]], cols.covariance[j[part]]
+        doubt[part] = (T * (u[:, q] * u[:, p]) + S * (v[:, q] * v[:, p])) @ double + (S * T) @ both
+    return np.maximum(doubt, 0.0), model.noise.variance * rows.scale[i] * cols.scale[j]
+
+
+def _result(
+    model: NoiseModel,
+    offsets: NoiseModel,
+    ratings: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    unit: float,
+    scale: tuple[float, float] | None,
+) -> Ratings:
+    """What comes out; `ratings` are rows, columns, values over the unit, and which of them were held out."""
+    i, j, values, held = ratings
+    residual = values - _predicted(model, i, j)
+    doubt, local = _variances(model, i, j)
+    nu, sigma = model.noise.tail, model.noise.variance**0.5
+    # Without held-out ratings the standard deviation is that of Student's t.
+    factor = (nu / (nu - 2)) ** 0.5
+    if np.count_nonzero(held) >= _ENOUGH_HELD:
+        factor = _calibrated(residual[held], np.sqrt(doubt + local)[held], 2 * float(np.ptp(values)) or 1.0)
+
+    # Each without its own influence on its prediction: at most 0.9, since a rating that alone determines its row would be
+    # divided by about 0. Those held out have none.
+    weight = (nu + 1) / (nu + (residual**2 + doubt) / local)
+    others = np.where(held, 1.0, 1 - np.minimum(weight * doubt / local, 0.9))
+    surprise = np.abs(residual) / others / np.sqrt(local + doubt / others)
+    alone = values[held] - _predicted(offsets, i[held], j[held])
+    # A fit of few ratings leaves next to no residuals; held-out ratings show the noise.
+    spread = [MAD_TO_SIGMA * float(np.median(np.abs(x))) for x in (residual[held], alone) if held.any()]
+    noise = spread[0] if spread and spread[0] > _OVERFIT * sigma else sigma
+
+    errors = [unit * np.minimum(np.abs(x), _CLIP * max([noise, *spread])) for x in (residual[held], alone)]
     held_out_error, offsets_error = (float(np.mean(x)) if held.any() else float("nan") for x in errors)
     # both errors are of the same ratings, so their difference has a smaller error than each
     gain_error = float(np.std(errors[1] - errors[0]) / np.sqrt(np.count_nonzero(held))) if held.any() else float("nan")
 
     return Ratings(
-        mean=size * model.mean,
-        row_offset=size * model.offsets[0],
-        col_offset=size * model.offsets[1],
-        left=size * model.factors[0].mean,
-        right=model.factors[1].mean,
-        noise=size * noise,
-        surprise=surprise,
+        mean=unit * model.centre,
+        row_offset=unit * model.rows.mean[:, -1],
+        col_offset=unit * model.cols.mean[:, -1],
+        left=unit * model.rows.mean[:, :-1],
+        right=model.cols.mean[:, :-1],
+        noise=unit * noise,
+        surprise=surprise * sigma / noise,
         held_out_error=held_out_error,
         offsets_error=offsets_error,
         gain_error=gain_error,
         scale=scale,
-        start=start,
+        model=model,
+        unit=unit,
+        factor=factor,
     )
+
+
+def _calibrated(residual: np.ndarray, std: np.ndarray, span: float) -> float:
+    """By which factor standard deviations of held-out ratings are right, if a few of these are wrong.
+
+    Right ratings are normal with `factor` times these standard deviations, wrong ones anywhere in an interval of length
+    `span`; the most likely factor. Student's t would take wrong ratings for noise: where a tenth of MovieLens-100k is
+    replaced at random, 95 % intervals then cover 98 % of the right ones.
+    """
+    square = (residual / np.maximum(std, np.finfo(float).tiny)) ** 2
+    factor, share = 1.0, 0.05
+    for _ in range(_ROUNDS):
+        density = np.exp(-0.5 * square / factor**2) / (np.sqrt(2 * np.pi) * factor * std)
+        right = (1 - share) * density / np.maximum((1 - share) * density + share / span, np.finfo(float).tiny)
+        if not right.any():
+            break
+        share = 1 - float(np.mean(right))
+        factor = max(float(np.average(square, weights=right)) ** 0.5, np.finfo(float).eps)
+    return factor
 
 
 def _check_scale(scale: Any) -> tuple[float, float]:

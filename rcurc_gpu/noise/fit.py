@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -74,6 +74,25 @@ def _heat(number: int) -> float:
     return _FIRST_HEAT if number == 1 else max(_HEAT ** (1 - (number - 2) / (_HEATED - 1)), 1.0)
 
 
+@dataclass(frozen=True)
+class NoiseForm:
+    """What the noise may look like.
+
+    Attributes
+    ----------
+    tails : tuple of floats
+        Degrees of freedom to choose from, even numbers, ascending.
+    pool : float
+        Observations by which the scale of the noise of a row or column is drawn to that of all.
+    """
+
+    tails: tuple[float, ...] = _TAILS
+    pool: float = POOL
+
+
+_USUAL = NoiseForm()
+
+
 class Sweeps:
     """The state of a fit.
 
@@ -87,6 +106,7 @@ class Sweeps:
     held : callable
         Which of some entries (i, j) are held out.
     settings : Settings
+    form : NoiseForm
     """
 
     def __init__(
@@ -97,6 +117,7 @@ class Sweeps:
         kernels: Kernels,
         held: Callable[[np.ndarray, np.ndarray], np.ndarray],
         settings: Settings,
+        form: NoiseForm,
     ) -> None:
         self.part, self.offsets, self.settings = part, offsets, settings
         self.run = RunContext(np.empty(0), kernels, chunk_bytes=settings.chunk_bytes)
@@ -108,7 +129,8 @@ class Sweeps:
         fitted = np.flatnonzero(~self.is_held)
         span = float(y[fitted].max() - y[fitted].min())
         self.tails: tuple[float, ...]
-        self.tails, share = (_TAILS, 0.05) if settings.outliers else (_TAILS[-1:], _NO_OUTLIERS)
+        self.tails, share = (form.tails, 0.05) if settings.outliers else (form.tails[-1:], _NO_OUTLIERS)
+        self.pool = form.pool
         self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
         self.tables: dict[str, np.ndarray] = {}
         self.rng = rng = generator(settings.seed, Stream.NOISE_SAMPLE)
@@ -247,7 +269,7 @@ class Sweeps:
         for side, table in (("rows", row_table), ("cols", col_table)):
             group: Group = getattr(self, side)
             total = table[:, Fit.SQUARES] / max(ratio, 1e-300) * group.scale
-            scale = (POOL + total) / (POOL + table[:, Fit.INLIERS])
+            scale = (self.pool + total) / (self.pool + table[:, Fit.INLIERS])
             setattr(self, side, replace(group, scale=scale / np.mean(scale)))
         share = min(max(1 - inliers / max(n, 1), 1e-4), _MOST_OUTLIERS) if self.settings.outliers else _NO_OUTLIERS
         variance = max(self.noise.variance * ratio, self.least_noise)
@@ -517,8 +539,12 @@ def fit_noise(
     settings: Settings,
     kernels: Kernels,
     report: Callable[[int, float], bool] = lambda sweep, change: False,
+    form: NoiseForm = _USUAL,
 ) -> NoiseModel:
-    """Fit the model to a part, with at most `most` components; `report` hears of every sweep and may end the fit."""
+    """Fit the model to a part, with at most `most` components; `report` hears of every sweep and may end the fit.
+
+    `form` is what the noise may look like.
+    """
     s = settings
 
     def held(i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -530,7 +556,7 @@ def fit_noise(
         fitted[:] = True
     offsets = s.offsets is not False
     start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
-    state = Sweeps(part, start, offsets, kernels, held, s)
+    state = Sweeps(part, start, offsets, kernels, held, s, form)
     settled, number, grown = False, 0, 0
     enough = most_components((i[fitted], j[fitted]), part.shape)
     limit = min(most, enough)
@@ -549,8 +575,9 @@ def fit_noise(
             break
         if resting and number <= _LAST_TURN and state.compress():
             settled, resting = False, False
-        if resting and state.grow(limit):
-            settled, grown = False, number
+        if resting:  # also in vain: two SVDs in every sweep would take as long as the sweeps
+            more, grown = state.grow(limit), number
+            settled = settled and not more
         if settled:
             break
     settled = settled or change < _NEARLY

@@ -135,6 +135,8 @@ def _median_by(group: np.ndarray, y: np.ndarray, n: int) -> np.ndarray:
 def _near(offset: np.ndarray, group: np.ndarray) -> np.ndarray:
     """Offsets, with the median one in place of those of few observations and of those that are far from all others."""
     middle = float(np.median(offset))
-    size = MAD_TO_SIGMA * float(np.median(np.abs(offset - middle)))
+    away = np.abs(offset - middle)
+    # Medians of whole numbers are mostly alike, and offsets that all begin at the same number would stay there for good.
+    size = MAD_TO_SIGMA * float(np.median(away)) or float(np.mean(away))
     few = np.bincount(group, minlength=len(offset)) < _FEWEST
-    return np.where(few | (np.abs(offset - middle) > _FAR * size), middle, offset)
+    return np.where(few | (away > _FAR * size), middle, offset)

@@ -53,6 +53,12 @@ def test_every_pair_gets_a_prediction_and_wrong_ratings_are_listed(made, ratings
     value = np.array([float(line["value"]) for line in lines])
     assert value.min() >= 1
     assert value.max() <= 5
+    lower, upper = (np.array([float(line[name]) for line in lines]) for name in ("lower", "upper"))
+    assert lower.min() >= 1
+    assert upper.max() <= 5
+    assert (lower <= value).all()
+    assert (value <= upper).all()
+    assert (upper - lower)[-2:].min() > np.median(upper - lower)  # of an unknown user or film less is known
     expected = np.clip(made.expected[:500], 1, 5)
     assert np.sqrt(np.mean((value[:500] - expected) ** 2)) < 0.8 * np.std(expected)
     wrong = {(f"u{i}", f"film {j}") for i, j in zip(made.i[made.is_wrong], made.j[made.is_wrong], strict=True)}
@@ -136,4 +142,7 @@ def test_tables_go_to_files_with_a_known_ending_and_tsv_has_tabs(ratings, tmp_pa
     for _ in range(2):  # the second replaces the first
         done = run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.tsv")
         assert done.exit_code == 0
-    assert (tmp_path / "p.tsv").read_text().startswith("row\tcolumn\tvalue\nu1\tfilm 3\t")
+    assert (tmp_path / "p.tsv").read_text().startswith("row\tcolumn\tvalue\tlower\tupper\nu1\tfilm 3\t")
+    (tmp_path / "p.csv").write_text("row,column,value\nu1,film 3,4\n")  # as earlier versions wrote it: that is replaced too
+    assert run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.csv").exit_code == 0
+    assert (tmp_path / "p.csv").read_text().startswith("row,column,value,lower,upper\n")

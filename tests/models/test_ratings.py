@@ -104,15 +104,74 @@ def test_the_same_seed_gives_the_same_and_the_arguments_stay_as_they_are(made, f
         np.testing.assert_array_equal(argument, before)
 
 
-def test_a_matrix_of_low_rank_without_noise_is_for_rcurc():
+def test_a_matrix_of_low_rank_without_noise_is_recovered():
     problem = rg.synthetic((200, 200), rank=2, alpha=0.1, n_rows=90, n_cols=90, rate=0.5, seed=0)
     R, C = problem.samples.R.tocoo(), problem.samples.C.tocoo()
     places = np.append(problem.samples.rows[R.row] * 200 + R.col, C.row * 200 + problem.samples.cols[C.col])
     i, j = np.divmod(np.unique(places), 200)
     truth = problem.W @ problem.V.T
     x = rg.complete_ratings(i, j, problem.entries(i, j), (200, 200), rank=2).predict(*np.ogrid[:200, :200])
-    shrunk = np.linalg.norm(x - truth) / np.linalg.norm(truth)
-    assert problem.relative_error(rg.rcurc(problem.samples, 2).cur) < 1e-8 < shrunk < 0.1
+    assert np.linalg.norm(x - truth) < 1e-8 * np.linalg.norm(truth)
+
+
+def test_offsets_of_whole_numbers_are_found():
+    """Most medians of rows are the same number then; offsets that all begin there must not stay there."""
+    rng = np.random.default_rng(0)
+    i, j = np.nonzero(rng.random((200, 150)) < 0.3)
+    rows = 0.4 * rng.standard_normal(200)
+    values = np.clip(np.round(3 + rows[i] + 0.8 * rng.standard_normal(len(i))), 1, 5)
+    result = rg.complete_ratings(i, j, values, (200, 150))
+    assert np.corrcoef(result.row_offset, rows)[0, 1] > 0.9
+    assert np.std(result.row_offset) > 0.8 * np.std(rows)
+    assert np.sqrt(np.mean((result.left @ result.right.T) ** 2)) < 0.1
+
+
+# ---------------------------------------------------------------- intervals
+
+
+def spoilt(values, kind, rng):
+    """`values` of 1 to 5 with a tenth made wrong."""
+    wrong = {"none": values, "random": rng.integers(1, 6, len(values)), "turned": 6 - values, "tenfold": 10 * values}[kind]
+    return np.where(rng.random(len(values)) < 0.1, wrong, values)
+
+
+@pytest.mark.parametrize("kind", ["none", "random", "turned", "tenfold"])
+def test_intervals_hold_new_ratings_as_often_as_they_say(kind):
+    rng = np.random.default_rng(0)
+    made = rg.synthetic_ratings((300, 400), n=24_000, rank=2, wrong=0.0, seed=1)
+    new = rng.random(len(made.values)) < 0.2
+    result = rg.complete_ratings(
+        made.i[~new], made.j[~new], spoilt(made.values[~new], kind, rng), made.shape, scale=(1, 5), holdout=0.05
+    )
+    lower, upper = result.interval(made.i[new], made.j[new])
+    assert 0.92 < np.mean((lower <= made.values[new]) & (made.values[new] <= upper)) < 0.97
+    assert lower.min() >= 1
+    assert upper.max() <= 5
+    narrow = result.interval(made.i[new], made.j[new], level=0.5)
+    assert (lower <= narrow[0]).all()
+    assert (narrow[1] <= upper).all()
+    assert 0.4 < np.mean((narrow[0] <= made.values[new]) & (made.values[new] <= narrow[1])) < 0.6
+
+
+def test_the_standard_deviation_is_that_of_a_new_rating_and_larger_where_less_is_known(made):
+    shape = (made.shape[0] + 1, made.shape[1] + 1)
+    result = rg.complete_ratings(made.i, made.j, made.values, shape)
+    x, std = result.predict(*np.ogrid[: shape[0], : shape[1]], return_std=True)
+    np.testing.assert_array_equal(x, result.predict(*np.ogrid[: shape[0], : shape[1]]))
+    assert x.shape == std.shape == shape
+    assert (std > 0.8 * result.noise).all()
+    assert std[-1, -1] > np.quantile(std[:-1, :-1], 0.9)
+    lower, upper = result.interval(*np.ogrid[: shape[0], : shape[1]], level=0.6827)  # one standard deviation
+    np.testing.assert_allclose(upper - lower, 2 * std, rtol=1e-4)
+    np.testing.assert_allclose(0.5 * (lower + upper), x, rtol=1e-9)
+
+
+def test_without_held_out_ratings_intervals_are_those_of_the_model(made, found):
+    alone = rg.complete_ratings(made.i, made.j, made.values, made.shape, scale=(1, 5), holdout=0)
+    std, calibrated = (x.predict(made.i, made.j, return_std=True)[1] for x in (alone, found))
+    assert np.median(std) == pytest.approx(np.median(calibrated), rel=0.2)
+    with pytest.raises(ValueError, match=r"level must be in \(0, 1\), got 1"):
+        alone.interval(0, 0, level=1)
 
 
 # ---------------------------------------------------------------- suspicious ratings
