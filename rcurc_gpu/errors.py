@@ -34,15 +34,7 @@ class Argument:
 
 
 class Wording:
-    """How sentences name arguments: as Python does.
-
-    Attributes
-    ----------
-    has_guesses : bool
-        Whether to say of what could not be determined that it is a guess, and not that it is NaN.
-    """
-
-    has_guesses = False
+    """How sentences name arguments: as Python does."""
 
     def __call__(self, name: str, *values: Any) -> str:
         """The argument `name`, or what to pass to give it one of the `values`."""

@@ -31,12 +31,10 @@ class OptionWording(Wording):
     ----------
     option_of : mapping
         The option that an argument of the library came from; those of a table and the device are known.
-    has_guesses : bool
     """
 
-    def __init__(self, option_of: Mapping[str, str], has_guesses: bool = False) -> None:
+    def __init__(self, option_of: Mapping[str, str]) -> None:
         self.option_of = {name: f"--{name.replace('_', '-')}" for name in ("device", *TABLE_OPTIONS)} | dict(option_of)
-        self.has_guesses = has_guesses
 
     def __call__(self, name: str, *values: Any) -> str:
         """The option, or what to pass to give it one of the `values`."""

@@ -116,7 +116,7 @@ def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> d
     assert result.verdict is not None
     better = None if result.verdict.noise is None else result.verdict.noise.better or None
     report |= words.describe_completion(completion, better) | {"undetermined": options.undetermined}
-    wording = OptionWording(OPTION_OF, has_guesses=options.undetermined != "nan")
+    wording = OptionWording(OPTION_OF)
     options.say(words.result_words(report, result.verdict.sentence(wording)))
     save_result(options.output, completion)
     saved.append(options.output)

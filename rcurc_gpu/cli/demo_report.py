@@ -9,7 +9,6 @@ import numpy as np
 
 from .._version import __version__
 from ..backends import blank_rows
-from ..errors import Wording
 from ..result import LowRankMatrix, Result, outlying_once
 from ..testing import SyntheticProblem
 
@@ -35,13 +34,11 @@ def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:
 
 def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]:
     """How the solve went and how far it is from the truth, as a dictionary for JSON."""
-    words = Wording()
-    words.has_guesses = True  # nothing is NaN here
     rows, cols = result.rows.undetermined, result.columns.undetermined
     determined = LowRankMatrix(blank_rows(result.cur.left, rows), blank_rows(result.cur.right, cols))
     return {
         "converged": bool(result.converged),
-        "message": result.message if result.verdict is None else result.verdict.sentence(words),
+        "message": result.message,
         "cause": result.cause,
         "iterations": result.n_iter,
         "rank_used": result.rank,
