@@ -140,7 +140,7 @@ class Sweeps:
         self.weights = {name: self._weight(name) for name in ("by_rows", "rows", "by_cols", "columns")}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
         self.least = _LEAST * max(float(np.mean(y * y)), np.finfo(float).tiny / _LEAST)
-        self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny / _EXACT)
+        self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
         self.last: np.ndarray | None = None
 
     def _weight(self, name: str) -> np.ndarray:
