@@ -374,11 +374,11 @@ class Sweeps:
         """Turn the components so that they are singular ones of the intersection, and drop those far below its noise.
 
         Where nothing was observed, two components may share what is one on the intersection, and add what is none; whether
-        any was dropped.
+        any was dropped. If the intersection is all there is, there is no such place, and no reason to.
         """
         k, inside = len(self.strengths), self.part.inside
         m, n = inside.n_units, inside.length
-        if k == 0:
+        if k == 0 or self.part.shape == (m, n):
             return False
         rows, cols = self.rows.mean[:, :k], self.cols.mean[:, :k]
         u, s, v = product_svd(rows[:m], cols[:n])
