@@ -140,7 +140,7 @@ class Sweeps:
         self.weights = {name: self._weight(name) for name in ("by_rows", "rows", "by_cols", "columns")}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
         self.least = _LEAST * max(float(np.mean(y * y)), np.finfo(float).tiny / _LEAST)
-        self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny / _EXACT)
+        self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
         self.last: np.ndarray | None = None
 
     def _weight(self, name: str) -> np.ndarray:
@@ -374,11 +374,11 @@ class Sweeps:
         """Turn the components so that they are singular ones of the intersection, and drop those far below its noise.
 
         Where nothing was observed, two components may share what is one on the intersection, and add what is none; whether
-        any was dropped.
+        any was dropped. If the intersection is all there is, there is no such place, and no reason to.
         """
         k, inside = len(self.strengths), self.part.inside
         m, n = inside.n_units, inside.length
-        if k == 0:
+        if k == 0 or self.part.shape == (m, n):
             return False
         rows, cols = self.rows.mean[:, :k], self.cols.mean[:, :k]
         u, s, v = product_svd(rows[:m], cols[:n])
