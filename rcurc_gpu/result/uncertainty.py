@@ -154,10 +154,11 @@ def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -
     fits = sizes == ((shape[0],), (shape[1],)) * 2 and left.ndim == right.ndim == 2 and left.shape[1:] == right.shape[1:]
     priors = {name: np.asarray(arrays[name], dtype=np.float64) for name in _PRIORS if name in arrays}
     fits = fits and all(x.ndim == 1 and packed_size(len(x)) == left.shape[1] and x.min() > 0 for x in priors.values())
-    whole = numbers.ndim == 1 and len(numbers) >= _LEAST_NUMBERS and np.isfinite(numbers).all()
+    names = ("factor", "right_unit", "left_unit", "centre")
+    counted = numbers.ndim == 1 and _LEAST_NUMBERS <= len(numbers) <= 5 + len(names)
+    whole = counted and np.isfinite(numbers).all()
     if not (whole and fits and numbers[:2].min() > 0):
         raise ValueError("the noise model in the file is damaged")
     noise, rest = Noise(*numbers[:4].tolist()), numbers[4:].tolist()
-    names = ("factor", "right_unit", "left_unit", "centre")
     more = dict(zip(names, rest[1:], strict=False)) | priors
     return Uncertainty(left, right, left_scale, right_scale, noise, bool(rest[0]), **more)
