@@ -102,7 +102,7 @@ def no_gpu_here(monkeypatch):
 @emulated
 def test_only_workers_need_a_gpu(client, no_gpu_here, tmp_path):
     noisy = rg.synthetic((110, 120), RANK, 0.1, 10, 0.02, n_rows=50, n_cols=45, rate=0.7, seed=7)
-    options = {"accuracy": 0.1, "sweeps": 1}
+    options = {"accuracy": 0.1, "sweeps": None}
     found = rg.rcurc(cut(noisy.samples), RANK, client=client, device="cuda", output=tmp_path / "result", **options)
     assert found.device == "cuda:0"
     assert_close(found, rg.rcurc(noisy.samples, RANK, **options))
