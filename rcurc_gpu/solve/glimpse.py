@@ -33,12 +33,15 @@ class Glimpse:
         Components above the noise, those of offsets included if there is no noise.
     noisy : bool
         Whether there is noise for sure: a model with noise predicts held-out entries as it says it does.
+    noise : float
+        Its standard deviation.
     model : NoiseModel or None
         The model, if the intersection is the whole matrix: then there is nothing else to fit it to.
     """
 
     rank: int
     noisy: bool
+    noise: float
     model: NoiseModel | None
 
 
@@ -63,7 +66,7 @@ def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
     c = model.confirmation
     noisy = (c is None or _EXACT < c.factor < _WRONG) and model.noise.variance**0.5 > _ROUNDING * size
     rank = len(model.strengths) if noisy else _rank_above_noise(model, inside)
-    return Glimpse(rank, noisy, model if noisy and everything else None)
+    return Glimpse(rank, noisy, model.noise.variance**0.5, model if noisy and everything else None)
 
 
 def _rank_above_noise(model: NoiseModel, inside: Block) -> int:

@@ -40,6 +40,9 @@ EXTENSION_GAMMA = 0.4
 # Share of the observations that is held out at most, unless the user wants more: a small core needs the rest for its fit.
 _MOST_HELD = 0.1
 _STAGED = 8  # largest rank for which the choice of the rank tries stages: each stage is a core of its own
+# Noise that a core leaves over that of the first look, below which data may be exact after all: with 30 % outliers hardly
+# larger than the entries the model takes some of them for noise.
+_CLEANER = 0.1
 _GLIMPSED = 40  # iterations of a core that the noise model takes over from
 _ACCURACY = 1e-2  # relative error below which structure in the residuals is no reason to doubt a core, if none is asked for
 _BEYOND = 1e6  # over the largest observation: a threshold that no residual exceeds unless the iteration diverges
@@ -105,7 +108,13 @@ class CoreSearch:
         if glimpse.noisy:  # the noise model does the rest: one attempt, to see how an exact core would do
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, min(max_iter, _GLIMPSED))
-            return replace(attempt, asked=rank, glimpsed=True, model=glimpse.model)
+            attempt = replace(attempt, asked=rank, glimpsed=True, model=glimpse.model)
+            if attempt.core.sigma < _CLEANER * glimpse.noise:
+                for schedule in self._schedules()[:2]:
+                    solved = self._attempt(rank, *schedule)
+                    if solved.verdict.ok and not solved.noisy:
+                        return replace(solved, asked=rank)
+            return attempt
         solved = self._core(rank)
         if solved.verdict.ok:
             return replace(solved, asked=rank)
