@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
-from scipy.sparse.linalg import svds
 
 from ..backends.random import Stream, generator
 
@@ -107,6 +106,8 @@ def _leading(matrix: scipy.sparse.csr_array, k: int, rng: np.random.Generator) -
     if min(matrix.shape) <= 2 * k + 2 or not matrix.data.any():  # Lanczos wants many more than it gives
         u, s, vt = np.linalg.svd(matrix.toarray(), full_matrices=False)
         return u[:, :k], s[:k], vt[:k].T
+    from scipy.sparse.linalg import svds  # here, and not above: every import of the library would pay
+
     u, s, vt = svds(matrix, k, v0=rng.standard_normal(min(matrix.shape)))
     order = np.argsort(-s)
     return u[:, order], s[order], vt[order].T
