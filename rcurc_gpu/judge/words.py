@@ -21,6 +21,7 @@ class Cause(str, Enum):
     TOO_FEW_OBSERVATIONS = "too few observations"
     RANK_TOO_LARGE = "rank too large"
     UNEXPLAINED = "unexplained"
+    UNIDENTIFIED = "unidentified"
     RANK_TOO_SMALL = "rank too small"
     OVERFIT = "overfit"
     TOO_MANY_OUTLIERS = "too many outliers"
@@ -197,6 +198,38 @@ class Undetermined:
 
 
 @dataclass(frozen=True)
+class Untied:
+    """Rows and columns fall apart into groups that the observations do not tie together.
+
+    Attributes
+    ----------
+    rank : int
+    sizes : tuple of (int, int)
+        Rows and columns of each group, as far as it is known.
+    """
+
+    rank: int
+    sizes: tuple[tuple[int, int], ...]
+    cause = Cause.UNIDENTIFIED
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        if len(self.sizes) < 2:
+            return (
+                "The observations leave it open what the matrix is: rows and columns can change together without any of the "
+                "observations that agree noticing; observe more entries, above all in rows and columns with few of them."
+            )
+        groups = ", ".join(f"{rows:,} x {cols:,}" for rows, cols in self.sizes)
+        least = 4 * self.rank
+        return (
+            f"Rows and columns fall into {len(self.sizes)} groups ({groups}, in result.groups) that hardly any observation "
+            "ties together: what is between the groups cannot be known from these data, whatever is said of it here; inside "
+            f"of each group it can. Observe entries between them: at least {least:,} rows of one group in {least:,} columns "
+            "of the other."
+        )
+
+
+@dataclass(frozen=True)
 class NothingFound:
     """What was found is hardly better than nothing."""
 
@@ -315,6 +348,7 @@ Fault = (
     | FittedToChance
     | TooNoisy
     | Undetermined
+    | Untied
     | NothingFound
     | TooFewHeld
     | MoreComponents

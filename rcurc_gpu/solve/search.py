@@ -21,7 +21,8 @@ from ..core.stages import GAMMA, WIDER, solve_in_stages
 from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
 from ..judge.rank import WORTH, choose_rank
-from ..judge.verdict import ENOUGH_HELD, examine, judge_core
+from ..judge.ties import core_ties
+from ..judge.verdict import ENOUGH_HELD, examine, judge_core, judge_ties
 from ..judge.words import Cause, Evidence
 from ..options import Settings
 from ..samples.view import CoreView
@@ -266,6 +267,10 @@ class CoreSearch:
         evidence = examine(data, checked[0], schedule, s.seed)
         cut_short = s.max_iter is not None or run.progress.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
+        groups = None
+        if verdict.cause in (Cause.NONE, Cause.UNDETERMINED):  # else it is not believed anyway
+            ties = core_ties(data, checked, schedule.floor, run)
+            verdict, groups = judge_ties(verdict, ties, checked)
         text = "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained"
         facts = (core.rank, verdict.cause or "settled", len(core.history), gamma, evidence.supported, evidence.unexplained)
         log.info(text, *facts)
@@ -282,6 +287,7 @@ class CoreSearch:
             self.no_threshold,
             device_name(run.like),
             run.kernels.name,
+            groups=groups,
         )
 
     def judged_given(self, core: Core, gamma: float, curve: RankCurve | None, asked: int) -> SolvedCore:

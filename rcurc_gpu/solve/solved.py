@@ -13,6 +13,7 @@ from ..core.history import RankCurve
 from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
+from ..judge.ties import Groups
 from ..judge.words import Cause, Evidence, Verdict
 from ..noise.model import NoiseFacts, NoiseModel
 from ..options import Settings
@@ -60,6 +61,8 @@ class SolvedCore:
         Whether a first look at the data already showed noise.
     model : NoiseModel or None
         The noise model, if that look was at all data.
+    groups : Groups or None
+        Groups of the core's rows and columns that are not tied together, if there are any.
     """
 
     core: Core
@@ -81,6 +84,7 @@ class SolvedCore:
     chosen: bool = False
     glimpsed: bool = False
     model: NoiseModel | None = None
+    groups: Groups | None = None
 
     @property
     def n_undetermined(self) -> int:

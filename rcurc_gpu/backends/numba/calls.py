@@ -18,6 +18,8 @@ from .paper_kernel import advance as advance_kernel
 from .posterior_kernel import posterior as posterior_kernel
 from .posterior_kernel import solve_packed as solve_kernel
 from .threads import THREADS, run, shared
+from .ties_kernel import couple as couple_kernel
+from .ties_kernel import grams as grams_kernel
 from .vectors import LANES
 
 # Observations of a piece of work: some milliseconds. With smaller ones Python's share grows, with larger ones cores wait for
@@ -122,6 +124,21 @@ def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: 
     out = np.empty(block.n_obs, dtype=np.bool_)
     there = tuple(map(_fixed, (block.indptr, block.index, unit_ids, index_ids)))
     core_kernels.held_out(*there, key, float(share), out)
+    return out
+
+
+def grams(block: Block, right: Array) -> Array:
+    """`plain.ties.grams`."""
+    k = right.shape[1]
+    out = np.empty((block.n_units, k * (k + 1) // 2))
+    grams_kernel(_fixed(block.indptr), _fixed(block.index), _fixed(right), out)
+    return out
+
+
+def couple(block: Block, left: Array, right: Array, x: Array) -> Array:
+    """`plain.ties.couple`."""
+    out = np.empty((block.n_units, right.shape[1]))
+    couple_kernel(_fixed(block.indptr), _fixed(block.index), *map(_fixed, (left, right, x)), out)
     return out
 
 

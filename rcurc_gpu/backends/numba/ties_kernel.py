@@ -1,0 +1,43 @@
+"""`plain.ties`, compiled for the CPU."""
+
+# Numba reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from .entries import OPTIONS
+
+
+@njit(**OPTIONS)
+def grams(indptr, index, right, out):
+    """`plain.ties.grams`."""
+    K = right.shape[1]
+    for u in range(out.shape[0]):
+        out[u] = 0.0
+        for t in range(indptr[u], indptr[u + 1]):
+            j = index[t]
+            c = 0
+            for q in range(K):
+                for p in range(q + 1):
+                    out[u, c] += right[j, q] * right[j, p]
+                    c += 1
+
+
+@njit(**OPTIONS)
+def couple(indptr, index, left, right, x, out):
+    """`plain.ties.couple`."""
+    K = right.shape[1]
+    total = np.empty(K)
+    for u in range(out.shape[0]):
+        total[:] = 0.0
+        for t in range(indptr[u], indptr[u + 1]):
+            j = index[t]
+            moved = 0.0
+            for q in range(K):
+                moved += left[u, q] * x[j, q]
+            for q in range(K):
+                total[q] += moved * right[j, q]
+        out[u] = total

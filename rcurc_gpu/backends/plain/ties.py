@@ -1,0 +1,56 @@
+"""How rows and columns tie each other down through the entries they share, in plain array code.
+
+An entry (i, j) that agrees with the solution ties what row i may become to what column j may become. With a direction
+(a_i, b_j) in which rows and columns move, it changes by a_i . x_j + y_i . b_j. `grams` and `couple` are the two sums over
+entries that this needs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
+from ..blocks import Block, ChunkPlan, load_chunk
+
+_COPIES = 4  # arrays of (entries, K) that are in memory at a time
+
+
+def grams(block: Block, right: Array) -> Array:
+    """Sums over the entries of each unit of the packed products x_j x_j^T (u, P); `right` has the x_j (length, K)."""
+    xp = array_namespace(right)
+    k = right.shape[1]
+    q, p = np.tril_indices(k)
+    place, parts = asarray_on(q * k + p, right), []
+    plan = _plan(block, right)
+    for units in plan:
+        chunk = load_chunk(block, units)
+        D = take_rows(right, chunk.index) * xp.astype(chunk.seen, right.dtype)[:, :, None]
+        parts.append(xp.take(xp.reshape(xp.matrix_transpose(D) @ D, (-1, k * k)), place, axis=1))
+    return plan.join(parts)
+
+
+def couple(block: Block, left: Array, right: Array, x: Array) -> Array:
+    """Sums over the entries of each unit of x_j (y_i . b_j) (u, K).
+
+    Parameters
+    ----------
+    block : Block
+    left : float array (u, K)
+        The y_i.
+    right, x : float arrays (length, K)
+        The x_j and the b_j.
+    """
+    xp = array_namespace(right)
+    parts = []
+    plan = _plan(block, right)
+    for units in plan:
+        chunk = load_chunk(block, units)
+        y = take_rows(left, asarray_on(units, left))
+        moved = (take_rows(x, chunk.index) @ y[:, :, None])[:, :, 0] * xp.astype(chunk.seen, right.dtype)
+        parts.append((moved[:, None, :] @ take_rows(right, chunk.index))[:, 0, :])
+    return plan.join(parts)
+
+
+def _plan(block: Block, right: Array) -> ChunkPlan:
+    bytes_per_entry = _COPIES * 8 * right.shape[1]
+    return ChunkPlan.of(block.counts, np.arange(block.n_units), bytes_per_entry, default_chunk_bytes(right))
