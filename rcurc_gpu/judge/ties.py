@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
 from ..backends.blocks import Block
@@ -25,6 +26,8 @@ from ..backends.random import Stream, generator
 from ..core.iteration import Checked
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import OK
+from ..noise.model import NoiseModel, outlier_threshold
+from ..noise.part import Part
 
 FREE = 0.01  # a gap below this is a direction that the data do not tell
 _CLEAR = 0.05  # a gap of some of the entries that leaves no doubt about all of them
@@ -33,6 +36,7 @@ _STEPS = 60  # of Lanczos, at most: the largest value of 60,000 is then known if
 _FEWEST_STEPS, _SAME = 5, 0.2  # steps at least, and the change of the gap in three of them that counts as none
 _FOUND = 1e-8  # change of the value in three steps after which a free direction is known to many digits
 _RIDGE = 1e-10  # over the mean of the diagonal: for rows whose entries do not determine them
+_LEAST_TIED = 1e-12  # below this, 1 less a value is rounding
 _SINGULAR = 1e7  # trace of an inverse, per unknown, from which a matrix is singular: half of the digits are lost
 _PAIRS = 512  # rows, and columns, that are compared in search of groups
 _ALIKE = 0.8  # share of a group's columns that a row is tied to, if it belongs to the group
@@ -48,18 +52,20 @@ class Ties:
     ----------
     gap : float
         Between 0 (a free direction) and 1.
-    inflation : float
-        By how much the variance of columns is larger than it would be if the rows were known, mean over directions.
     rows, cols : float arrays (m, K), (n, K)
         The direction that is tied least: an entry changes by rows_i . x_j + y_i . cols_j.
+    noise_rows, noise_cols : float arrays (m, K), (n, K)
+        An error as noise of size 1 makes it, of rows and columns that depend on each other, drawn at random: without the
+        part of the rows that does not come from the columns.
     loose_rows, loose_cols : bool arrays (m,), (n,)
         Those that their own entries do not determine, on the host.
     """
 
     gap: float
-    inflation: float
     rows: Array
     cols: Array
+    noise_rows: Array
+    noise_cols: Array
     loose_rows: np.ndarray
     loose_cols: np.ndarray
 
@@ -69,7 +75,9 @@ class Ties:
         return self.gap < FREE
 
 
-def ties_of(block: Block, left: Array, right: Array, kernels: Kernels, seed: int) -> Ties:
+def ties_of(
+    block: Block, left: Array, right: Array, kernels: Kernels, seed: int, prior: tuple[Array, Array] | None = None
+) -> Ties:
     """Look for a free direction.
 
     Parameters
@@ -80,11 +88,17 @@ def ties_of(block: Block, left: Array, right: Array, kernels: Kernels, seed: int
         What columns, and rows, are regressed on: y_i and x_j.
     kernels : Kernels
     seed : int
+    prior : two float arrays (K,), optional
+        Precisions of the priors of rows and columns, in units of the precision of an entry; none by default.
     """
     xp = array_namespace(right)
     across = block.transpose()
     K, n = int(right.shape[1]), int(right.shape[0])
     packed = kernels.grams(across, left), kernels.grams(block, right)
+    if prior is not None:
+        diagonal = np.cumsum(np.arange(1, K + 1)) - 1
+        for G, precision in zip(packed, reversed(prior), strict=True):
+            G[:, diagonal] += precision
     (inverse, loose_cols), (inverse_rows, loose_rows) = (_inverse(x, K, kernels) for x in packed)
     G = _unpacked(packed[0], K)
     gauge = _Gauge(right, G)
@@ -95,6 +109,7 @@ def ties_of(block: Block, left: Array, right: Array, kernels: Kernels, seed: int
         return a, times(inverse, kernels.couple(across, right, left, a))
 
     start = asarray_on(generator(seed, Stream.TIES).standard_normal((n, K)), right, right.dtype)
+    start = times(xp.linalg.cholesky(inverse), start)  # as noise moves columns, if the rows are known
     vectors: list[Array] = []
     images: list[Array] = []
     alpha: list[float] = []
@@ -104,12 +119,12 @@ def ties_of(block: Block, left: Array, right: Array, kernels: Kernels, seed: int
     for step in range(_STEPS):
         Gv = times(G, v)
         size = float(xp.sum(v * Gv)) ** 0.5
-        if step and not size > 1e-10 * max(abs(theta[-1]), 1e-3):
-            break
-        if not size > 0:
+        if not size > (1e-10 * max(abs(theta[-1]), 1e-3) if step else 0):
             break
         if step:
             beta.append(size)
+        else:
+            length = size
         vectors.append(v / size)
         images.append(Gv / size)
         w = gauge.without(moved(vectors[-1])[1])
@@ -125,14 +140,20 @@ def ties_of(block: Block, left: Array, right: Array, kernels: Kernels, seed: int
             if change < _SAME * rest or change < _FOUND:
                 break
     if not theta:  # nothing but gauge
-        return Ties(1.0, 1.0, xp.zeros_like(left), xp.zeros_like(right), loose_rows, loose_cols)
-    b = vectors[0] * float(shares[0, -1])
-    for x, share in zip(vectors[1:], shares[1:, -1], strict=False):
-        b = b + x * float(share)
+        nothing = (xp.zeros_like(left), xp.zeros_like(right))
+        return Ties(1.0, *nothing, *nothing, loose_rows, loose_cols)
+
+    def combined(weights: np.ndarray) -> tuple[Array, Array]:
+        """A direction of the columns, with what the rows do."""
+        b = vectors[0] * float(weights[0])
+        for x, weight in zip(vectors[1:], weights[1:], strict=False):
+            b = b + x * float(weight)
+        return -moved(b)[0], b
+
+    # what Lanczos makes of the start times (1 - M^T M)^-1/2: noise in the columns when the rows are not known
+    noise = length * (shares @ (shares[0] / np.sqrt(np.maximum(1 - values, _LEAST_TIED))))
     gap = 1 - min(max(theta[-1], 0.0), 1.0) ** 0.5
-    # the quadrature that belongs to Lanczos: of 1 / (1 - value), over all directions
-    inflation = float(np.sum(shares[0] ** 2 / np.maximum(1 - values, 1e-12)))
-    return Ties(gap, inflation, -moved(b)[0], b, loose_rows, loose_cols)
+    return Ties(gap, *combined(shares[:, -1]), *combined(noise), loose_rows, loose_cols)
 
 
 def times(matrices: Array, x: Array) -> Array:
@@ -200,6 +221,52 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     return ties
 
 
+# ---------------------------------------------------------------- the noise model
+
+
+def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> ModelTies:
+    """How well the rows and columns of a noise model are tied together, by the observations it was fitted to."""
+    k = model.rank
+    rows, cols = np.concatenate([model.rows.mean, model.more_rows]), np.concatenate([model.cols.mean, model.more_cols])
+    i, j, y = part.entries
+    fitted = model.centre + np.einsum("nk,nk->n", rows[i, :k], cols[j, :k])
+    left, right = rows, cols
+    if model.offsets:
+        fitted = fitted + rows[i, k] + cols[j, k]
+        left, right = (np.concatenate([x[:, :k], np.ones((len(x), 1))], axis=1) for x in (rows, cols))
+    near = np.abs(y - fitted) < outlier_threshold(model.noise)
+    matrix = scipy.sparse.csr_array((y[near], (i[near], j[near])), shape=part.shape)
+    matrix.sort_indices()
+    block = Block(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, part.shape[1])
+    variance = model.noise.variance
+    prior = (variance * model.row_precision, variance * model.col_precision)
+    ties = ties_of(block, left, right, kernels, seed, prior)
+    m, n = len(model.rows), len(model.cols)
+    groups = groups_in(ties, left, right).first(m, n) if ties.free else None
+    dependent = float(np.sum((left.T @ left) * (ties.noise_cols.T @ ties.noise_cols)))
+    dependent += float(np.sum((ties.noise_rows.T @ ties.noise_rows) * (right.T @ right)))
+    dependent += 2 * float(np.sum((left.T @ ties.noise_rows) * (ties.noise_cols.T @ right)))
+    return ModelTies(ties.gap, (variance * max(dependent, 0.0) / (part.shape[0] * part.shape[1])) ** 0.5, groups)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelTies:
+    """How well the rows and columns of a noise model are tied together.
+
+    Attributes
+    ----------
+    gap : float
+    error : float
+        Root mean square error of an entry of the part, from columns and rows that depend on each other.
+    groups : Groups or None
+        Of I and J, if they fall apart.
+    """
+
+    gap: float
+    error: float
+    groups: Groups | None
+
+
 # ---------------------------------------------------------------- entries that agree
 
 
@@ -249,6 +316,10 @@ class Groups:
 
     rows: np.ndarray
     columns: np.ndarray
+
+    def first(self, n_rows: int, n_columns: int) -> Groups:
+        """Of the first rows and columns alone."""
+        return Groups(self.rows[:n_rows], self.columns[:n_columns])
 
     @property
     def n_groups(self) -> int:

@@ -21,7 +21,7 @@ from ..core.problem import CoreProblem
 from ..extend.diagnostics import OK, Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import CORE_PER_RANK
-from .ties import Groups, Ties, groups_in
+from .ties import FREE, Groups, Ties, groups_in
 from .words import (
     Cause,
     CoreFault,
@@ -164,12 +164,13 @@ def judge_result(
 def judge_noise(
     core_verdict: Verdict, columns: Summary, rows: Summary, noise: NoiseFacts, accuracy: float | None
 ) -> Verdict:
-    """The verdict on a result of the noise model.
-
-    Whether rows and columns are tied together well enough to be identified is to be asked here, too.
-    """
+    """The verdict on a result of the noise model."""
     confirmed = noise.confirmation
     useless = not noise.expected_error < _USELESS
+    if noise.gap < FREE:
+        groups = None if noise.groups is None else Groups(*map(np.asarray, noise.groups))
+        sizes = () if groups is None else tuple(groups.sizes())
+        return Verdict((Untied(len(noise.strengths), sizes),), noise.expected_error)
     if useless and not core_verdict.ok:
         return replace(core_verdict, expected_error=noise.expected_error)
     faults: list[Fault] = []

@@ -137,6 +137,10 @@ class NoiseFacts:
         m, the offset of all entries.
     row_precision, col_precision : tuples of K floats, or None
         Of the priors of rows and columns; None in files that were written before these were kept.
+    gap : float
+        How well rows and columns are tied together: 0 if they fall apart (`judge.ties`).
+    groups : two tuples of ints, or None
+        The groups of the rows of I and of the columns of J, if they fall apart.
     """
 
     noise: Noise
@@ -151,6 +155,8 @@ class NoiseFacts:
     centre: float = 0.0
     row_precision: tuple[float, ...] | None = None
     col_precision: tuple[float, ...] | None = None
+    gap: float = 1.0
+    groups: tuple[tuple[int, ...], tuple[int, ...]] | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -163,6 +169,8 @@ class NoiseFacts:
         changed: dict[str, Any] = {"noise": Noise(**told["noise"]), "confirmation": confirmation}
         names = ("strengths", "row_precision", "col_precision")
         changed |= {name: tuple(told[name]) for name in names if told.get(name) is not None}
+        if told.get("groups") is not None:
+            changed["groups"] = tuple(map(tuple, told["groups"]))
         return cls(**told | changed)
 
 

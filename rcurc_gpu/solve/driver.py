@@ -12,8 +12,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from ..backends.arrays import device_scope
 from ..backends.devices import place_for
+from ..backends.kernels import choose
+from ..judge.ties import model_ties
 from ..options import Settings, Where, check_rank
 from ..progress import Progress
 from ..result.result import Result
@@ -131,12 +135,12 @@ def _with_noise(
     most = max(len(view.rows), len(view.cols)) if solved.chosen else solved.asked
     if solved.curve is not None:  # a search chose the rank, by what the model does not know, such as the resolution
         most = solved.core.rank
-    model = solved.model
-    if model is None:
-        model = find_model(part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
+    part = part_of(view, supply.shards, engine, s, scale)
+    model = find_model(part, s, most, steps, show) if solved.model is None else solved.model
     if solved.curve is not None:
         model = replace(model, left_over=False)
-    return estimate_all(model, sides_of(model, view, s, device, scale), supply.shards, engine, show)
+    ties = model_ties(part, model, choose("xp" if s.kernels == "xp" else "auto", np.empty(0)), s.seed)
+    return estimate_all(model, ties, sides_of(model, view, s, device, scale), supply.shards, engine, show)
 
 
 def _collected(engine: Engine, supply: Supply, found: Extended, output: Output | None, fresh: bool) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
+from ..judge.ties import ModelTies
 from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.fit import fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
@@ -257,7 +258,7 @@ def find_model(part: Part, settings: Settings, most: int, steps: StepStore | Non
 
 
 def estimate_all(
-    model: NoiseModel, sides: list[NoisySide], shards: dict[str, list[Shard]], engine: Engine, show: Progress
+    model: NoiseModel, ties: ModelTies, sides: list[NoisySide], shards: dict[str, list[Shard]], engine: Engine, show: Progress
 ) -> Extended:
     """Every row and column, in one pass over all shards."""
     jobs = [Job(shard, side) for side in sides for shard in shards[side.side]]
@@ -268,7 +269,7 @@ def estimate_all(
         here = [next(found) for _ in shards[side]]
         parts[side], numbers[side] = [part for part, _ in here], [small for _, small in here]
     whole, outside = ({side: _summed(x, name) for side, x in numbers.items()} for name in ("whole", "outside"))
-    return Extended(parts, whole, outside, _facts(model, numbers["r"], numbers["c"]))
+    return Extended(parts, whole, outside, _facts(model, ties, numbers["r"], numbers["c"]))
 
 
 def _summed(numbers: list[Arrays], name: str) -> Summary:
@@ -276,7 +277,7 @@ def _summed(numbers: list[Arrays], name: str) -> Summary:
     return sum(terms[1:], terms[0])
 
 
-def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> NoiseFacts:
+def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list[Arrays]) -> NoiseFacts:
     """What the result says of the model; the errors to expect follow from the sums of all shards."""
     (c, r) = (
         {name: sum(x[name] for x in side) for name in ("products", "covariances", "scales")} for side in (columns, rows)
@@ -295,6 +296,9 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
     (full_c, tilde_c, cov_c, scale_c), (full_r, tilde_r, cov_r, scale_r) = means(c), means(r)
     both = np.where(q < k, cov_c * cov_r, 0.0)
     doubt = max(float(np.sum(double * (cov_c * tilde_r + cov_r * tilde_c + both))), 0.0)
+    # covariances are of rows given columns and of columns given rows; where these hardly tie each other down, errors of
+    # both together are larger
+    doubt = max(doubt, ties.error**2)
     if model.offsets:  # rows are (u, a, 1), columns (v, 1, b + m)
         at = [*range(k), K, k]
         right, first, shift = full_c[np.ix_(at, at)], full_c[at, -1], np.zeros(len(at))
@@ -318,4 +322,6 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
         model.centre,
         tuple(model.row_precision.tolist()),
         tuple(model.col_precision.tolist()),
+        ties.gap,
+        None if ties.groups is None else (tuple(ties.groups.rows.tolist()), tuple(ties.groups.columns.tolist())),
     )
