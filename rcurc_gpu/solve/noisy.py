@@ -50,15 +50,21 @@ def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, sett
     for side, (chosen, total, length, rate) in sizes.items():
         enough = max(_ENOUGH * length, math.ceil(_LEAST_PART / max(rate * length, 1e-9)))
         units = _units_wanted(others(chosen, total), enough, settings.seed)
-        wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards[side]]
-        jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
-        stage = Stage(sampled, "noise part", reads=False, kept=False)
-        got = [Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)]
-        empty = Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, core.value.dtype), length)
-        block = join_blocks(got) if got else empty
-        blocks[side] = block if scale == 1 else block.scaled(1 / scale)
+        blocks[side] = gathered(shards[side], units, engine, length, scale)
         ids[side] = np.concatenate([chosen, units]).astype(np.int64)
     return Part(core, blocks["r"], blocks["c"], ids["c"], ids["r"])
+
+
+def gathered(shards: list[Shard], units: np.ndarray, engine: Engine, length: int, scale: float) -> Block:
+    """The observations of some units of a side, of this `length`, on the host, divided by `scale`."""
+    wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards]
+    jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
+    if not jobs:
+        return Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), length)
+    stage = Stage(sampled, "some units", reads=False, kept=False)
+    got = [Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)]
+    block = join_blocks(got)
+    return block if scale == 1 else block.scaled(1 / scale)
 
 
 def _units_wanted(units: np.ndarray, enough: int, seed: int) -> np.ndarray:
