@@ -1,9 +1,9 @@
 """Whether what was taken for outliers has structure of its own.
 
-Outliers at random have signs at random. Where the signs of the rejected residuals follow rows and columns, they are a further
-component of the matrix that the core does not have: in rows outside of I, for example, or in some of the columns only.
-Rows, columns and blocks with many more outliers than the rest are named as well; they do not decide, for results with them
-are often exact.
+Outliers at random have signs at random. Where the signs of the rejected residuals follow rows and columns, they are a
+further component of the matrix that the core does not have: in rows outside of I, for example, or in some of the columns
+only. Rows, columns and blocks with many more outliers than the rest are named as well; they do not decide, for results with
+them are often exact.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _BALANCE = 0.3  # of signs
 _RARE = 1e-3  # chance of naming any row (column) where all have the same share of outliers
 _FAR_MORE = 2.0  # share of the outliers of a row (column) over that of all, from which it is named
 _BLOCK = 0.5  # share of the outliers where named rows and columns cross, from which this is a block
+_NAMED = 5  # rows, and columns, that a message names
 _FEWEST_THERE = 20  # observations there, below which nothing is said
 
 
@@ -61,6 +62,23 @@ class Structure:
     block_rows: tuple[int, ...] = ()
     block_columns: tuple[int, ...] = ()
 
+    @property
+    def crowded(self) -> bool:
+        """Whether some rows or columns have far more outliers than the rest."""
+        return bool(self.crowded_rows or self.crowded_columns)
+
+    @property
+    def sentence(self) -> str:
+        """Which rows, columns and block have far more outliers than the rest."""
+        named = (("row", self.crowded_rows), ("column", self.crowded_columns))
+        said = " and ".join(_named(what, numbers) for what, numbers in named if numbers)
+        block = ""
+        if self.block_rows:
+            n, k = len(self.block_rows), len(self.block_columns)
+            block = f" (between them a block of {n} x {k} where most observations are outliers)"
+        verb = "has" if len(self.crowded_rows) + len(self.crowded_columns) == 1 else "have"
+        return f"{said[0].upper()}{said[1:]} {verb} far more outliers than the rest{block}."
+
     def as_json(self) -> dict[str, Any]:
         """For a file."""
         return asdict(self)
@@ -68,7 +86,16 @@ class Structure:
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Structure:
         """What `as_json` gave."""
-        return cls(**{name: tuple(x) if isinstance(x, list) else x for name, x in told.items()})
+        fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in told.items()}
+        return cls(**fields)
+
+
+def _named(what: str, numbers: tuple[int, ...]) -> str:
+    """At most five numbers of rows or columns, and how many more there are."""
+    more = len(numbers) - _NAMED
+    first = [str(x) for x in numbers[:_NAMED]] + ([f"{more:,} more"] if more > 0 else [])
+    listed = first[0] if len(first) == 1 else f"{', '.join(first[:-1])} and {first[-1]}"
+    return f"{what}{'s' if len(numbers) > 1 else ''} {listed}"
 
 
 def crowded(n_obs: np.ndarray, n_outliers: np.ndarray) -> np.ndarray:
@@ -132,8 +159,7 @@ class Scores(NamedTuple):
     following : float
         Share of the observations that are rejected, with the sign of the singular vectors, where these are large.
     balance : float
-        Of the largest singular value, twice the part of the signs that are fewer where it is made: 1 if positive and negative
-        ones make it alike, 0 if all of one sign do.
+        How far signs of both kinds make up the singular value: 1 if they do so alike, 0 if all of one kind do.
     """
 
     score: float = 0.0
@@ -144,8 +170,8 @@ class Scores(NamedTuple):
     def is_component(self) -> bool:
         """Whether the rejected are a further component.
 
-        Their signs follow rows and columns; on both sides, unlike those of a block that is shifted as a whole; and where they
-        do, most observations are rejected, unlike outliers at random that have such signs.
+        Their signs follow rows and columns; they do so on both sides, unlike those of a block that is shifted as a whole;
+        and where they do, most observations are rejected, unlike where outliers at random have such signs.
         """
         return self.score > LIMIT and self.following > _FOLLOWING and self.balance > _BALANCE
 
@@ -154,9 +180,9 @@ def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
     """Compare the signs of the rejected residuals of some blocks with random signs.
 
     Compared is the largest singular value of the matrix of signs. Each sign is divided by (entries of its row x entries of
-    its column)^(1/4), so that no row or column outweighs the others. What a sign has to do with the recovered value alone is
-    removed: a value that was replaced, by 0 for example, leaves a residual of the opposite sign. So is what it has to do with
-    its row alone, or with its column alone: a sensor may be wrong on one side.
+    its column)^(1/4), so that no row or column outweighs the others. What a sign has to do with the recovered value alone
+    is removed: a value that was replaced, by 0 for example, leaves a residual of the opposite sign. So is what it has to do
+    with its row alone, or with its column alone: a sensor may be wrong on one side.
     """
     rng = generator(seed, Stream.REJECTED)
     scores = [Scores()] * len(blocks)

@@ -14,12 +14,15 @@ import numpy as np
 from ..backends.plain.posterior import Noise
 from ..errors import ConvergenceWarning
 from ..judge.expected_error import expected_error
-from ..judge.verdict import judge_noise, judge_result
+from ..judge.verdict import judge_noise, judge_result, with_structure
+from ..judge.words import Cause
 from ..noise.model import NoiseFacts, outlier_threshold
 from ..result.matrix import CURMatrix
 from ..result.result import Result
 from ..result.uncertainty import Uncertainty
+from .jobs import Engine
 from .output import diagnostics_of
+from .rejected import Found, look_at_rejected
 from .solved import Extended, SolvedCore
 from .store import Arrays
 from .supply import Supply
@@ -54,14 +57,15 @@ def concluded(
         expected = expected_error(solved.facts, *whole)
         prediction = (expected**2 + solved.facts.noise / max(solved.facts.per_entry, 1e-300)) ** 0.5
         verdict = judge_result(solved.verdict, *whole, outside, expected, s.accuracy, s.undetermined)
-        rank, threshold, sigma = core.rank, solved.schedule.floor, core.sigma
+        rank, sigma = core.rank, core.sigma
     else:
         expected, prediction = noise.expected_error, noise.prediction_error
         verdict = judge_noise(solved.verdict, *whole, noise, s.accuracy)
         rank, sigma = len(noise.strengths), noise.noise.variance**0.5
-        threshold = outlier_threshold(noise.noise)
+    threshold = _threshold(solved, found)
     curve = None if solved.curve is None else replace(solved.curve, chosen=rank)
-    verdict = replace(verdict, asked=solved.asked, rank=rank, chosen=solved.chosen, outliers=s.outliers)
+    verdict = replace(verdict, asked=solved.asked, rank=rank, chosen=solved.chosen, outliers=bool(s.outliers))
+    verdict = with_structure(verdict, found.structure, expected=s.outliers == "structured")
     return Result(
         cur=CURMatrix(
             factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols, _uncertainty(factors, noise, scale)
@@ -87,7 +91,24 @@ def concluded(
         schedule=replace(solved.schedule, floor=threshold, zeta0=max(solved.schedule.zeta0, threshold)),
         chunk_bytes=s.chunk_bytes,
         verdict=verdict,
+        structure=found.structure,
     )
+
+
+def with_rejected(
+    solved: SolvedCore, supply: Supply, factors: dict[str, Arrays], found: Extended, scale: float, engine: Engine
+) -> Extended:
+    """`found`, after a look at the rejected observations; none where the core is wrong anyway."""
+    if found.structure is not None or (found.noise is None and solved.verdict.cause not in (Cause.NONE, Cause.UNDETERMINED)):
+        return found
+    known = _uncertainty(factors, found.noise, 1.0)
+    these = Found(factors, known, _threshold(solved, found), scale, found.noise is not None)
+    return replace(found, structure=look_at_rejected(supply, these, engine, solved.settings.seed))
+
+
+def _threshold(solved: SolvedCore, found: Extended) -> float:
+    """Residuals above this are outliers where the noise is typical."""
+    return solved.schedule.floor if found.noise is None else outlier_threshold(found.noise.noise)
 
 
 def _uncertainty(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: float) -> Uncertainty | None:

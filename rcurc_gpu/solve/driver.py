@@ -20,7 +20,7 @@ from ..result.result import Result
 from ..samples.cross import CrossSamples
 from ..samples.view import CoreView
 from ..shards.samples import ShardedSamples
-from .conclude import announced, concluded
+from .conclude import announced, concluded, with_rejected
 from .engine import InProcess, search_of
 from .jobs import Engine
 from .noisy import estimate_all, find_model, part_of, sides_of
@@ -81,6 +81,9 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
             found = Extended(sides.extended(), sides.whole, sides.outside)
         factors = _collected(engine, supply, found, output, done is None)
         # judge, and the result
+        found = with_rejected(solved, supply, factors, found, scale, engine)
+        if output is not None and done is None:
+            output.finish(supply.view.rows, supply.view.cols, found.as_json())
         result = concluded(solved, supply, factors, found, scale, time.perf_counter() - begun)
     if supply.in_memory:  # of other samples, factors are already where the user asked for them
         result = replace(result, cur=matrix_at(result.cur, supply.like))
@@ -147,5 +150,4 @@ def _collected(engine: Engine, supply: Supply, found: Extended, output: Output |
     if fresh:
         for side, length in lengths.items():
             output.assemble(side, engine.saved(found.parts[side]), length)
-        output.finish(supply.view.rows, supply.view.cols, found.as_json())
     return {side: output.load(side, length) for side, length in lengths.items()}

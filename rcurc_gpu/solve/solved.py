@@ -13,6 +13,7 @@ from ..core.history import RankCurve
 from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
+from ..judge.structure import Structure
 from ..judge.words import Cause, Evidence, Verdict
 from ..noise.model import NoiseFacts, NoiseModel
 from ..options import Settings
@@ -146,12 +147,15 @@ class Extended:
         Of all units of a side, and of those outside of the core.
     noise : NoiseFacts or None
         What is known of the noise, if it was modelled.
+    structure : Structure or None
+        What the rejected observations have in common, if they were looked at.
     """
 
     parts: dict[str, list[Any]]
     whole: dict[str, Summary]
     outside: dict[str, Summary]
     noise: NoiseFacts | None = None
+    structure: Structure | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What is known of it, for a file."""
@@ -159,11 +163,18 @@ class Extended:
         for side in "rc":
             named = self.whole[side].named("whole") | self.outside[side].named("outside")
             told[side] = {name: x.tolist() for name, x in named.items()}
-        return told | {"noise": None if self.noise is None else self.noise.as_json()}
+        facts = (("noise", self.noise), ("structure", self.structure))
+        return told | {name: None if x is None else x.as_json() for name, x in facts}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Extended:
         """What `as_json` gave."""
         whole, outside = ({side: Summary.from_named(told[side], name) for side in "rc"} for name in ("whole", "outside"))
-        noise = told.get("noise")  # version 0.1 had none
-        return cls({}, whole, outside, None if noise is None else NoiseFacts.from_json(noise))
+        noise, structure = told.get("noise"), told.get("structure")  # version 0.1 had none
+        return cls(
+            {},
+            whole,
+            outside,
+            None if noise is None else NoiseFacts.from_json(noise),
+            None if structure is None else Structure.from_json(structure),
+        )
