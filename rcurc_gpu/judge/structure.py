@@ -189,12 +189,15 @@ def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
     signs = {k: _Signs(block) for k, block in enumerate(blocks) if np.count_nonzero(block.rejected) >= FEWEST}
     signs = {k: x for k, x in signs.items() if x.n_free >= FEWEST}
     sizes: dict[int, np.ndarray] = {}
+    vectors: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for draws in (_DRAWS, _MORE_DRAWS):
         some = {k: x for k, x in signs.items() if k not in sizes or sizes[k][0] > _DOUBT * sizes[k][1:].mean()}
         values = [x.drawn(draws, rng) if k in sizes else np.vstack([x.found, x.drawn(draws, rng)]) for k, x in some.items()]
         for k, (size, u, v) in zip(some, _largest(list(some.values()), values, rng), strict=True):
             if k not in sizes:
-                scores[k] = Scores(0.0, *some[k].along(blocks[k], u, v))
+                vectors[k] = u, v
+            else:
+                scores[k] = Scores(0.0, *some[k].along(blocks[k], *vectors[k]))
             sizes[k] = np.concatenate([sizes.get(k, size[:0]), size])
             top, others = sizes[k][0], sizes[k][1:]
             score = float((top - others.mean()) / max(others.std(ddof=1), _LEAST_SPREAD * others.mean()))

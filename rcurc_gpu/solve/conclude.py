@@ -6,24 +6,18 @@ import logging
 import os
 import sys
 import warnings
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ..backends.plain.posterior import Noise
 from ..errors import ConvergenceWarning
 from ..judge.expected_error import expected_error
 from ..judge.verdict import judge_noise, judge_result, with_structure
-from ..judge.words import Cause
-from ..noise.model import NoiseFacts, outlier_threshold
 from ..result.matrix import CURMatrix
 from ..result.result import Result
-from ..result.uncertainty import Uncertainty
-from .jobs import Engine
 from .output import diagnostics_of
-from .rejected import Found, look_at_rejected
-from .solved import Extended, SolvedCore
+from .solved import Extended, SolvedCore, threshold_of, uncertainty_of
 from .store import Arrays
 from .supply import Supply
 
@@ -62,13 +56,13 @@ def concluded(
         expected, prediction = noise.expected_error, noise.prediction_error
         verdict = judge_noise(solved.verdict, *whole, noise, s.accuracy)
         rank, sigma = len(noise.strengths), noise.noise.variance**0.5
-    threshold = _threshold(solved, found)
+    threshold = threshold_of(solved, found)
     curve = None if solved.curve is None else replace(solved.curve, chosen=rank)
     verdict = replace(verdict, asked=solved.asked, rank=rank, chosen=solved.chosen, outliers=bool(s.outliers))
     verdict = with_structure(verdict, found.structure, expected=s.outliers == "structured")
     return Result(
         cur=CURMatrix(
-            factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols, _uncertainty(factors, noise, scale)
+            factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols, uncertainty_of(factors, noise, scale)
         ),
         converged=verdict.ok,
         message=verdict.message,
@@ -93,34 +87,6 @@ def concluded(
         verdict=verdict,
         structure=found.structure,
     )
-
-
-def with_rejected(
-    solved: SolvedCore, supply: Supply, factors: dict[str, Arrays], found: Extended, scale: float, engine: Engine
-) -> Extended:
-    """`found`, after a look at the rejected observations; none where the core is wrong anyway."""
-    if found.structure is not None or (found.noise is None and solved.verdict.cause not in (Cause.NONE, Cause.UNDETERMINED)):
-        return found
-    known = _uncertainty(factors, found.noise, 1.0)
-    these = Found(factors, known, _threshold(solved, found), scale, found.noise is not None)
-    return replace(found, structure=look_at_rejected(supply, these, engine, solved.settings.seed))
-
-
-def _threshold(solved: SolvedCore, found: Extended) -> float:
-    """Residuals above this are outliers where the noise is typical."""
-    return solved.schedule.floor if found.noise is None else outlier_threshold(found.noise.noise)
-
-
-def _uncertainty(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: float) -> Uncertainty | None:
-    """What intervals are made of, if it was kept."""
-    if noise is None or "covariance" not in factors["r"]:
-        return None
-    c, r = factors["c"], factors["r"]
-    factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
-    plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
-    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
-    left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
-    return replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
 
 
 def announced(result: Result) -> Result:

@@ -20,12 +20,13 @@ from ..result.result import Result
 from ..samples.cross import CrossSamples
 from ..samples.view import CoreView
 from ..shards.samples import ShardedSamples
-from .conclude import announced, concluded, with_rejected
+from .conclude import announced, concluded
 from .engine import InProcess, search_of
 from .jobs import Engine
 from .noisy import estimate_all, find_model, part_of, sides_of
 from .output import Output
 from .paper import by_the_paper
+from .rejected import with_rejected
 from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
 from .solved import Extended, SolvedCore

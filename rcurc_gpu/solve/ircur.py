@@ -33,8 +33,9 @@ from ..progress import Progress
 from ..result.result import Result
 from ..samples.building import float_values
 from ..samples.dense import DenseReader, cross_size, dense_source
-from .conclude import announced, concluded, with_rejected
+from .conclude import announced, concluded
 from .engine import InProcess, context_of
+from .rejected import with_rejected
 from .scaling import matrix_at, power_of_two, rescaled
 from .search import CoreSearch
 from .sides import Sides

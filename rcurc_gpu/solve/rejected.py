@@ -13,20 +13,21 @@ from ..backends.blocks import Block, others
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import OK
 from ..judge.structure import Looked, Structure, block_of, component_scores, crowded
+from ..judge.words import Cause
 from ..noise.part import on_host
 from ..result.matrix import LowRankMatrix
 from ..result.rules import Seen, rule_from
 from ..result.uncertainty import Uncertainty
 from ..shards.source import Made, Shard
-from .jobs import Engine
-from .noisy import gathered
+from .jobs import Engine, gathered
+from .solved import Extended, SolvedCore, threshold_of, uncertainty_of
 from .store import Arrays
 from .supply import Supply
 
 # Columns (rows) of a block that are looked at, and about how many entries. Half of the units are drawn, the others are those
 # with the most outliers: a component that is in few of them is seen as well, and counts say nothing of the signs of outliers
-# at random. Exact data: 4 ms of CPU. With noise, weak components need more, and the fit takes far longer anyway.
-_EXACT = (80, 8_000)
+# at random. Exact data: 3 to 4 ms of CPU. With noise, weak components need more, and the fit takes far longer anyway.
+_EXACT = (80, 6_000)
 _NOISY = (300, 50_000)
 _MADE = 2  # shards of a side that functions make once more for it
 _FOR_RULE = 6_000  # entries from which the rule follows what an outlier is
@@ -53,6 +54,17 @@ class Found:
     threshold: float
     scale: float
     noisy: bool
+
+
+def with_rejected(
+    solved: SolvedCore, supply: Supply, factors: dict[str, Arrays], found: Extended, scale: float, engine: Engine
+) -> Extended:
+    """`found`, after a look at the rejected observations; none where the core is wrong anyway."""
+    if found.structure is not None or (found.noise is None and solved.verdict.cause not in (Cause.NONE, Cause.UNDETERMINED)):
+        return found
+    known = uncertainty_of(factors, found.noise, 1.0)
+    these = Found(factors, known, threshold_of(solved, found), scale, found.noise is not None)
+    return replace(found, structure=look_at_rejected(supply, these, engine, solved.settings.seed))
 
 
 def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) -> Structure:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import array_namespace, to_numpy
+from ..backends.plain.posterior import Noise
 from ..backends.plain.regression import Schedule
 from ..core.history import RankCurve
 from ..core.iteration import Core
@@ -15,8 +16,10 @@ from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
 from ..judge.structure import Structure
 from ..judge.words import Cause, Evidence, Verdict
-from ..noise.model import NoiseFacts, NoiseModel
+from ..noise.model import NoiseFacts, NoiseModel, outlier_threshold
 from ..options import Settings
+from ..result.uncertainty import Uncertainty
+from .store import Arrays
 
 NOISELESS = 1e-6  # noise relative to the entries that counts as none: far below any accuracy asked for
 _ROUNDING = 1000.0  # eps that an iteration may leave in the residuals by rounding; that is no noise
@@ -178,3 +181,20 @@ class Extended:
             None if noise is None else NoiseFacts.from_json(noise),
             None if structure is None else Structure.from_json(structure),
         )
+
+
+def threshold_of(solved: SolvedCore, found: Extended) -> float:
+    """Residuals above this are outliers where the noise is typical."""
+    return solved.schedule.floor if found.noise is None else outlier_threshold(found.noise.noise)
+
+
+def uncertainty_of(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: float) -> Uncertainty | None:
+    """What intervals are made of, if it was kept."""
+    if noise is None or "covariance" not in factors["r"]:
+        return None
+    c, r = factors["c"], factors["r"]
+    factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
+    plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
+    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
+    left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
+    return replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
