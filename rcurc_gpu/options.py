@@ -55,6 +55,12 @@ def _callable(name: str, value: Any) -> Any:
     return value
 
 
+def _outliers(name: str, value: Any) -> Any:
+    if value is True or value is False or (isinstance(value, str) and value == "structured"):
+        return value
+    raise ArgumentError(name, f"must be True, False or 'structured', got {value!r}", value)
+
+
 def _offsets(name: str, value: Any) -> Any:
     if value is True or value is False or (isinstance(value, str) and value == "auto"):
         return value
@@ -119,8 +125,9 @@ class Settings:
     callback : callable, optional
         Called with an `IterationState` after every iteration of the core; returning True ends it. With ``method="paper"``
         its method ``cur()`` gives the whole matrix of the iteration.
-    outliers : bool
-        False if every observation is taken for right (`icurc`).
+    outliers : {True, False, "structured"}
+        Whether observations may be outliers; False takes every one for right, as `icurc` does. "structured" expects outliers
+        that have structure of their own, as what moves in a video: then that is no doubt about the result.
     """
 
     method: str = _choice("fast", "paper")
@@ -142,7 +149,7 @@ class Settings:
     kernels: str = _choice("auto", "xp", "fused")
     chunk_bytes: int | None = _count()
     callback: Callable[[Any], Any] | None = field(default=None, metadata={"check": _callable})
-    outliers: bool = True
+    outliers: Any = field(default=True, metadata={"check": _outliers})
 
     @classmethod
     def checked(cls, dtype: Any, given: dict[str, Any]) -> Settings:
@@ -261,7 +268,7 @@ def documented(solver: _Documented) -> _Documented:
     parameters = inspect.signature(solver).parameters
     names = [name for name in parameters if name not in grouped]
     if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        options = [f.name for kind in (Settings, Where) for f in fields(kind) if f.name not in ("step_core", "outliers")]
+        options = [f.name for kind in (Settings, Where) for f in fields(kind) if f.name != "step_core"]
         names = [*names[:-1], *(name for name in options if name not in names)]
     entries = [described.get(name) or DOCUMENTATION[name] for name in names]
     solver.__doc__ = before + "\n".join(["Parameters", "----------", *entries, "", rest])

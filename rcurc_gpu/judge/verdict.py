@@ -22,6 +22,7 @@ from ..extend.diagnostics import OK, Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import CORE_PER_RANK
 from .ties import FREE, Groups, Ties, groups_in
+from .structure import Structure
 from .words import (
     Cause,
     CoreFault,
@@ -32,6 +33,7 @@ from .words import (
     Noisy,
     NothingFound,
     StillMoving,
+    StructuredOutliers,
     TooFewHeld,
     TooNoisy,
     Undetermined,
@@ -190,6 +192,18 @@ def judge_noise(
         faults.append(TooNoisy(noise.expected_error, accuracy))
     better = confirmed.offsets_error / max(confirmed.error, 1e-300) if confirmed is not None and noise.offsets else 0.0
     return Verdict(tuple(faults), noise.expected_error, noise=Noisy(noise.prediction_error, better, columns, rows))
+
+
+def with_structure(verdict: Verdict, structure: Structure | None, expected: bool) -> Verdict:
+    """The verdict, if the rejected observations have this `structure`, which may be `expected`."""
+    verdict = replace(verdict, structure=structure)
+    if structure is None or not structure.components or expected:
+        return verdict
+    faults = [replace(x, alone=False) if isinstance(x, Undetermined) else x for x in verdict.faults]
+    # before what speaks of single rows and columns, or of the size of the error; after what is wrong with all of it
+    lesser = [k for k, x in enumerate(faults) if isinstance(x, (Undetermined, TooNoisy))]
+    faults.insert(lesser[0] if lesser else len(faults), StructuredOutliers(structure.components))
+    return replace(verdict, faults=tuple(faults))
 
 
 def _held_out_faults(outside: tuple[Summary, Summary]) -> Iterator[FittedToChance]:

@@ -11,6 +11,7 @@ from enum import Enum
 from ..errors import PYTHON, Wording
 from ..extend.diagnostics import Summary
 from ..samples.choosing import CORE_PER_RANK
+from .structure import Structure
 
 
 class Cause(str, Enum):
@@ -26,6 +27,7 @@ class Cause(str, Enum):
     OVERFIT = "overfit"
     TOO_MANY_OUTLIERS = "too many outliers"
     NOT_SETTLED = "not settled"
+    STRUCTURED = "structured outliers"
     NOISE = "noise"
     UNDETERMINED = "undetermined"
 
@@ -342,6 +344,32 @@ class Noisy:
         return text + "."
 
 
+# Where the rejected are a further component, and what to try.
+_COMPONENT_TEXTS = {
+    ("columns",): ("columns outside of the chosen ones share", "choose more columns, ask for a larger rank"),
+    ("rows",): ("rows outside of the chosen ones share", "choose more rows, ask for a larger rank"),
+    ("columns", "rows"): (
+        "rows and columns outside of the chosen ones share",
+        "choose more rows and columns, ask for a larger rank",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class StructuredOutliers:
+    """What was taken for outliers is a further component; `places` are those of `Structure.components`."""
+
+    places: tuple[str, ...]
+    cause = Cause.STRUCTURED
+
+    def sentence(self, words: Wording, chosen: bool) -> str:
+        """What is wrong and what to try."""
+        where, cure = _COMPONENT_TEXTS.get(self.places, ("the chosen rows and columns share", "ask for a larger rank"))
+        if words.has("outliers"):
+            cure += f", or pass {words('outliers', 'structured')} if that is expected"
+        return f"What was taken for outliers has structure of its own ({where} a further component): {cure}."
+
+
 # Something that is wrong: a cause, and the figures that the sentence about it needs.
 Fault = (
     CoreFault
@@ -354,6 +382,7 @@ Fault = (
     | MoreComponents
     | StillMoving
     | WronglySure
+    | StructuredOutliers
 )
 
 
@@ -375,6 +404,8 @@ class Verdict:
         False if every observation was taken for right.
     noise : Noisy or None
         What there is to say of the noise, if there is any.
+    structure : Structure or None
+        What the rejected observations have in common, if they were looked at.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -384,6 +415,7 @@ class Verdict:
     chosen: bool = False
     outliers: bool = True
     noise: Noisy | None = None
+    structure: Structure | None = None
 
     @property
     def ok(self) -> bool:
@@ -417,6 +449,8 @@ class Verdict:
                 0,
                 f"Rank {self.asked} was asked for, but the held-out entries confirm only rank {self.rank}, which was used.",
             )
+        if self.ok and self.structure is not None and self.structure.crowded:
+            said.append(self.structure.sentence)
         if not (self.ok or self.outliers):
             said.append("All observations were taken for right; if some are outliers, use rcurc.")
         return " ".join(said)

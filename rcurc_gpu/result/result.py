@@ -20,6 +20,7 @@ from ..errors import check_choice
 from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
+from ..judge.structure import Structure
 from ..judge.words import Verdict
 from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..options import Settings
@@ -131,6 +132,9 @@ class Result(Outcome):
         What was solved.
     verdict : Verdict or None
         What `converged`, `cause` and `message` say, with the figures behind it.
+    structure : Structure or None
+        What the observations taken for outliers have in common: whether they are a further component, and rows, columns
+        and a block with far more of them than the rest. None if they were not looked at, because the core is wrong anyway.
     """
 
     agreeing: float | None
@@ -138,6 +142,7 @@ class Result(Outcome):
     schedule: Schedule
     chunk_bytes: int | None
     verdict: Verdict | None = None
+    structure: Structure | None = None
 
     def __repr__(self) -> str:
         return (

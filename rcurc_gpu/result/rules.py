@@ -159,7 +159,11 @@ def outlier_probability(noise: Noise, size: Array, scale: Array) -> Array:
 
 def rule_of(samples: Samples, cur: LowRankMatrix, threshold: float) -> OutlierRule:
     """The rule of a result: by its noise model, or by its threshold where there is none (or none was kept)."""
-    seen = _seen(samples, cur)
+    return rule_from(_seen(samples, cur), cur, threshold)
+
+
+def rule_from(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
+    """The same, from a sample of the observations."""
     known = cur.uncertainty
     if known is not None:
         n, unit = known.noise, abs(known.unit)
@@ -184,7 +188,7 @@ def _with_tail(noise: Noise, score: np.ndarray) -> Noise:
     return max((replace(noise, tail=tail) for tail in _TAILS if tail >= noise.tail), key=likelihood, default=noise)
 
 
-def _by_threshold(seen: _Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
+def _by_threshold(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
     """Outliers are residuals above the threshold; where residuals of most values of that size are larger, above those."""
     threshold = max(threshold, float(np.finfo(np.float64).tiny) ** 0.5)
     value = seen.fitted + seen.residual
@@ -204,7 +208,7 @@ def _by_threshold(seen: _Seen, cur: LowRankMatrix, threshold: float) -> OutlierR
     return OutlierRule(cur, noise, sizes, threshold)
 
 
-class _Seen(NamedTuple):
+class Seen(NamedTuple):
     """Some observations, on the host: recovered values, residuals, scales of the squared noise of rows and columns (k,)."""
 
     fitted: np.ndarray
@@ -213,7 +217,7 @@ class _Seen(NamedTuple):
     column_scale: np.ndarray
 
 
-def _seen(samples: Samples, cur: LowRankMatrix) -> _Seen:
+def _seen(samples: Samples, cur: LowRankMatrix) -> Seen:
     """A sample of the observations, evenly from the first blocks of each side; undetermined entries are left out."""
     parts: list[Any] = []
     known = cur.uncertainty
@@ -239,7 +243,7 @@ def _seen(samples: Samples, cur: LowRankMatrix) -> _Seen:
             missing -= len(entry)
             if missing <= 0:
                 break
-    return _Seen(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    return Seen(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
 def _sizes(size: np.ndarray, score: np.ndarray, wide: float, tail: float, least: float, pool: float) -> NoiseBySize:
@@ -263,8 +267,10 @@ def _sizes(size: np.ndarray, score: np.ndarray, wide: float, tail: float, least:
     if not edges[:1].all():  # no size at all, or one that vanishes
         return NoiseBySize(np.zeros(0), np.maximum(np.ones(1), least))
     taken = score < wide
-    number, score = np.searchsorted(edges, size[taken], side="right"), score[taken]
     middle = float(stdtrit(tail, 0.75))
+    if least >= 1 and pool == 0 and np.count_nonzero(score[taken] > middle) < _FEW // 2:  # no class has a larger median
+        return NoiseBySize(np.zeros(0), np.full(1, least))
+    number, score = np.searchsorted(edges, size[taken], side="right"), score[taken]
     factors = np.full(len(edges) + 1, np.nan)
     rest = np.zeros(0)
     for k in range(len(factors)):

@@ -6,21 +6,18 @@ import logging
 import os
 import sys
 import warnings
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from ..backends.plain.posterior import Noise
 from ..errors import ConvergenceWarning
 from ..judge.expected_error import expected_error
-from ..judge.verdict import judge_noise, judge_result
-from ..noise.model import NoiseFacts, outlier_threshold
+from ..judge.verdict import judge_noise, judge_result, with_structure
 from ..result.matrix import CURMatrix
 from ..result.result import Result
-from ..result.uncertainty import Uncertainty
 from .output import diagnostics_of
-from .solved import Extended, SolvedCore
+from .solved import Extended, SolvedCore, threshold_of, uncertainty_of
 from .store import Arrays
 from .supply import Supply
 
@@ -54,17 +51,18 @@ def concluded(
         expected = expected_error(solved.facts, *whole)
         prediction = (expected**2 + solved.facts.noise / max(solved.facts.per_entry, 1e-300)) ** 0.5
         verdict = judge_result(solved.verdict, *whole, outside, expected, s.accuracy, s.undetermined)
-        rank, threshold, sigma = core.rank, solved.schedule.floor, core.sigma
+        rank, sigma = core.rank, core.sigma
     else:
         expected, prediction = noise.expected_error, noise.prediction_error
         verdict = judge_noise(solved.verdict, *whole, noise, s.accuracy)
         rank, sigma = len(noise.strengths), noise.noise.variance**0.5
-        threshold = outlier_threshold(noise.noise)
+    threshold = threshold_of(solved, found)
     curve = None if solved.curve is None else replace(solved.curve, chosen=rank)
-    verdict = replace(verdict, asked=solved.asked, rank=rank, chosen=solved.chosen, outliers=s.outliers)
+    verdict = replace(verdict, asked=solved.asked, rank=rank, chosen=solved.chosen, outliers=bool(s.outliers))
+    verdict = with_structure(verdict, found.structure, expected=s.outliers == "structured")
     return Result(
         cur=CURMatrix(
-            factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols, _uncertainty(factors, noise, scale)
+            factors["c"]["factor"], factors["r"]["factor"], view.rows, view.cols, uncertainty_of(factors, noise, scale)
         ),
         converged=verdict.ok,
         message=verdict.message,
@@ -87,19 +85,8 @@ def concluded(
         schedule=replace(solved.schedule, floor=threshold, zeta0=max(solved.schedule.zeta0, threshold)),
         chunk_bytes=s.chunk_bytes,
         verdict=verdict,
+        structure=found.structure,
     )
-
-
-def _uncertainty(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: float) -> Uncertainty | None:
-    """What intervals are made of, if it was kept."""
-    if noise is None or "covariance" not in factors["r"]:
-        return None
-    c, r = factors["c"], factors["r"]
-    factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
-    plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
-    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
-    left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
-    return replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
 
 
 def announced(result: Result) -> Result:

@@ -30,6 +30,7 @@ from .jobs import Engine
 from .noisy import estimate_all, find_model, part_of, sides_of
 from .output import Output
 from .paper import by_the_paper
+from .rejected import with_rejected
 from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
 from .solved import Extended, SolvedCore
@@ -85,6 +86,9 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
             found = Extended(sides.extended(), sides.whole, sides.outside)
         factors = _collected(engine, supply, found, output, done is None)
         # judge, and the result
+        found = with_rejected(solved, supply, factors, found, scale, engine)
+        if output is not None and done is None:
+            output.finish(supply.view.rows, supply.view.cols, found.as_json())
         result = concluded(solved, supply, factors, found, scale, time.perf_counter() - begun)
     if supply.in_memory:  # of other samples, factors are already where the user asked for them
         result = replace(result, cur=matrix_at(result.cur, supply.like))
@@ -151,5 +155,4 @@ def _collected(engine: Engine, supply: Supply, found: Extended, output: Output |
     if fresh:
         for side, length in lengths.items():
             output.assemble(side, engine.saved(found.parts[side]), length)
-        output.finish(supply.view.rows, supply.view.cols, found.as_json())
     return {side: output.load(side, length) for side, length in lengths.items()}

@@ -35,6 +35,7 @@ from ..samples.building import float_values
 from ..samples.dense import DenseReader, cross_size, dense_source
 from .conclude import announced, concluded
 from .engine import InProcess, context_of
+from .rejected import with_rejected
 from .scaling import matrix_at, power_of_two, rescaled
 from .search import CoreSearch
 from .sides import Sides
@@ -104,6 +105,7 @@ def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: 
     sides = Sides(supply.shards, solved, (rows, cols), reader.scale, InProcess(judge.run), "auto", show, outside)
     found = Extended(sides.extended(), sides.whole, sides.outside)
     factors = {side: sides.engine.collect(found.parts[side]) for side in "rc"}
+    found = with_rejected(solved, supply, factors, found, reader.scale, sides.engine)
     result = concluded(solved, supply, factors, found, reader.scale, run.clock())
     return replace(result, cur=matrix_at(result.cur, supply.like), method="ircur")
 

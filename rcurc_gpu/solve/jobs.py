@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ..backends.blocks import Block
-from ..backends.kernels import RunContext, StepStore
+import numpy as np
+
+from ..backends.blocks import Block, join_blocks
+from ..backends.kernels import RunContext, StepStore, choose
+from ..noise.part import on_host
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
@@ -119,3 +122,33 @@ class Engine(Protocol):
 
     def saved(self, parts: list[Any]) -> list[Saved]:
         """Where the parts are, if the engine keeps them in files."""
+
+
+def gathered(shards: list[Shard], units: np.ndarray, engine: Engine, length: int, scale: float) -> Block:
+    """The observations of some units of a side, of this `length`, on the host, divided by `scale`."""
+    wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards]
+    jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
+    if not jobs:
+        return Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), length)
+    stage = Stage(sampled, "some units", reads=False, kept=False)
+    got = [Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)]
+    block = join_blocks(got)
+    return block if scale == 1 else block.scaled(1 / scale)
+
+
+def sampled(shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
+    """The observations of some units of a shard, for the driver."""
+    some = on_host(shard.some(units))
+    return {}, {"indptr": some.indptr, "index": some.index, "value": some.value}
+
+
+@dataclass(frozen=True)
+class _Nothing:
+    """Stands for a side where a step needs none."""
+
+    device: str = "cpu"
+    stamp: str = ""
+
+    def context(self) -> RunContext:
+        like = np.empty(0)
+        return RunContext(like, choose("auto", like))

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
-from ..backends.blocks import Block, blank_rows, join_blocks, join_units, others
+from ..backends.blocks import Block, blank_rows, join_units, others
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Noise, Positions, positions_of
@@ -30,7 +30,7 @@ from ..progress import Progress
 from ..samples.view import CoreView
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
-from .jobs import Engine, Job, Stage
+from .jobs import Engine, Job, Stage, gathered
 from .solved import Extended
 from .store import Arrays
 
@@ -51,13 +51,7 @@ def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, sett
     for side, (chosen, total, length, rate) in sizes.items():
         enough = max(_ENOUGH * length, math.ceil(_LEAST_PART / max(rate * length, 1e-9)))
         units = _units_wanted(others(chosen, total), enough, settings.seed)
-        wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards[side]]
-        jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
-        stage = Stage(sampled, "noise part", reads=False, kept=False)
-        got = [Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)]
-        empty = Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, core.value.dtype), length)
-        block = join_blocks(got) if got else empty
-        blocks[side] = block if scale == 1 else block.scaled(1 / scale)
+        blocks[side] = gathered(shards[side], units, engine, length, scale)
         ids[side] = np.concatenate([chosen, units]).astype(np.int64)
     return Part(core, blocks["r"], blocks["c"], ids["c"], ids["r"])
 
@@ -67,24 +61,6 @@ def _units_wanted(units: np.ndarray, enough: int, seed: int) -> np.ndarray:
     if len(units) <= enough:
         return units
     return np.sort(generator(seed, Stream.NOISE_PART).choice(units, enough, replace=False))
-
-
-def sampled(shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
-    """The observations of some units of a shard, for the driver."""
-    some = on_host(shard.some(units))
-    return {}, {"indptr": some.indptr, "index": some.index, "value": some.value}
-
-
-@dataclass(frozen=True)
-class _Nothing:
-    """Stands for a side where a step needs none."""
-
-    device: str = "cpu"
-    stamp: str = ""
-
-    def context(self) -> RunContext:
-        like = np.empty(0)
-        return RunContext(like, choose("auto", like))
 
 
 # ---------------------------------------------------------------- all rows and columns

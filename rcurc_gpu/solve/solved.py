@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import array_namespace, to_numpy
+from ..backends.plain.posterior import Noise
 from ..backends.plain.regression import Schedule
 from ..core.history import RankCurve
 from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
 from ..judge.ties import Groups
+from ..judge.structure import Structure
 from ..judge.words import Cause, Evidence, Verdict
-from ..noise.model import NoiseFacts, NoiseModel
+from ..noise.model import NoiseFacts, NoiseModel, outlier_threshold
 from ..options import Settings
+from ..result.uncertainty import Uncertainty
+from .store import Arrays
 
 NOISELESS = 1e-6  # noise relative to the entries that counts as none: far below any accuracy asked for
 _ROUNDING = 1000.0  # eps that an iteration may leave in the residuals by rounding; that is no noise
@@ -150,12 +154,15 @@ class Extended:
         Of all units of a side, and of those outside of the core.
     noise : NoiseFacts or None
         What is known of the noise, if it was modelled.
+    structure : Structure or None
+        What the rejected observations have in common, if they were looked at.
     """
 
     parts: dict[str, list[Any]]
     whole: dict[str, Summary]
     outside: dict[str, Summary]
     noise: NoiseFacts | None = None
+    structure: Structure | None = None
 
     def as_json(self) -> dict[str, Any]:
         """What is known of it, for a file."""
@@ -163,11 +170,35 @@ class Extended:
         for side in "rc":
             named = self.whole[side].named("whole") | self.outside[side].named("outside")
             told[side] = {name: x.tolist() for name, x in named.items()}
-        return told | {"noise": None if self.noise is None else self.noise.as_json()}
+        facts = (("noise", self.noise), ("structure", self.structure))
+        return told | {name: None if x is None else x.as_json() for name, x in facts}
 
     @classmethod
     def from_json(cls, told: dict[str, Any]) -> Extended:
         """What `as_json` gave."""
         whole, outside = ({side: Summary.from_named(told[side], name) for side in "rc"} for name in ("whole", "outside"))
-        noise = told.get("noise")  # version 0.1 had none
-        return cls({}, whole, outside, None if noise is None else NoiseFacts.from_json(noise))
+        noise, structure = told.get("noise"), told.get("structure")  # version 0.1 had none
+        return cls(
+            {},
+            whole,
+            outside,
+            None if noise is None else NoiseFacts.from_json(noise),
+            None if structure is None else Structure.from_json(structure),
+        )
+
+
+def threshold_of(solved: SolvedCore, found: Extended) -> float:
+    """Residuals above this are outliers where the noise is typical."""
+    return solved.schedule.floor if found.noise is None else outlier_threshold(found.noise.noise)
+
+
+def uncertainty_of(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: float) -> Uncertainty | None:
+    """What intervals are made of, if it was kept."""
+    if noise is None or "covariance" not in factors["r"]:
+        return None
+    c, r = factors["c"], factors["r"]
+    factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
+    plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
+    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
+    left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
+    return replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)

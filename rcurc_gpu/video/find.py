@@ -122,7 +122,8 @@ def find_background(
 def _solve(samples: CrossSamples, rank: int | str, **options: Any) -> Result:
     """`rcurc`; where it finds a rank and then leaves more than the resolution unexplained, the next ones are tried."""
     # No noise model: to it, what moves together is a component (a crowd: rank 19 and 27 dB, instead of rank 2 and 49 dB).
-    options |= {"sweeps": 0, "undetermined": "keep"}
+    # What moves has structure of its own.
+    options |= {"sweeps": 0, "undetermined": "keep", "outliers": "structured"}
     result = first = rcurc(samples, rank, **options)
     for _ in range(_MOST_TRIES if rank == "auto" else 0):
         if result.cause != "rank too small":

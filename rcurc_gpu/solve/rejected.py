@@ -1,0 +1,198 @@
+"""What was taken for outliers, looked at after the solve: some of it, from the intersection and from both sides of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from array_api_compat import is_dask_array
+
+from ..backends.arrays import Array, asarray_on, take_rows, to_numpy
+from ..backends.blocks import Block, others
+from ..backends.random import Stream, generator
+from ..extend.diagnostics import OK
+from ..judge.structure import Looked, Structure, block_of, component_scores, crowded
+from ..judge.words import Cause
+from ..noise.part import on_host
+from ..result.matrix import LowRankMatrix
+from ..result.rules import Seen, rule_from
+from ..result.uncertainty import Uncertainty
+from ..shards.source import Made, Shard
+from .jobs import Engine, gathered
+from .solved import Extended, SolvedCore, threshold_of, uncertainty_of
+from .store import Arrays
+from .supply import Supply
+
+# Columns (rows) of a block that are looked at, and about how many entries. Half of the units are drawn, the others are those
+# with the most outliers: a component that is in few of them is seen as well, and counts say nothing of the signs of outliers
+# at random. Exact data: 3 to 4 ms of CPU. With noise, weak components need more, and the fit takes far longer anyway.
+_EXACT = (80, 6_000)
+_NOISY = (300, 50_000)
+_MADE = 2  # shards of a side that functions make once more for it
+_FOR_RULE = 6_000  # entries from which the rule follows what an outlier is
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """What a solve found.
+
+    Attributes
+    ----------
+    factors : dict
+        The factor and the diagnostics of the columns ("r") and the rows ("c"), in the scale of the data.
+    uncertainty : Uncertainty or None
+    threshold : float
+        Of observations that were divided by `scale`.
+    scale : float
+    noisy : bool
+        Whether it was found by the noise model.
+    """
+
+    factors: dict[str, Arrays]
+    uncertainty: Uncertainty | None
+    threshold: float
+    scale: float
+    noisy: bool
+
+
+def with_rejected(
+    solved: SolvedCore, supply: Supply, factors: dict[str, Arrays], found: Extended, scale: float, engine: Engine
+) -> Extended:
+    """`found`, after a look at the rejected observations; none where the core is wrong anyway."""
+    if found.structure is not None or (found.noise is None and solved.verdict.cause not in (Cause.NONE, Cause.UNDETERMINED)):
+        return found
+    known = uncertainty_of(factors, found.noise, 1.0)
+    these = Found(factors, known, threshold_of(solved, found), scale, found.noise is not None)
+    return replace(found, structure=look_at_rejected(supply, these, engine, solved.settings.seed))
+
+
+def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) -> Structure:
+    """Look for structure among the rejected, in the intersection and on both sides of it."""
+    view, scale = supply.view, found.scale
+    rng = generator(seed, Stream.REJECTED)
+    m, n = len(view.rows), len(view.cols)
+    by_row, by_col = _Counts.of(found.factors["c"]), _Counts.of(found.factors["r"])
+    n_units, n_entries = _NOISY if found.noisy else _EXACT
+    inner = _wanted(view.rows, by_row, n_units, rng)
+    rows, cols = (
+        _cheap(others(chosen, total), supply.shards[side], rng)
+        for side, chosen, total in (("c", view.rows, view.shape[0]), ("r", view.cols, view.shape[1]))
+    )
+    rows, cols = rows[_wanted(rows, by_row, n_units, rng)], cols[_wanted(cols, by_col, n_units, rng)]
+    inside = on_host(view.intersection.block.take_units(inner))
+    inside = inside if scale == 1 else inside.scaled(1 / scale)
+    # rows are numbered with those of I first, then the others; columns likewise
+    core = _thinned(inside, inner, n_entries, rng)
+    below = _thinned(gathered(supply.shards["c"], rows, engine, n, scale), m + np.arange(len(rows)), n_entries, rng)
+    j, i, value = _thinned(gathered(supply.shards["r"], cols, engine, m, scale), n + np.arange(len(cols)), n_entries, rng)
+    parts: list[tuple[np.ndarray, ...]] = [core, (i, j, value), below]
+    numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
+    seen, is_outlier, edges = _judged(found, numbers, parts)
+    blocks = [Looked(*(x[low:high] for x in (*seen, is_outlier))) for low, high in pairwise(edges)]
+    scores = component_scores(blocks, seed)
+    components = tuple(name for name, x in zip(("core", "columns", "rows"), scores, strict=True) if x.is_component)
+    named = [np.zeros(0, np.int64) if c is None else crowded(c.n_obs, c.n_outliers) for c in (by_row, by_col)]
+    i, j = (x[k] for x, k in zip(numbers, seen[:2], strict=True))
+    block: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
+    if len(named[0]) and len(named[1]):
+        there = np.isin(i, named[0]) & np.isin(j, named[1])
+        block = block_of(i[there], j[there], is_outlier[there])
+    core_score, col_score, row_score = (x.score for x in scores)
+    crowded_rows, crowded_cols = (tuple(x.tolist()) for x in named)
+    return Structure(core_score, col_score, row_score, components, crowded_rows, crowded_cols, *block)
+
+
+@dataclass(frozen=True, eq=False)
+class _Counts:
+    """Observations and outliers of all units of a side; of those that are not determined, none."""
+
+    n_obs: np.ndarray
+    n_outliers: np.ndarray
+
+    @classmethod
+    def of(cls, arrays: Arrays) -> _Counts | None:
+        """From the diagnostics of a side; None if they are on workers, where they may be many."""
+        if is_dask_array(arrays["status"]):
+            return None
+        status, n_obs, n_inliers = (to_numpy(arrays[name]) for name in ("status", "n_obs", "n_inliers"))
+        n_obs = np.where(status == OK, n_obs, 0)
+        return cls(n_obs, np.maximum(n_obs - n_inliers, 0))
+
+
+def _cheap(units: np.ndarray, shards: list[Shard], rng: np.random.Generator) -> np.ndarray:
+    """Units that are cheap to read: all of them, unless a function has to make whole shards for a few."""
+    made = [shard for shard in shards if isinstance(shard.source, Made)]
+    if len(made) <= _MADE:
+        return units
+    some = [made[k] for k in rng.choice(len(made), _MADE, replace=False)]
+    return units[np.any([(units >= shard.start) & (units < shard.stop) for shard in some], axis=0)]
+
+
+def _wanted(units: np.ndarray, counts: _Counts | None, most: int, rng: np.random.Generator) -> np.ndarray:
+    """Places of the units to look at, ascending, and `most` of them."""
+    if len(units) <= most:
+        return np.arange(len(units))
+    some = rng.choice(len(units), most, replace=False)
+    if counts is None:
+        return np.sort(some)
+    crowd = np.argpartition(-counts.n_outliers[units], most // 2)[: most // 2]
+    return np.unique(np.concatenate([some[: most // 2], crowd]))
+
+
+def _thinned(
+    block: Block, numbers: np.ndarray, most: int, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unit (by its number), position and value of the entries of a block; of some positions only, if there are too many."""
+    unit = np.repeat(numbers, block.counts)
+    if block.n_obs <= 1.5 * most:
+        return unit, block.index, block.value
+    taken = rng.random(block.length) < most / block.n_obs
+    some = np.flatnonzero(taken[block.index])
+    return unit[some], block.index[some], block.value[some]
+
+
+def _judged(
+    found: Found, numbers: tuple[np.ndarray, np.ndarray], parts: list[tuple[np.ndarray, ...]]
+) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
+    """Row, column, recovered value and residual of the entries of some parts, which are outliers, and where parts begin."""
+    factors = (_rows_of(found.factors[side]["factor"], ids) for side, ids in zip("cr", numbers, strict=True))
+    left, right = (x.astype(np.float64) for x in factors)
+    right = right / found.scale
+    ok = [_rows_of(found.factors[side]["status"], ids) == OK for side, ids in zip("cr", numbers, strict=True)]
+    kept = []
+    for i, j, value in parts:
+        fine = np.flatnonzero(ok[0][i] & ok[1][j])
+        kept.append((i[fine], j[fine], value[fine]))
+    edges = np.cumsum([0, *(len(i) for i, _, _ in kept)])
+    i, j, value = (np.concatenate(column) for column in zip(*kept, strict=True))
+    i, j, value = i.astype(np.int64), j.astype(np.int64), value.astype(np.float64)
+    fitted = np.einsum("nk,nk->n", left[i], right[j])
+    residual = value - fitted
+    known = found.uncertainty
+    scales = [np.ones(len(i))] * 2
+    if known is not None:
+        known = replace(
+            known,
+            left=_rows_of(known.left, numbers[0]),
+            right=_rows_of(known.right, numbers[1]),
+            left_scale=_rows_of(known.left_scale, numbers[0]),
+            right_scale=_rows_of(known.right_scale, numbers[1]),
+        )
+        scales = [known.left_scale[i].astype(np.float64), known.right_scale[j].astype(np.float64)]
+    matrix = LowRankMatrix(left, right, known)
+    some = slice(None, None, 1 if found.noisy else max(len(i) // _FOR_RULE, 1))
+    rule = rule_from(Seen(*(x[some] for x in (fitted, residual, *scales))), matrix, found.threshold)
+    is_outlier = np.zeros(len(i), dtype=bool)
+    (may,) = np.nonzero(np.abs(residual) >= rule.smallest)
+    is_outlier[may[rule.judged(fitted[may], residual[may], i[may], j[may]).which]] = True
+    return (i, j, fitted, residual), is_outlier, edges
+
+
+def _rows_of(array: Array, numbers: np.ndarray) -> np.ndarray:
+    """Some rows of an array, on the host."""
+    if is_dask_array(array):
+        return np.asarray(array[numbers])
+    if array.ndim == 1 or isinstance(array, np.ndarray):
+        return np.asarray(to_numpy(array)[numbers])
+    return to_numpy(take_rows(array, asarray_on(numbers, array)))
