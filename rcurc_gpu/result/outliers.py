@@ -8,6 +8,7 @@ are multiplied out instead. Either way they are read in pieces, wherever their a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,6 +190,11 @@ def outlier_table(samples: Samples, cur: LowRankMatrix, rule: OutlierRule | floa
     return table
 
 
+def _place_in(start: int, n2: int, k: int) -> tuple[int, int]:
+    """Row and column of entry `k` of rows from `start` on."""
+    return start + k // n2, k % n2
+
+
 def outlying_in_matrix(Y: Any, X: LowRankMatrix, rule: OutlierRule | float, sigma: Any = None) -> Any:
     """``Y - X`` where that is an outlier, as a sparse matrix (n1, n2) of the kind of the factors of X.
 
@@ -211,7 +217,7 @@ def outlying_in_matrix(Y: Any, X: LowRankMatrix, rule: OutlierRule | float, sigm
         if sigma is not None:
             there = xp.reshape(sigma[start : start + part.shape[0], :], (-1,))
             there = xp.where(xp.isnan(flat), xp.ones_like(there), there)  # there is nothing to judge
-            there = positive_sigma(there, flat, lambda k, start=start: divmod(start * n2 + k, n2))
+            there = positive_sigma(there, flat, partial(_place_in, start, n2))
         some, coarse = _candidates(rule, flat, there)
         out, *_ = _judged(rule, xp.reshape(fitted, (-1,)), flat, some, (some // n2 + start, some % n2), coarse)
         parts.append((out // n2 + start, out % n2, gather(flat, out)))

@@ -124,7 +124,7 @@ class Uncertainty:
         except ValueError:
             raise ArgumentError(
                 "sigma",
-                f"must be a number, or broadcast to the shape of the entries, {tuple(like.shape)}, got {given.shape}",
+                f"must be a number or broadcast to the shape of the entries, {tuple(like.shape)}, got {given.shape}",
             ) from None
         return asarray_on(given / self.sigma, like, like.dtype)
 

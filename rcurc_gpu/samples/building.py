@@ -84,17 +84,15 @@ def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index 
         )
 
 
-def sigma_vector(sigma: Any, values: Array) -> Array:
+def sigma_vector(sigma: Any, values: Array, name: str = "sigma") -> Array:
     """Standard deviations of the noise of observations, beside their `values` and as many of them, checked."""
-    refuse_masked("sigma", sigma)
-    sigma = sigma if is_array(sigma) else asarray_on(host_array("sigma", sigma), values)
-    check_same_place("sigma", sigma, "values", values)
+    refuse_masked(name, sigma)
+    sigma = sigma if is_array(sigma) else asarray_on(host_array(name, sigma), values)
+    check_same_place(name, sigma, "values", values)
     if sigma.shape != values.shape:
-        raise ArgumentError(
-            "sigma",
-            f"must be a vector with a number for each of the {values.shape[0]} values, got shape {tuple(sigma.shape)}",
-        )
-    return positive_sigma(sigma, values)
+        wanted = f"a vector with a number for each of {values.shape[0]} values"
+        raise ArgumentError(name, f"must be {wanted}, got shape {tuple(sigma.shape)}")
+    return positive_sigma(sigma, values, name=name)
 
 
 def sigma_matrix(sigma: Any, like: Array, shape: tuple[int, int], name: str = "Y") -> Array:
@@ -110,18 +108,19 @@ def sigma_matrix(sigma: Any, like: Array, shape: tuple[int, int], name: str = "Y
         ) from None
 
 
-def positive_sigma(sigma: Array, values: Array, place: Callable[[int], Any] = "index {}".format) -> Array:
-    """`sigma` in the type of `values`, if all of it is positive and finite; ``place(k)`` is where the user finds number k."""
+def positive_sigma(
+    sigma: Array, values: Array, place: Callable[[int], Any] = "index {}".format, name: str = "sigma"
+) -> Array:
+    """`sigma` in the type of `values`, if it is positive and finite; ``place(k)`` is where the user finds number k."""
     xp = array_namespace(values)
     if not xp.isdtype(sigma.dtype, ("integral", "real floating")):
-        raise ArgumentTypeError("sigma", f"must be real numbers, got dtype {sigma.dtype}")
+        raise ArgumentTypeError(name, f"must be real numbers, got dtype {sigma.dtype}")
     found = xp.astype(sigma, values.dtype)
     fine = (found > 0) & xp.isfinite(found)
     if not bool(xp.all(fine)):
         first = int(xp.argmin(xp.astype(fine, xp.int8)))
-        raise ArgumentError(
-            "sigma", f"must be positive and finite in {values.dtype}, got {float(sigma[first])} at {place(first)}"
-        )
+        what = f"must be positive and finite in {values.dtype}"
+        raise ArgumentError(name, f"{what}, got {float(sigma[first])} at {place(first)}")
     return found
 
 
@@ -134,6 +133,20 @@ def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
     place = xp.minimum(place, xp.asarray(len(chosen) - 1, dtype=place.dtype, device=device_of(index)))
     inside = gather(ascending, place) == xp.astype(index, xp.int64)
     return gather(asarray_on(order, index, xp.int64), place), inside
+
+
+def observed_dtype(dtype: Any, sigma: bool) -> np.dtype[Any]:
+    """Of what is known of an observation on its way through tables and files: its value, or its value and its `sigma`."""
+    return np.dtype([("value", dtype), ("sigma", dtype)]) if sigma else np.dtype(dtype)
+
+
+def observed(value: np.ndarray, sigma: np.ndarray | None) -> np.ndarray:
+    """Values and, if they are known, their sigmas, as one array of `observed_dtype`."""
+    if sigma is None:
+        return value
+    both = np.empty(len(value), observed_dtype(value.dtype, True))
+    both["value"], both["sigma"] = value, sigma
+    return both
 
 
 def resolve_weighted(key: Array, value: Array, sigma: Array, n_cols: int, duplicates: str) -> tuple[Array, Array]:
