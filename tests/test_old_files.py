@@ -42,7 +42,7 @@ def test_results_load(expected):
     found = load_result(OLD / "result.npz")
     assert found.converged
     assert np.isnan(found.prediction_error)  # version 0.1 had no noise model
-    assert not found.noisy
+    assert not found.has_noise_model
     assert len(found.strengths) == found.rank
     assert found.cur.uncertainty is None
     assert found.rank == 2

@@ -205,12 +205,12 @@ rank_curve, method, device, kernels, seconds :
     @property
     def offsets(self) -> bool:
         """Whether rows and columns have offsets beside the components."""
-        return self.noisy and self.cur.rank > self.rank
+        return self.has_noise_model and self.cur.rank > self.rank
 
     @property
     def has_intervals(self) -> bool:
         """Whether `interval` can be asked."""
-        return not self.noisy or self.cur.uncertainty is not None
+        return not self.has_noise_model or self.cur.uncertainty is not None
 
     def predict(self, rows: Sequence[str], cols: Sequence[str], level: float = 0.95) -> Predictions:
         """Entries by the labels of their rows and columns (or numbers from 0, where there are no labels).
@@ -260,7 +260,7 @@ rank_curve, method, device, kernels, seconds :
         lower, upper : float arrays
         """
         lower, upper = Result.interval(self, i, j, level, new=new, sigma=sigma)  # type: ignore[arg-type]  # needs an Outcome only
-        if self.noisy:
+        if self.has_noise_model:
             return lower, upper
         i, j = np.broadcast_arrays(i, j)
         square = self._spread(i.reshape(-1), j.reshape(-1)).reshape(i.shape) ** 2 + (self.noise**2 if new else 0.0)
@@ -285,7 +285,7 @@ rank_curve, method, device, kernels, seconds :
             return np.sqrt(self.cur.variances(i, j)[0])
         square = self.rows.standard_error[i] ** 2 / len(self.cur.cols)
         square += self.columns.standard_error[j] ** 2 / len(self.cur.rows)
-        if self.noisy:
+        if self.has_noise_model:
             return np.sqrt(square)
         still = self.history[-1].change if self.history else 0.0
         typical = float(np.sum(self.cur.singular_values() ** 2)) / (self.shape[0] * self.shape[1])

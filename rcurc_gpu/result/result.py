@@ -80,8 +80,8 @@ class Outcome:
     noise_strengths: np.ndarray | None = None
 
     @property
-    def noisy(self) -> bool:
-        """Whether there is noise, so that the noise model made the result; if not, the data are exact but for outliers."""
+    def has_noise_model(self) -> bool:
+        """Whether the noise model made the result: there is noise, and the model was not turned off."""
         return self.noise_strengths is not None
 
     @cached_property
@@ -108,7 +108,7 @@ class Outcome:
         if not used:
             raise ArgumentError("sigma", "is for new=True: the matrix itself has no noise")
         known = self.cur.uncertainty
-        if self.noisy and (known is None or known.sigma is None):
+        if self.has_noise_model and (known is None or known.sigma is None):
             raise ArgumentError("sigma", "is for results of samples with sigma, solved with intervals=True")
 
 
@@ -143,8 +143,8 @@ class Result(Outcome):
         Relative error of the matrix to expect, over all of it.
     prediction_error : float
         The same of a prediction of new observations, noise included.
-    noisy : bool
-        Whether there is noise, so that the noise model made the result.
+    has_noise_model : bool
+        Whether the noise model made the result: there is noise, and the model was not turned off.
     strengths : float array (r,)
         Standard deviation of what each component adds to an entry, largest first.
     noise_strengths : float array (r,) or None
@@ -208,7 +208,7 @@ class Result(Outcome):
             if sigma is not None:
                 noise = noise * known.coarseness(sigma, middle) ** 2
             half = known.half_width(matrix / known.widening, noise if new else None, level)
-        elif self.noisy:
+        elif self.has_noise_model:
             raise ValueError("intervals were not kept; solve with intervals=True")
         else:
             size = float(np.sqrt(np.mean(np.square(self.cur.singular_values())) * self.rank / np.prod(self.cur.shape)))
@@ -220,7 +220,7 @@ class Result(Outcome):
     def outlier_rule(self) -> OutlierRule:
         """What an outlier is: by the noise model and by how the noise depends on the size of the values."""
         refuse_dask(self.cur)
-        return rule_of(self.samples, self.cur, self.threshold, self.noisy)
+        return rule_of(self.samples, self.cur, self.threshold, self.has_noise_model)
 
     def outlier_table(self, probability: float = 0.5, least: float = 0.0) -> np.ndarray:
         """The observations that are outliers under the fitted noise, the most extreme first.

@@ -103,7 +103,7 @@ def test_the_commands_take_a_column(table, tmp_path):
     done = run("complete", table, "-o", tmp_path / "a.npz", *COMMAND, "--json")
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
-    assert report["noisy"]
+    assert report["noise_model"]
     found = load_result(tmp_path / "a.npz")
     assert found.cur.uncertainty.sigma in (0.01, 0.4)
     np.testing.assert_allclose(found.cur.left, rcurc(expected(), seed=0).cur.left)

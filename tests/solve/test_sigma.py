@@ -230,7 +230,7 @@ def test_exact_data_do_not_hear_of_it():
     i, j = np.concatenate([s.rows[R.row], C.row]), np.concatenate([R.col, s.cols[C.col]])
     told = rg.CrossSamples.from_triplets(i, j, np.concatenate([R.data, C.data]), s.shape, s.rows, s.cols, sigma=sigma[i, j])
     result, plain = rg.rcurc(told), rg.rcurc(s)
-    assert not result.noisy
+    assert not result.has_noise_model
     assert result.converged
     np.testing.assert_allclose(result.cur.to_dense(), plain.cur.to_dense(), rtol=1e-9, atol=1e-12)
     assert len(result.outlier_table()) == len(plain.outlier_table())
