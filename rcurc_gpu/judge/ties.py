@@ -1,4 +1,4 @@
-"""Whether rows and columns are tied together: without that nobody can know what one group of them has where it never met another.
+"""Whether rows and columns are tied together: without that, nobody knows what one group has where it never met another.
 
 Each entry that agrees with the solution ties its row to its column. A direction in which rows and columns can move together
 without changing any of these entries is free: the data say nothing about it. Some directions are free always, since the

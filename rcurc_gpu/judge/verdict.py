@@ -21,8 +21,8 @@ from ..core.problem import CoreProblem
 from ..extend.diagnostics import OK, Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import CORE_PER_RANK
-from .ties import FREE, Groups, Ties, groups_in
 from .structure import Structure
+from .ties import FREE, Groups, Ties, groups_in
 from .words import (
     Cause,
     CoreFault,

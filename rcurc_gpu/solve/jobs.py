@@ -131,7 +131,8 @@ def gathered(shards: list[Shard], units: np.ndarray, engine: Engine, length: int
     if not jobs:
         return Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), length)
     stage = Stage(sampled, "some units", reads=False, kept=False)
-    got = [Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)]
+    found = (x for _, x in engine.map(stage, jobs, lambda count: None))
+    got = [Block(x["indptr"], x["index"], x["value"], length, x.get("sigma")) for x in found]
     block = join_blocks(got)
     return block if scale == 1 else block.scaled(1 / scale)
 
@@ -139,7 +140,7 @@ def gathered(shards: list[Shard], units: np.ndarray, engine: Engine, length: int
 def sampled(shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
     """The observations of some units of a shard, for the driver."""
     some = on_host(shard.some(units))
-    return {}, {"indptr": some.indptr, "index": some.index, "value": some.value}
+    return {}, {name: x for name in ("indptr", "index", "value", "sigma") if (x := getattr(some, name)) is not None}
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,8 @@ class NoisySide:
     device : str
     scale : float
         Observations are divided by this.
+    sigma : float or None
+        What the user says of observations with this `noise`, if anything.
     """
 
     side: str
@@ -106,6 +108,7 @@ class NoisySide:
     settings: Settings
     device: str
     scale: float
+    sigma: float | None
 
     @property
     def units(self) -> str:
@@ -115,7 +118,8 @@ class NoisySide:
     @property
     def unit_model(self) -> UnitModel:
         """What the units of a shard are estimated from."""
-        return UnitModel(self.at, self.index_ids, self.side == "r", self.precision, self.noise, self.known, self.known_ids)
+        known = (self.known, self.known_ids)
+        return UnitModel(self.at, self.index_ids, self.side == "r", self.precision, self.noise, *known, self.sigma)
 
     @cached_property
     def stamp(self) -> str:
@@ -129,7 +133,7 @@ class NoisySide:
             self.precision,
             self.known,
         )
-        rest = (self.noise, self.centre, self.scale, self.settings.undetermined, self.settings.intervals)
+        rest = (self.noise, self.centre, self.scale, self.settings.undetermined, self.settings.intervals, self.sigma)
         return f"{checksum(list(arrays))} {self.side} {rest!r}"
 
     def context(self) -> RunContext:
@@ -141,7 +145,8 @@ class NoisySide:
 def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str, scale: float) -> list[NoisySide]:
     """Columns and rows."""
     rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols))
-    more = (model.noise, model.centre, replace(settings, callback=None), device, scale)
+    sigma = None if model.sigma is None else model.sigma.fine
+    more = (model.noise, model.centre, replace(settings, callback=None), device, scale, sigma)
     return [
         NoisySide(
             "r",
@@ -175,8 +180,7 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
     places = np.flatnonzero((side.chosen >= shard.start) & (side.chosen < shard.stop))
     inside, n_units = side.chosen[places] - shard.start, shard.stop - shard.start
     outside = np.setdiff1d(np.arange(n_units), inside)
-    value = block.value if side.scale == 1 else block.scaled(1 / side.scale).value
-    block = Block(block.indptr, block.index, value, block.length).to(run.like)
+    block = (block if side.scale == 1 else block.scaled(1 / side.scale)).to(run.like)
     like = asarray_on(
         np.empty(0), block.value
     )  # of double precision: normal equations of noisy data in single lose too much
@@ -234,7 +238,12 @@ def find_model(part: Part, settings: Settings, most: int, steps: StepStore | Non
 
 
 def estimate_all(
-    model: NoiseModel, ties: ModelTies, sides: list[NoisySide], shards: dict[str, list[Shard]], engine: Engine, show: Progress
+    model: NoiseModel,
+    ties: ModelTies,
+    sides: list[NoisySide],
+    shards: dict[str, list[Shard]],
+    engine: Engine,
+    show: Progress,
 ) -> Extended:
     """Every row and column, in one pass over all shards."""
     jobs = [Job(shard, side) for side in sides for shard in shards[side.side]]
@@ -283,10 +292,10 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     else:
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, f = model.noise.tail, 1.0 if model.confirmation is None else model.confirmation.factor
-    noise = model.noise.variance * nu / (nu - 2) * scale_c * scale_r
+    noise = model.typical_noise.variance * nu / (nu - 2) * scale_c * scale_r
     size = max(square, np.finfo(float).tiny) ** 0.5
     return NoiseFacts(
-        model.noise,
+        model.typical_noise,
         model.offsets,
         tuple(model.strengths.tolist()),
         model.settled,
@@ -300,4 +309,5 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         tuple(model.col_precision.tolist()),
         ties.gap,
         None if ties.groups is None else (tuple(ties.groups.rows.tolist()), tuple(ties.groups.columns.tolist())),
+        None if model.sigma is None else model.sigma.typical,
     )

@@ -85,8 +85,8 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
     # rows are numbered with those of I first, then the others; columns likewise
     core = _thinned(inside, inner, n_entries, rng)
     below = _thinned(gathered(supply.shards["c"], rows, engine, n, scale), m + np.arange(len(rows)), n_entries, rng)
-    j, i, value = _thinned(gathered(supply.shards["r"], cols, engine, m, scale), n + np.arange(len(cols)), n_entries, rng)
-    parts: list[tuple[np.ndarray, ...]] = [core, (i, j, value), below]
+    j, i, *rest = _thinned(gathered(supply.shards["r"], cols, engine, m, scale), n + np.arange(len(cols)), n_entries, rng)
+    parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), below]
     numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
     seen, is_outlier, edges = _judged(found, numbers, parts)
     blocks = [Looked(*(x[low:high] for x in (*seen, is_outlier))) for low, high in pairwise(edges)]
@@ -140,16 +140,18 @@ def _wanted(units: np.ndarray, counts: _Counts | None, most: int, rng: np.random
     return np.unique(np.concatenate([some[: most // 2], crowd]))
 
 
-def _thinned(
-    block: Block, numbers: np.ndarray, most: int, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Unit (by its number), position and value of the entries of a block; of some positions only, if there are too many."""
+def _thinned(block: Block, numbers: np.ndarray, most: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Unit (by its number), position, value and told noise (1 if there is none) of the entries of a block.
+
+    Of some positions only, if there are too many.
+    """
     unit = np.repeat(numbers, block.counts)
+    sigma = np.ones(block.n_obs) if block.sigma is None else block.sigma
     if block.n_obs <= 1.5 * most:
-        return unit, block.index, block.value
+        return unit, block.index, block.value, sigma
     taken = rng.random(block.length) < most / block.n_obs
     some = np.flatnonzero(taken[block.index])
-    return unit[some], block.index[some], block.value[some]
+    return unit[some], block.index[some], block.value[some], sigma[some]
 
 
 def _judged(
@@ -161,15 +163,16 @@ def _judged(
     right = right / found.scale
     ok = [_rows_of(found.factors[side]["status"], ids) == OK for side, ids in zip("cr", numbers, strict=True)]
     kept = []
-    for i, j, value in parts:
-        fine = np.flatnonzero(ok[0][i] & ok[1][j])
-        kept.append((i[fine], j[fine], value[fine]))
-    edges = np.cumsum([0, *(len(i) for i, _, _ in kept)])
-    i, j, value = (np.concatenate(column) for column in zip(*kept, strict=True))
+    for part in parts:
+        fine = np.flatnonzero(ok[0][part[0]] & ok[1][part[1]])
+        kept.append(tuple(x[fine] for x in part))
+    edges = np.cumsum([0, *(len(part[0]) for part in kept)])
+    i, j, value, sigma = (np.concatenate(column) for column in zip(*kept, strict=True))
     i, j, value = i.astype(np.int64), j.astype(np.int64), value.astype(np.float64)
     fitted = np.einsum("nk,nk->n", left[i], right[j])
     residual = value - fitted
     known = found.uncertainty
+    coarse = sigma.astype(np.float64) / known.sigma if known is not None and known.sigma is not None else np.ones(len(i))
     scales = [np.ones(len(i))] * 2
     if known is not None:
         known = replace(
@@ -182,10 +185,10 @@ def _judged(
         scales = [known.left_scale[i].astype(np.float64), known.right_scale[j].astype(np.float64)]
     matrix = LowRankMatrix(left, right, known)
     some = slice(None, None, 1 if found.noisy else max(len(i) // _FOR_RULE, 1))
-    rule = rule_from(Seen(*(x[some] for x in (fitted, residual, *scales))), matrix, found.threshold)
+    rule = rule_from(Seen(*(x[some] for x in (fitted, residual, *scales, coarse))), matrix, found.threshold)
     is_outlier = np.zeros(len(i), dtype=bool)
     (may,) = np.nonzero(np.abs(residual) >= rule.smallest)
-    is_outlier[may[rule.judged(fitted[may], residual[may], i[may], j[may]).which]] = True
+    is_outlier[may[rule.judged(fitted[may], residual[may], i[may], j[may], coarse[may]).which]] = True
     return (i, j, fitted, residual), is_outlier, edges
 
 

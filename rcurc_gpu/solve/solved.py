@@ -14,8 +14,8 @@ from ..core.history import RankCurve
 from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
-from ..judge.ties import Groups
 from ..judge.structure import Structure
+from ..judge.ties import Groups
 from ..judge.words import Cause, Evidence, Verdict
 from ..noise.model import NoiseFacts, NoiseModel, outlier_threshold
 from ..options import Settings
@@ -201,4 +201,5 @@ def uncertainty_of(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: 
     plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
     known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
     left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
-    return replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
+    known = replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
+    return replace(known, sigma=noise.sigma)
