@@ -18,6 +18,7 @@ from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior, solve_packed
+from .plain.tangent import PaddedSide, Side
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
 
@@ -46,8 +47,8 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, posterior, solve_packed : callables
-        `passes.held_out`, and those of `plain.posterior`, or what takes their place.
+    held_out, posterior, solve_packed, make_side : callables
+        `passes.held_out`, those of `plain.posterior` and `tangent.PaddedSide.of`, or what takes their place.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Kernels:
     held_out: Callable[..., Array] = held_out
     posterior: Callable[..., tuple[Array, Array, Array]] = posterior
     solve_packed: Callable[..., tuple[Array, Array]] = solve_packed
+    make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -126,6 +128,7 @@ def _numba(required: bool) -> Kernels:
     try:
         from .numba import calls as cpu
         from .numba import grid as cpu_grid
+        from .numba.tangent import CompiledSide
     except ImportError as error:
         if required:
             raise RuntimeError(
@@ -135,7 +138,8 @@ def _numba(required: bool) -> Kernels:
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     grid = cpu_grid.CompiledGrid.of
-    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.posterior, cpu.solve_packed)
+    more = (cpu.held_out, cpu.posterior, cpu.solve_packed, CompiledSide.of)
+    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more)
 
 
 class Step(Protocol):

@@ -12,6 +12,8 @@ import numpy as np
 from ..backends.arrays import array_namespace, device_name, free_memory, profiled, quantile_abs
 from ..backends.kernels import XP, RunContext
 from ..backends.plain.regression import Schedule
+from ..core.gauss_newton import GAMMA as GAUSS_NEWTON_GAMMA
+from ..core.gauss_newton import solve_gauss_newton
 from ..core.head_start import is_rich, solve_with_head_start
 from ..core.history import RankCurve
 from ..core.iteration import Core, CoreOptions, Factors, solve_core
@@ -75,6 +77,7 @@ class CoreSearch:
         self.tried: dict[tuple[int, float, float, int], SolvedCore] = {}
         self.stages: dict[int, Core] = {}  # cores found one component after the other, by rank
         self.staged: dict[int, SolvedCore] = {}  # those of them that were judged
+        self.by_steps: dict[tuple[int, bool], SolvedCore] = {}  # by Gauss-Newton: rank, and whether from the stages
         steps = Steps(s.step_rows or 0.0, s.step_cols or 0.0, s.step_core or 0.0)
         if s.method == "paper":
             # eta = 0.75 / p: with the paper's 1 / p the iteration is slower or stalls
@@ -176,6 +179,8 @@ class CoreSearch:
         while too_large and not self.run.progress.ended:
             supported = too_large.pop().evidence.supported
             smaller = self._attempt(supported, self.zeta0, *self._decays()[0])
+            if not smaller.verdict.ok and self._may_take_steps(smaller):
+                smaller = min(smaller, self._gauss_newton(supported), key=SolvedCore.score)
             if not smaller.verdict.ok and self._may_go_in_stages(supported):
                 smaller = min(smaller, self._in_stages(supported), key=SolvedCore.score)
             # 2 % of the held-out entries: the larger rank may have explained as many by chance
@@ -190,13 +195,40 @@ class CoreSearch:
         for number, schedule in enumerate(self._schedules()):
             attempt = self._attempt(rank, *schedule)
             yield attempt
+            if number == 0 and self._may_take_steps(attempt):
+                yield self._gauss_newton(rank)
             # After two schedules: stages cost several cores. Where observations are too few, stages do not help.
             if number == 1 and attempt.verdict.cause is not Cause.TOO_FEW_OBSERVATIONS and self._may_go_in_stages(rank):
-                yield self._in_stages(rank)
+                staged = self._in_stages(rank)
+                yield staged
+                if self._may_take_steps(staged):  # to finish a core that does not settle
+                    yield self._gauss_newton(rank, staged.core)
 
     def _may_go_in_stages(self, rank: int) -> bool:
+        return rank > 1 and self._is_free()
+
+    def _is_free(self) -> bool:
+        """Whether the user left it to the solver how the core is found."""
         s = self.settings
-        return rank > 1 and s.outliers and s.gamma is None and s.zeta0 is None and s.max_iter is None
+        return s.outliers and s.gamma is None and s.zeta0 is None and s.max_iter is None
+
+    def _may_take_steps(self, attempt: SolvedCore) -> bool:
+        """Whether Gauss-Newton steps may do better than an attempt: not where only noise leaves rows undetermined."""
+        # a resolution is for videos, which are never exact
+        plain_noise = attempt.verdict.cause is Cause.UNDETERMINED and attempt.noisy
+        return not attempt.verdict.ok and not plain_noise and self._is_free() and self.settings.resolution == 0
+
+    def _gauss_newton(self, rank: int, start: Core | None = None) -> SolvedCore:
+        """An attempt by Gauss-Newton steps, from a spectral guess or a core that was found in stages."""
+        key = (rank, start is not None)
+        if key not in self.by_steps:
+            self.run.progress.stage(f"core, rank {rank}")
+            step = self.run.step(f"core, rank {rank}, Gauss-Newton" + (" after stages" if start is not None else ""))
+            begin = None if start is None else (start.W, start.s, start.V)
+            with profiled(f"core, rank {rank}", self.run.like):
+                core = solve_gauss_newton(self.data_at(rank), rank, self.run.at(rank), begin, step)
+            self.by_steps[key] = self.judged(core, self.schedule(core.sigma, self.zeta0), GAUSS_NEWTON_GAMMA)
+        return self.by_steps[key]
 
     def _in_stages(self, rank: int) -> SolvedCore:
         """An attempt one component after the other."""
