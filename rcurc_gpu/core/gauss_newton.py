@@ -51,7 +51,13 @@ _SOLVED = 1e-6  # median residual over a typical entry from which the scale fall
 _FAR_BELOW = 1e-4  # ... if it is so far below the scale
 _HELD_STEPS = 10  # at the floor, after which a core that still moves is given up
 _REST = 1e-9  # relative change that counts as none
+_ZEROS = 0.2  # share of the entries that are 0 from which all others may be taken for outliers
 _CG_TOL, _CG_MOST = 1e-2, 30  # each step is solved to 1 %: 1e-3 takes twice the time and recovers no more
+
+
+def is_suited(data: CoreProblem) -> bool:
+    """Whether the steps may find more than zeros."""
+    return data.zeros <= _ZEROS
 
 
 @dataclass(frozen=True, eq=False)

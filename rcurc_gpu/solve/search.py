@@ -13,7 +13,7 @@ from ..backends.arrays import array_namespace, device_name, free_memory, profile
 from ..backends.kernels import XP, RunContext
 from ..backends.plain.regression import Schedule
 from ..core.gauss_newton import GAMMA as GAUSS_NEWTON_GAMMA
-from ..core.gauss_newton import solve_gauss_newton
+from ..core.gauss_newton import is_suited, solve_gauss_newton
 from ..core.head_start import is_rich, solve_with_head_start
 from ..core.history import RankCurve
 from ..core.iteration import Core, CoreOptions, Factors, solve_core
@@ -214,9 +214,12 @@ class CoreSearch:
 
     def _may_take_steps(self, attempt: SolvedCore) -> bool:
         """Whether Gauss-Newton steps may do better than an attempt: not where only noise leaves rows undetermined."""
-        # a resolution is for videos, which are never exact
-        plain_noise = attempt.verdict.cause is Cause.UNDETERMINED and attempt.noisy
-        return not attempt.verdict.ok and not plain_noise and self._is_free() and self.settings.resolution == 0
+        if attempt.verdict.ok or (attempt.verdict.cause is Cause.UNDETERMINED and attempt.noisy):
+            return False
+        s = self.settings
+        # a resolution is for videos, which are never exact; whoever gives step sizes wants gradients
+        gradients = s.resolution > 0 or s.step_rows or s.step_cols or s.step_core
+        return self._is_free() and not gradients and is_suited(self.data) and not self.run.progress.ended
 
     def _gauss_newton(self, rank: int, start: Core | None = None) -> SolvedCore:
         """An attempt by Gauss-Newton steps, from a spectral guess or a core that was found in stages."""
