@@ -49,10 +49,18 @@ _FLOOR = 2.0
 _LEAST_SCALE = 1e-9  # over a typical entry; float32 has its rounding instead
 _SOLVED = 1e-6  # median residual over a typical entry from which the scale falls to the floor at once ...
 _FAR_BELOW = 1e-4  # ... if it is so far below the scale
-_HELD_STEPS = 10  # at the floor, after which a core that still moves is given up
+_HELD_STEPS = 10  # at the lowest scale, after which a core that still moves is given up
+_NOISY_STEPS = 3  # at a scale that residuals hold up: the noise model does better
 _REST = 1e-9  # relative change that counts as none
+_LEAST_RATIO = 1.7  # observations per unknown below which nothing is recovered even without outliers
+_MOST_WORK = 2e5  # observations times rank: a tenth of a second where there is noise, half a second where there is none
 _ZEROS = 0.2  # share of the entries that are 0 from which all others may be taken for outliers
 _CG_TOL, _CG_MOST = 1e-2, 30  # each step is solved to 1 %: 1e-3 takes twice the time and recovers no more
+
+
+def most_components(data: CoreProblem) -> int:
+    """The largest rank at which the steps may still recover a core, and which does not cost much more than a first look."""
+    return min(int(data.count / (_LEAST_RATIO * sum(data.grid.shape))), int(_MOST_WORK / data.count), *data.grid.shape)
 
 
 def is_suited(data: CoreProblem) -> bool:
@@ -97,8 +105,8 @@ def solve_gauss_newton(
     scale = max(_FIRST * MAD_TO_SIGMA * float(quantile_abs(residuals(left, right, sample))), least)
     history: list[IterationState] = []
     stopped = ended = False
-    n_held = 0
-    while len(history) < _MOST_STEPS and not (stopped or ended or n_held > _HELD_STEPS or diverged(history)):
+    n_held, most_held = 0, _HELD_STEPS
+    while len(history) < _MOST_STEPS and not (stopped or ended or n_held >= most_held or diverged(history)):
         A, B = _step(sides, left, right, scale)
         change = (_square(A) / max(_square(left), 1e-300) + _square(B) / max(_square(right), 1e-300)) ** 0.5
         left, right = _halves(*product_svd(left + A, right + B))
@@ -110,6 +118,7 @@ def solve_gauss_newton(
         lowest = max(_FLOOR * middle, least)
         held = scale <= lowest
         n_held += held
+        most_held = _HELD_STEPS if lowest == least else _NOISY_STEPS
         stopped = held and change <= max(_REST, 1e-3 * middle / size)  # a thousandth of the noise, as in `iteration`
         solved = middle < min(_SOLVED * size, _FAR_BELOW * scale)
         scale = lowest if solved else max(GAMMA * scale, lowest)
