@@ -179,7 +179,15 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                     if (phase == FIT_SUBSET) {
                         if (team.warp == 0) {
                             const uint64 bits = bits_at(entries.name, int64(subset) * RANK + lane, draw_key);
-                            const int64 t = int64(floor(uniform(bits) * double(count)));
+                            // without replacement, as in `plain.passes._subset`: a place that is taken becomes the last one
+                            const int64 last_one = count > RANK - lane ? count - RANK + lane : 0;
+                            int64 t = int64(floor(uniform(bits) * double(last_one + 1)));
+#pragma unroll 1
+                            for (int q = 1; q < RANK; q++) {
+                                const int64 drawn = __shfl_sync(EVERY_LANE, t, q);
+                                const unsigned same = __ballot_sync(EVERY_LANE, lane < q && t == drawn);
+                                t = lane == q && same != 0 ? last_one : t;
+                            }
                             const int code = lane < RANK ? entries.fetch(t) : -1;
                             gram.add(matrix, lane, code >= 0, entries.row(code), code >= 0 ? entries.value[t] : REAL(0));
                         }

@@ -18,6 +18,7 @@ from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior, solve_packed
+from .plain.tangent import PaddedSide, Side
 from .plain.ties import couple, grams
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
@@ -47,8 +48,8 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, posterior, solve_packed, grams, couple : callables
-        `passes.held_out`, and those of `plain.posterior` and `plain.ties`, or what takes their place.
+    held_out, posterior, solve_packed, grams, couple, make_side : callables
+        `passes.held_out`, those of `plain.posterior` and `plain.ties`, `tangent.PaddedSide.of`, or what takes their place.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Kernels:
     solve_packed: Callable[..., tuple[Array, Array]] = solve_packed
     grams: Callable[[Block, Array], Array] = grams
     couple: Callable[[Block, Array, Array, Array], Array] = couple
+    make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -129,6 +131,7 @@ def _numba(required: bool) -> Kernels:
     try:
         from .numba import calls as cpu
         from .numba import grid as cpu_grid
+        from .numba.tangent import CompiledSide
     except ImportError as error:
         if required:
             raise RuntimeError(
@@ -138,7 +141,7 @@ def _numba(required: bool) -> Kernels:
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     grid = cpu_grid.CompiledGrid.of
-    more = (cpu.held_out, cpu.posterior, cpu.solve_packed, cpu.grams, cpu.couple)
+    more = (cpu.held_out, cpu.posterior, cpu.solve_packed, cpu.grams, cpu.couple, CompiledSide.of)
     return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more)
 
 

@@ -30,11 +30,8 @@ _ZEROS = 0.05  # share of zeros up to which half of the rows is a fair sample of
 
 def is_rich(data: CoreProblem, rank: int) -> bool:
     """Whether a quarter of the intersection is enough to begin with."""
-    if data.count < _RICH * rank * max(data.grid.shape):
-        return False
-    xp = array_namespace(data.block.value)
-    zeros = int(xp.count_nonzero(data.block.value == 0))
-    return zeros <= _ZEROS * data.block.n_obs  # where most is 0, half of the rows may miss the rest
+    # where most is 0, half of the rows may miss the rest
+    return data.count >= _RICH * rank * max(data.grid.shape) and data.zeros <= _ZEROS
 
 
 def solve_with_head_start(

@@ -231,7 +231,7 @@ def solve_core(
     stopped, ended, resume = False, False, None
     if step is not None and step.saved is not None:
         if "sigma" in step.saved:
-            return _recalled(step.saved, data.weight)
+            return finished(step.saved, data.weight)
         history, resume = _half_way(step.saved, data.weight)
     for at in iterate_core(data, rank, options, run.seed, start, resume):
         pending.append(at)
@@ -251,9 +251,10 @@ def solve_core(
             step.save(_kept(at.whole, history, zeta))
     W, S, V = at.factors
     sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
+    core = Core(W, S, V, stopped, history, sigma, zeta)
     if step is not None and not ended:  # a core that a callback ended is not finished
-        step.save(_kept((W, S, V), history, zeta) | {"sigma": np.asarray(sigma), "stopped": np.asarray(stopped)})
-    return Core(W, S, V, stopped, history, sigma, zeta)
+        step.save(finished_state(core))
+    return core
 
 
 def diverged(history: list[IterationState]) -> bool:
@@ -272,7 +273,14 @@ def _half_way(saved: dict[str, np.ndarray], like: Array) -> tuple[list[Iteration
     return history, Resume(history[-1].iteration, (W, s, V), float(saved["zeta"]))
 
 
-def _recalled(saved: dict[str, np.ndarray], like: Array) -> Core:
+def finished_state(core: Core) -> dict[str, Array]:
+    """A solved core as arrays, for the store."""
+    more = {"sigma": np.asarray(core.sigma), "stopped": np.asarray(core.stopped)}
+    return _kept((core.W, core.s, core.V), core.history, core.threshold) | more
+
+
+def finished(saved: dict[str, np.ndarray], like: Array) -> Core:
+    """What `finished_state` gave, where `like` is."""
     W, s, V = (asarray_on(saved[name], like) for name in "WsV")
     return Core(W, s, V, bool(saved["stopped"]), from_table(saved["history"]), float(saved["sigma"]), float(saved["zeta"]))
 

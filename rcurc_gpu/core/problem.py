@@ -58,6 +58,12 @@ class CoreProblem:
         """Its observations, by columns."""
         return self.block.transpose()
 
+    @cached_property
+    def zeros(self) -> float:
+        """Share of its observations that are 0."""
+        value = self.block.value
+        return int(array_namespace(value).count_nonzero(value == 0)) / max(self.block.n_obs, 1)
+
 
 @dataclass(frozen=True)
 class Steps:

@@ -20,7 +20,9 @@ from .typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally, ty
 # Passes that begin with a random part of the entries; `backends.random` has streams for seven. Later passes over 1 % of the
 # units add a quarter to the time of the first at 5 % sampling (bench.extension).
 _RESTARTS = 6
-_MOST_SUBSETS = 1000  # random subsets of a unit; where more are needed, its inliers are too few to be found
+_PLENTY = 60.0  # random subsets of a unit for each that is expected to be without outliers
+_HOPELESS = 1000  # where so many are needed for one without outliers, inliers are too few to be found
+_MOST_SUBSETS = 3000  # of a unit: a millisecond at rank 5, ten at rank 20
 
 
 def extend(task: Task, units: np.ndarray | None = None, typical_share: float | None = None) -> Extension:
@@ -82,11 +84,12 @@ def marked(extension: Extension, typical: Typical, rank: int) -> Extension:
 
 
 def _subsets_needed(typical_share: float, rank: int) -> int:
-    """How many random subsets of `rank` entries are needed to have one without outliers; 0 if that is hopeless."""
+    """How many random subsets of `rank` entries to try until one is without outliers; 0 if that is hopeless."""
     share = (0.75 * typical_share) ** rank  # units that got here have more outliers than most: a quarter fewer inliers
-    # 5 / share subsets all have outliers with a chance of e^-5, 0.7 %. Twelve times as many cost nothing measurable, and
-    # more problems were recovered (n = 600, 4.5 observations per unknown: 9 of 10 instead of 6).
-    return int(min(5 / share, _MOST_SUBSETS)) + 1 if share > 1 / _MOST_SUBSETS else 0
+    # 5 / share subsets without replacement all have outliers with a chance of e^-5, if a unit has as many inliers as that.
+    # Those that are left have fewer: twelve times as many cost nothing measurable (n = 600, 4.5 observations per unknown:
+    # 9 of 10 problems recovered instead of 6).
+    return int(min(_PLENTY / share, _MOST_SUBSETS)) + 1 if share > 1 / _HOPELESS else 0
 
 
 def without_nan(factor: Array) -> Array:

@@ -129,6 +129,12 @@ class SolvedCore:
         return replace(self, core=core, settings=replace(self.settings, callback=None))
 
 
+def is_exact(attempt: SolvedCore) -> bool:
+    """Whether a core is at rest and exact, but for components that are too many or single rows and columns."""
+    mostly = attempt.verdict.ok or attempt.verdict.cause in (Cause.RANK_TOO_LARGE, Cause.UNDETERMINED)
+    return attempt.core.stopped and mostly and not attempt.noisy
+
+
 def resigned(last: list[SolvedCore]) -> bool:
     """Whether more attempts are in vain.
 

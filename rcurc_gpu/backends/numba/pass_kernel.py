@@ -278,11 +278,19 @@ def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, numb
     stride = 1 if alone else LANES
     n_drawn = R + -R % ROWS
     drawn_D, drawn_y, drawn_w, best = _vectors(n_drawn * R), _vectors(n_drawn), _vectors(n_drawn), _vectors(R)
+    places = np.empty(R, dtype=np.int64)
     most = splat(0.0)
     for draw in range(number):
         for lane in range(n):
             for d in range(R if lengths[lane] > 0 else 0):
-                f = int(uniform(names[lane], draw * R + d, key) * lengths[lane]) * stride + lane
+                last = max(lengths[lane] - R + d, 0)  # see `plain.passes._subset`
+                place = int(uniform(names[lane], draw * R + d, key) * (last + 1))
+                for before in range(d):
+                    if places[before] == place:
+                        place = last
+                        break
+                places[d] = place
+                f = place * stride + lane
                 t, column = f // LANES, f % LANES
                 drawn_y[d, lane] = y[t, column]
                 drawn_w[d, lane] = 1.0 if fit[t, column] > 0 else 0.0

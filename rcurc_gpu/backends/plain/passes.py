@@ -193,15 +193,13 @@ def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_ids: Array, seed: int,
     """Solve many random subsets of as many entries as unknowns; the one that most entries agree with."""
     xp = array_namespace(D)
     (u, m, r), y = D.shape, chunk.value
-    counts = xp.sum(xp.astype(chunk.seen, xp.float64), axis=1)
+    counts = xp.sum(xp.astype(chunk.seen, xp.int64), axis=1)
     first = xp.arange(u, dtype=xp.int64, device=device_of(D))[:, None] * m
     flat_D, flat_y, flat_fit = xp.reshape(D, (-1, r)), xp.reshape(y, (-1,)), xp.reshape(fit, (-1,))
     best = xp.zeros((u, r), dtype=D.dtype, device=device_of(D))
     most = xp.zeros((u,), dtype=D.dtype, device=device_of(D))
     for k in range(fit_pass.number):
-        draw = xp.arange(k * r, (k + 1) * r, dtype=xp.int64, device=device_of(D))
-        lot = uniform_at(unit_ids[:, None], draw[None, :], seed, PositionStream.SUBSET)
-        place = first + xp.astype(xp.floor(lot * counts[:, None]), xp.int64)  # may come twice: one subset lost
+        place = first + _subset(counts, unit_ids, seed, k, r)
         a = solve_normal(take_rows(flat_D, place), gather(flat_y, place), gather(flat_fit, place))
         # a solution from r noisy entries is off by more than the noise: three thresholds instead of one
         agree = xp.sum(xp.astype(xp.abs(y - fitted(D, a)) < 3 * fit_pass.schedule.floor, D.dtype) * fit, axis=1)
@@ -209,6 +207,25 @@ def _best_subset(D: Array, chunk: Chunk, fit: Array, unit_ids: Array, seed: int,
         most = xp.where(better, agree, most)
         best = xp.where(better[:, None], a, best)
     return best
+
+
+def _subset(counts: Array, unit_ids: Array, seed: int, k: int, r: int) -> Array:
+    """The places of the k-th random subset of r entries, without replacement (u, r).
+
+    Floyd's way: the q-th place is drawn from the first ``count - r + q + 1``; if it is taken already, the last of these is
+    not. Units of fewer than r entries get some twice; they are not determined anyway.
+    """
+    xp = array_namespace(counts)
+    draw = xp.arange(k * r, (k + 1) * r, dtype=xp.int64, device=device_of(counts))
+    lot = uniform_at(unit_ids[:, None], draw[None, :], seed, PositionStream.SUBSET)
+    last = counts[:, None] - r + (draw - k * r)[None, :]
+    last = xp.where(last > 0, last, xp.zeros_like(last))
+    drawn = xp.astype(xp.floor(lot * xp.astype(last + 1, xp.float64)), xp.int64)
+    places = [drawn[:, 0]]
+    for q in range(1, r):
+        taken = xp.any(xp.stack(places, axis=1) == drawn[:, q : q + 1], axis=1)
+        places.append(xp.where(taken, last[:, q], drawn[:, q]))
+    return xp.stack(places, axis=1)
 
 
 def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array, fit_pass: FitPass) -> Array:
