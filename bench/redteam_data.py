@@ -1,4 +1,4 @@
-"""Families of the red team (see `bench.redteam_problems`): outliers with structure, odd values, noise, matrices, solvers."""
+"""Families of the red team (see `bench.redteam_problems`): rows that are alike, outliers with structure, sensors, odd values."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .redteam_problems import (
     cross,
     family,
     gaussian,
+    local,
     one_of,
     outside,
     seen,
@@ -21,21 +22,101 @@ from .redteam_problems import (
     variant,
 )
 
+# ---------------------------------------------------------------- rows and columns that are alike
+
+
+@family("nine rows in ten equal")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3)
+    alike = rng.random(X.shape[0]) < one_of(rng, 0.85, 0.9, 0.95)
+    X[alike] = X[np.flatnonzero(alike)[0]]
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.4), 3, one_of(rng, 0.5, 1.0))
+
+
+@family("nine columns in ten multiples of one")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3)
+    alike = np.flatnonzero(rng.random(X.shape[1]) < 0.9)
+    X[:, alike] = X[:, alike[:1]] * rng.uniform(0.5, 2, len(alike))
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.4), 3, one_of(rng, 0.5, 1.0))
+
+
+@family("duplicated rows")
+def _(rng: np.random.Generator) -> Problem:
+    """Each row four times, with the same outliers."""
+    n1, n2 = size(rng)
+    base = gaussian(rng, (n1 // 4, n2), 4)
+    X, Y = (np.repeat(M, 4, axis=0) for M in (base, spoilt(rng, base, 0.2)))
+    return cross(rng, X, seen(rng, Y, 0.4), 4)
+
+
+@family("duplicated rows, seen alike")
+def _(rng: np.random.Generator) -> Problem:
+    """Each row four times, seen in the same places: the copies prove nothing."""
+    n1, n2 = size(rng, 200, 300)
+    base = gaussian(rng, (n1 // 4, n2), 3)
+    Y = seen(rng, spoilt(rng, base, one_of(rng, 0, 0.1)), one_of(rng, 0.08, 0.12, 0.2, 0.3))
+    return cross(rng, np.repeat(base, 4, axis=0), np.repeat(Y, 4, axis=0), 3, 1.0)
+
+
+@family("a component in few rows")
+def _(rng: np.random.Generator) -> Problem:
+    """A component that lives in so few rows that a column sees one or two of them, some wrong."""
+    n1, n2 = size(rng, 160, 300)
+    left = rng.standard_normal((n1, 3))
+    left[rng.random(n1) > one_of(rng, 0.02, 0.04, 0.08), 2] = 0
+    X = left @ rng.standard_normal((3, n2))
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.5), 3, one_of(rng, 0.5, 1.0))
+
+
+@family("a component in few columns")
+def _(rng: np.random.Generator) -> Problem:
+    made = FAMILIES["a component in few rows"](rng)
+    return replace(made, X=made.X.T, Y=made.Y.T, rows=made.cols, cols=made.rows)
+
+
+@family("blocks on the diagonal")
+def _(rng: np.random.Generator) -> Problem:
+    """Zero between the blocks, which each have their own component."""
+    n1, n2 = size(rng)
+    k = int(rng.integers(3, 7))
+    at = [np.sort(rng.integers(0, k, n)) for n in (n1, n2)]
+    X = np.where(at[0][:, None] == at[1], np.outer(rng.standard_normal(n1), rng.standard_normal(n2)), 0)
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.5), k)
+
+
+@family("chosen rows from one cluster")
+def _(rng: np.random.Generator) -> Problem:
+    """The chosen rows do not have one of the components, or hardly."""
+    n1, n2 = size(rng, 160, 300)
+    left = rng.standard_normal((n1, 3))
+    rows = chosen(rng, n1, 0.4)
+    left[rows, 2] *= one_of(rng, 0.0, 1e-4, 0.02)
+    X = left @ rng.standard_normal((3, n2))
+    Y = spoilt(rng, X, one_of(rng, 0, 0.1)) + one_of(rng, 0, 0, 0.05) * rng.standard_normal(X.shape)
+    return cross(rng, X, seen(rng, Y, 0.5), one_of(rng, 2, 3), rows=rows)
+
+
+@family("chosen rows and columns from one cluster")
+def _(rng: np.random.Generator) -> Problem:
+    """A component that only the rows outside of I and the columns outside of J have, which never meet: nobody can know."""
+    n1, n2 = size(rng, 160, 300)
+    left, right = rng.standard_normal((n1, 3)), rng.standard_normal((n2, 3))
+    rows, cols = chosen(rng, n1, 0.5), chosen(rng, n2, 0.5)
+    left[rows, 2] *= (weak := one_of(rng, 1e-3, 0.02, 0.1))
+    right[cols, 2] *= weak
+    X = left @ right.T
+    return cross(rng, X, seen(rng, spoilt(rng, X, 0.1), 0.6), 3, rows=rows, cols=cols)
+
+
 # ---------------------------------------------------------------- structure among what looks like outliers
-
-
-def _local(rng: np.random.Generator, rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
-    """A component in some rows and columns alone (n1, n2)."""
-    more = np.zeros(shape)
-    more[np.ix_(rows, cols)] = 2 * np.outer(rng.standard_normal(len(rows)), rng.standard_normal(len(cols)))
-    return more
 
 
 @family("local component outside of I, a quarter of the columns")
 def _(rng: np.random.Generator) -> Problem:
     shape = size(rng, 160, 300)
     rows = chosen(rng, shape[0], 0.5)
-    X = gaussian(rng, shape, 3) + _local(rng, outside(shape[0], rows), chosen(rng, shape[1], 0.25), shape)
+    X = gaussian(rng, shape, 3) + local(rng, outside(shape[0], rows), chosen(rng, shape[1], 0.25), shape)
     return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 3, rows=rows)
 
 
@@ -45,7 +126,7 @@ def _(rng: np.random.Generator) -> Problem:
     shape = size(rng, 160, 300)
     rows = chosen(rng, shape[0], 0.5)
     some = rng.permutation(outside(shape[0], rows))[: shape[0] // 6]
-    X = gaussian(rng, shape, 3) + _local(rng, some, chosen(rng, shape[1], 0.1), shape)
+    X = gaussian(rng, shape, 3) + local(rng, some, chosen(rng, shape[1], 0.1), shape)
     return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 3, rows=rows)
 
 
@@ -59,7 +140,7 @@ def _(rng: np.random.Generator) -> Problem:
 def _(rng: np.random.Generator) -> Problem:
     shape = size(rng, 160, 300)
     some = [chosen(rng, n, one_of(rng, 0.15, 0.3)) for n in shape]
-    X = gaussian(rng, shape, 3) + _local(rng, some[0], some[1], shape)
+    X = gaussian(rng, shape, 3) + local(rng, some[0], some[1], shape)
     return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 3, one_of(rng, 0.5, 1.0))
 
 
@@ -67,7 +148,7 @@ def _(rng: np.random.Generator) -> Problem:
 def _(rng: np.random.Generator) -> Problem:
     shape = size(rng, 160, 300)
     rows = chosen(rng, shape[0], 0.5)
-    X = gaussian(rng, shape, 3) + _local(rng, outside(shape[0], rows), chosen(rng, shape[1], 0.25), shape)
+    X = gaussian(rng, shape, 3) + local(rng, outside(shape[0], rows), chosen(rng, shape[1], 0.25), shape)
     Y = spoilt(rng, X, 0.05) + one_of(rng, 0.02, 0.1) * rng.standard_normal(shape)
     return cross(rng, X, seen(rng, Y, 0.6), one_of(rng, "auto", 3), rows=rows)
 
@@ -320,164 +401,9 @@ def _(rng: np.random.Generator) -> Problem:
     return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 3)
 
 
-# ---------------------------------------------------------------- matrices that are not of low rank
-
-
-@family("a function of a matrix of low rank")
-def _(rng: np.random.Generator) -> Problem:
-    X = one_of(rng, np.tanh, np.exp, np.abs)(gaussian(rng, size(rng), 2))
-    return cross(rng, X, seen(rng, spoilt(rng, X, 0.05), 0.6), one_of(rng, "auto", 2, 6))
-
-
-@family("singular values that decay")
-def _(rng: np.random.Generator) -> Problem:
-    """A smooth kernel: each component is a few times smaller than the one before."""
-    x, y = (np.sort(rng.random(n)) for n in size(rng))
-    X = 1 / (0.3 + x[:, None] + y) if rng.random() < 0.5 else np.exp(-4 * (x[:, None] - y) ** 2)
-    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.05)), 0.6), one_of(rng, "auto", 3, 6))
-
-
-@family("pure noise")
-def _(rng: np.random.Generator) -> Problem:
-    """There is nothing to be found: X is 1e-3 of the noise."""
-    X = gaussian(rng, size(rng), 2)
-    return cross(rng, X, seen(rng, X + 1e3 * rng.standard_normal(X.shape), 0.6), one_of(rng, "auto", 2))
-
-
-# ---------------------------------------------------------------- noise
-
-
-def _noisy(rng: np.random.Generator, noise: np.ndarray, rank: int = 3, wrong: float = 0.05) -> Problem:
-    """Noise on a matrix of `rank`, which is given or not."""
-    X = gaussian(rng, noise.shape, rank)
-    asked = rank if rng.random() < 0.5 else "auto"
-    return cross(rng, X, seen(rng, spoilt(rng, X, wrong) + noise, 0.5), asked, one_of(rng, 0.5, 1.0))
-
-
-@family("noise of 1 to 50 %")
-def _(rng: np.random.Generator) -> Problem:
-    return _noisy(rng, one_of(rng, 0.01, 0.05, 0.2, 0.5) * rng.standard_normal(size(rng)))
-
-
-@family("noise with heavy tails")
-def _(rng: np.random.Generator) -> Problem:
-    return _noisy(rng, 0.1 * rng.standard_t(one_of(rng, 1.0, 1.5, 2.5), size(rng)))
-
-
-@family("noise on one side")
-def _(rng: np.random.Generator) -> Problem:
-    """Nobody can know whether its mode, median or mean is to be 0."""
-    scale = one_of(rng, 0.02, 0.1)
-    made = _noisy(rng, scale * rng.exponential(1.0, size(rng)))
-    return replace(made, instead=tuple(made.X + scale * shift for shift in (0.25, 0.5, 0.75, 1.0)))
-
-
-@family("noise that differs by row and column")
-def _(rng: np.random.Generator) -> Problem:
-    shape = size(rng)
-    scale = 10 ** rng.uniform(-2, 0, (shape[0], 1)) * 10 ** rng.uniform(-0.5, 0.5, (1, shape[1]))
-    return _noisy(rng, 0.2 * scale * rng.standard_normal(shape))
-
-
-@family("noise that follows itself")
-def _(rng: np.random.Generator) -> Problem:
-    """Each row's noise is an autoregression over the columns: it looks like structure."""
-    n1, n2 = size(rng)
-    noise, keep = np.empty((n1, n2)), one_of(rng, 0.5, 0.9, 0.98)
-    noise[:, 0] = rng.standard_normal(n1)
-    for j in range(1, n2):
-        noise[:, j] = keep * noise[:, j - 1] + (1 - keep**2) ** 0.5 * rng.standard_normal(n1)
-    return _noisy(rng, one_of(rng, 0.05, 0.2) * noise, 2)
-
-
-@family("noise in proportion")
-def _(rng: np.random.Generator) -> Problem:
-    X = gaussian(rng, size(rng), 3)
-    Y = spoilt(rng, X * (1 + one_of(rng, 0.02, 0.1, 0.3) * rng.standard_normal(X.shape)), 0.05)
-    return cross(rng, X, seen(rng, Y, 0.5), 3)
-
-
-@family("noise outside of the core alone")
-def _(rng: np.random.Generator) -> Problem:
-    """The core is exact."""
-    X = gaussian(rng, size(rng), 3)
-    made = cross(rng, X, X, 3)
-    noise = one_of(rng, 0.05, 0.3) * rng.standard_normal(X.shape)
-    noise[np.ix_(made.rows, made.cols)] = 0
-    return replace(made, Y=seen(rng, spoilt(rng, X, 0.05) + noise, 0.5))
-
-
-@family("noise in some rows alone")
-def _(rng: np.random.Generator) -> Problem:
-    """A quarter of the rows is noisy, the others are exact."""
-    shape = size(rng)
-    return _noisy(rng, np.where(rng.random((shape[0], 1)) < 0.25, 0.5, 0.0) * rng.standard_normal(shape))
-
-
-@family("noise, few observations")
-def _(rng: np.random.Generator) -> Problem:
-    """Rows and columns with fewer observations than components, many of them."""
-    X = gaussian(rng, size(rng), 3)
-    rate = np.where(rng.random((len(X), 1)) < 0.5, 0.02, 0.4)
-    return cross(rng, X, seen(rng, X + 0.05 * rng.standard_normal(X.shape), rate), 3, 1.0)
-
-
-@family("offsets and noise")
-def _(rng: np.random.Generator) -> Problem:
-    n1, n2 = size(rng)
-    X = 5 * rng.standard_normal((n1, 1)) + 5 * rng.standard_normal((1, n2)) + gaussian(rng, (n1, n2), 1)
-    return cross(rng, X, seen(rng, spoilt(rng, X, 0.1) + 0.3 * rng.standard_normal(X.shape), 0.4), "auto")
-
-
-# ---------------------------------------------------------------- solvers
-
-
-@family("ratings")
-def _(rng: np.random.Generator) -> Problem:
-    """`complete_ratings`; true are the ratings that would be given."""
-    X = 3.5 + 0.8 * gaussian(rng, size(rng), 2)
-    fresh, Y = (np.clip(np.round(X + 0.7 * rng.standard_normal(X.shape)), 1, 5) for _ in range(2))
-    Y = np.where(rng.random(X.shape) < 0.1, rng.integers(1, 6, X.shape), Y)
-    return cross(rng, fresh, seen(rng, Y, one_of(rng, 0.05, 0.2)), 5, 1.0, solver="ratings")
-
-
-@family("new columns with outliers")
-def _(rng: np.random.Generator) -> Problem:
-    n1, n2 = size(rng)
-    both = gaussian(rng, (n1, n2 + 40), 3)
-    noise = one_of(rng, 0, 0, 0.05) * rng.standard_normal(both.shape)
-    Y = seen(rng, spoilt(rng, both, 0.1) + noise, 0.6)
-    rows = chosen(rng, n1, 0.5)
-    rate = one_of(rng, 0.1, 0.3, 1.0)
-    more = {"new": both[:, n2:], "new_seen": seen(rng, Y[rows][:, n2:], rate), "solver": "transform"}
-    return cross(rng, both[:, :n2], Y[:, :n2], 3, rows=rows, **more)
-
-
-@family("new columns with a component of their own")
-def _(rng: np.random.Generator) -> Problem:
-    """New columns have a component that the old ones do not have, in rows of I or not."""
-    n1, n2 = size(rng)
-    both = gaussian(rng, (n1, n2 + 40), 3)
-    rows = chosen(rng, n1, 0.5)
-    part = chosen(rng, n1, 0.3) if rng.random() < 0.5 else np.arange(n1)
-    both[np.ix_(part, np.arange(n2, n2 + 40))] += np.outer(rng.standard_normal(len(part)), rng.standard_normal(40))
-    Y = seen(rng, spoilt(rng, both, 0.05), 0.6)
-    return cross(rng, both[:, :n2], Y[:, :n2], 3, rows=rows, new=both[:, n2:], new_seen=Y[rows][:, n2:], solver="transform")
-
-
-@family("whole matrix, ircur")
-def _(rng: np.random.Generator) -> Problem:
-    """Everything is seen; some with a component in few rows and columns."""
-    X = gaussian(rng, size(rng, 200, 300), 3)
-    if rng.random() < 0.5:
-        X = X + _local(rng, *(chosen(rng, n, 0.2) for n in X.shape), X.shape)
-    return cross(rng, X, spoilt(rng, X, 0.1), 3, solver="ircur")
-
-
 variant("local component in the core, robust_pca", "local component in the core", solver="robust_pca")
 variant("missing not at random, robust_pca", "missing not at random", solver="robust_pca", rank="auto")
 variant("nine rows in ten equal, auto", "nine rows in ten equal", rank="auto")
 variant("local component outside of I, shards", "local component outside of I, a quarter of the columns", solver="shards")
 variant("local component outside of I, paper", "local component outside of I, a quarter of the columns", solver="paper")
 variant("chosen rows from one cluster, icurc", "chosen rows from one cluster", solver="icurc")
-variant("noise of 1 to 50 %, shards", "noise of 1 to 50 %", solver="shards")

@@ -2,7 +2,7 @@
 
 A family is a function of a random generator; `FAMILIES` has them by name, and ``problem(name, seed)`` makes one. What is
 seen of a matrix is what is not NaN in `Problem.Y`. Sizes are small, so that a solve takes less than a second.
-The families of `bench.redteam_data` (outliers, values, noise) are in the same table.
+The families of `bench.redteam_data` (outliers, sensors, values) and `bench.redteam_noise` are in the same table.
 """
 
 from __future__ import annotations
@@ -134,6 +134,13 @@ def cross(
 def outside(n: int, of: np.ndarray) -> np.ndarray:
     """The numbers below n that are not among `of`."""
     return np.setdiff1d(np.arange(n), of)
+
+
+def local(rng: np.random.Generator, rows: np.ndarray, cols: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
+    """A component in some rows and columns alone (n1, n2)."""
+    more = np.zeros(shape)
+    more[np.ix_(rows, cols)] = 2 * np.outer(rng.standard_normal(len(rows)), rng.standard_normal(len(cols)))
+    return more
 
 
 # ---------------------------------------------------------------- groups that hardly met
@@ -309,93 +316,6 @@ def _(rng: np.random.Generator) -> Problem:
     X = gaussian(rng, size(rng), rank)
     rate = min(rng.uniform(2, 8) * rank * sum(X.shape) / X.size, 1)
     return cross(rng, X, seen(rng, spoilt(rng, X, float(rng.uniform(0.1, 0.5))), rate), rank, 1.0)
-
-
-# ---------------------------------------------------------------- rows and columns that are alike
-
-
-@family("nine rows in ten equal")
-def _(rng: np.random.Generator) -> Problem:
-    X = gaussian(rng, size(rng), 3)
-    alike = rng.random(X.shape[0]) < one_of(rng, 0.85, 0.9, 0.95)
-    X[alike] = X[np.flatnonzero(alike)[0]]
-    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.4), 3, one_of(rng, 0.5, 1.0))
-
-
-@family("nine columns in ten multiples of one")
-def _(rng: np.random.Generator) -> Problem:
-    X = gaussian(rng, size(rng), 3)
-    alike = np.flatnonzero(rng.random(X.shape[1]) < 0.9)
-    X[:, alike] = X[:, alike[:1]] * rng.uniform(0.5, 2, len(alike))
-    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.4), 3, one_of(rng, 0.5, 1.0))
-
-
-@family("duplicated rows")
-def _(rng: np.random.Generator) -> Problem:
-    """Each row four times, with the same outliers."""
-    n1, n2 = size(rng)
-    base = gaussian(rng, (n1 // 4, n2), 4)
-    X, Y = (np.repeat(M, 4, axis=0) for M in (base, spoilt(rng, base, 0.2)))
-    return cross(rng, X, seen(rng, Y, 0.4), 4)
-
-
-@family("duplicated rows, seen alike")
-def _(rng: np.random.Generator) -> Problem:
-    """Each row four times, seen in the same places: the copies prove nothing."""
-    n1, n2 = size(rng, 200, 300)
-    base = gaussian(rng, (n1 // 4, n2), 3)
-    Y = seen(rng, spoilt(rng, base, one_of(rng, 0, 0.1)), one_of(rng, 0.08, 0.12, 0.2, 0.3))
-    return cross(rng, np.repeat(base, 4, axis=0), np.repeat(Y, 4, axis=0), 3, 1.0)
-
-
-@family("a component in few rows")
-def _(rng: np.random.Generator) -> Problem:
-    """A component that lives in so few rows that a column sees one or two of them, some wrong."""
-    n1, n2 = size(rng, 160, 300)
-    left = rng.standard_normal((n1, 3))
-    left[rng.random(n1) > one_of(rng, 0.02, 0.04, 0.08), 2] = 0
-    X = left @ rng.standard_normal((3, n2))
-    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.5), 3, one_of(rng, 0.5, 1.0))
-
-
-@family("a component in few columns")
-def _(rng: np.random.Generator) -> Problem:
-    made = FAMILIES["a component in few rows"](rng)
-    return replace(made, X=made.X.T, Y=made.Y.T, rows=made.cols, cols=made.rows)
-
-
-@family("blocks on the diagonal")
-def _(rng: np.random.Generator) -> Problem:
-    """Zero between the blocks, which each have their own component."""
-    n1, n2 = size(rng)
-    k = int(rng.integers(3, 7))
-    at = [np.sort(rng.integers(0, k, n)) for n in (n1, n2)]
-    X = np.where(at[0][:, None] == at[1], np.outer(rng.standard_normal(n1), rng.standard_normal(n2)), 0)
-    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.5), k)
-
-
-@family("chosen rows from one cluster")
-def _(rng: np.random.Generator) -> Problem:
-    """The chosen rows do not have one of the components, or hardly."""
-    n1, n2 = size(rng, 160, 300)
-    left = rng.standard_normal((n1, 3))
-    rows = chosen(rng, n1, 0.4)
-    left[rows, 2] *= one_of(rng, 0.0, 1e-4, 0.02)
-    X = left @ rng.standard_normal((3, n2))
-    Y = spoilt(rng, X, one_of(rng, 0, 0.1)) + one_of(rng, 0, 0, 0.05) * rng.standard_normal(X.shape)
-    return cross(rng, X, seen(rng, Y, 0.5), one_of(rng, 2, 3), rows=rows)
-
-
-@family("chosen rows and columns from one cluster")
-def _(rng: np.random.Generator) -> Problem:
-    """A component that only the rows outside of I and the columns outside of J have, which never meet: nobody can know."""
-    n1, n2 = size(rng, 160, 300)
-    left, right = rng.standard_normal((n1, 3)), rng.standard_normal((n2, 3))
-    rows, cols = chosen(rng, n1, 0.5), chosen(rng, n2, 0.5)
-    left[rows, 2] *= (weak := one_of(rng, 1e-3, 0.02, 0.1))
-    right[cols, 2] *= weak
-    X = left @ right.T
-    return cross(rng, X, seen(rng, spoilt(rng, X, 0.1), 0.6), 3, rows=rows, cols=cols)
 
 
 for _name, _changes in {
