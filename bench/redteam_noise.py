@@ -1,4 +1,4 @@
-"""Families of the red team (see `bench.redteam_problems`): matrices that are not of low rank, noise, solvers."""
+"""Families of the red team (see `bench.redteam_problems`): odd values, matrices that are not of low rank, noise."""
 
 from __future__ import annotations
 
@@ -7,6 +7,119 @@ from dataclasses import replace
 import numpy as np
 
 from .redteam_problems import Problem, chosen, cross, family, gaussian, local, one_of, seen, size, spoilt, variant
+
+# ---------------------------------------------------------------- values
+
+
+@family("rounded")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3) * 2
+    return cross(rng, X, seen(rng, spoilt(rng, np.round(X / (step := one_of(rng, 0.01, 0.1, 1, 3))) * step, 0.05), 0.6), 3)
+
+
+@family("rounded ratings")
+def _(rng: np.random.Generator) -> Problem:
+    X = 3 + 0.8 * gaussian(rng, size(rng), 2)
+    Y = np.clip(np.round(X), 1, 5)
+    return cross(rng, X, seen(rng, Y, one_of(rng, 0.1, 0.3, 0.6)), one_of(rng, "auto", 3), 1.0, also=np.clip(X, 1, 5))
+
+
+@family("two values")
+def _(rng: np.random.Generator) -> Problem:
+    """Only signs are seen, and asked for."""
+    X = np.sign(gaussian(rng, size(rng), 2))
+    return cross(rng, X, seen(rng, X, 0.5), one_of(rng, "auto", 2, 6), 1.0)
+
+
+@family("clipped")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3)
+    high = np.quantile(X, one_of(rng, 0.8, 0.9, 0.97))
+    return cross(rng, X, seen(rng, np.minimum(X, high), 0.6), 3, also=np.minimum(X, high))
+
+
+@family("below a limit of detection")
+def _(rng: np.random.Generator) -> Problem:
+    """Positive values, of which the small ones are given as half the limit."""
+    X = rng.gamma(1.0, 1.0, (200, 3)) @ rng.gamma(1.0, 1.0, (3, 180))
+    limit = np.quantile(X, one_of(rng, 0.1, 0.3, 0.5))
+    return cross(rng, X, seen(rng, np.where(limit > X, limit / 2, X), 0.6), 3)
+
+
+@family("missing not at random")
+def _(rng: np.random.Generator) -> Problem:
+    """Large values are missing."""
+    X = gaussian(rng, size(rng), 3)
+    rate = 0.8 / (1 + np.exp(one_of(rng, 2, 5) * (X - one_of(rng, -0.5, 0, 1))))
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.05)), rate), 3, one_of(rng, 0.5, 1.0))
+
+
+@family("missing not at random, noise")
+def _(rng: np.random.Generator) -> Problem:
+    """What is large with its noise is missing: the noise that is seen has another mean."""
+    X = gaussian(rng, size(rng), 2)
+    Y = X + one_of(rng, 0.1, 0.3) * rng.standard_normal(X.shape)
+    limit = one_of(rng, 0, 0.5)
+    return cross(rng, X, seen(rng, Y, np.where(limit < Y, 0.02, 0.7)), one_of(rng, "auto", 2))
+
+
+@family("tiny and huge units")
+def _(rng: np.random.Generator) -> Problem:
+    unit = one_of(rng, 1e-300, 1e-150, 1e-30, 1e30, 1e150, 1e250)
+    X = gaussian(rng, size(rng), 3)
+    Y = spoilt(rng, X, 0.1) + one_of(rng, 0, 0.05) * rng.standard_normal(X.shape)
+    return cross(rng, X * unit, seen(rng, Y * unit, 0.5), 3)
+
+
+@family("a unit for each row")
+def _(rng: np.random.Generator) -> Problem:
+    shape = size(rng)
+    X = gaussian(rng, shape, 3) * 10 ** (rng.uniform(-1, 1, (shape[0], 1)) * one_of(rng, 1.0, 2.0, 4.0))
+    return cross(rng, X, seen(rng, np.where(rng.random(shape) < 0.1, X * rng.uniform(-10, 10, shape), X), 0.6), 3)
+
+
+@family("float32 far from 0")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3) + one_of(rng, 0, 1e2, 1e4, 1e6)
+    Y = seen(rng, spoilt(rng, X, 0.05, 2.0), 0.5).astype(np.float32)
+    return cross(rng, X, Y, 4)
+
+
+@family("heavy-tailed factors")
+def _(rng: np.random.Generator) -> Problem:
+    n1, n2 = size(rng)
+    df = one_of(rng, 1.0, 1.5, 2.0)
+    X = rng.standard_t(df, (n1, 3)) @ rng.standard_t(df, (3, n2))
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 3)
+
+
+@family("widely different singular values")
+def _(rng: np.random.Generator) -> Problem:
+    n1, n2 = size(rng, 160, 300)
+    U, V = (np.linalg.qr(rng.standard_normal((n, 4)))[0] for n in (n1, n2))
+    X = (n1 * n2) ** 0.5 * (U * np.logspace(0, -one_of(rng, 1, 2, 3), 4)) @ V.T
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 4)
+
+
+@family("one huge row")
+def _(rng: np.random.Generator) -> Problem:
+    """Nearly all of the norm is in one row or column."""
+    X = gaussian(rng, size(rng), 3)
+    if rng.random() < 0.5:
+        X[rng.integers(X.shape[0])] *= 1e3
+    else:
+        X[:, rng.integers(X.shape[1])] *= 1e3
+    Y = np.where(rng.random(X.shape) < 0.1, rng.uniform(-8, 8, X.shape), X)
+    return cross(rng, X, seen(rng, Y + one_of(rng, 0, 0.05) * rng.standard_normal(X.shape), 0.5), 3)
+
+
+@family("sparse factors")
+def _(rng: np.random.Generator) -> Problem:
+    n1, n2 = size(rng, 160, 300)
+    left, right = (rng.standard_normal((n, 3)) * (rng.random((n, 3)) < one_of(rng, 0.2, 0.4)) for n in (n1, n2))
+    X = left @ right.T
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 3)
+
 
 # ---------------------------------------------------------------- matrices that are not of low rank
 

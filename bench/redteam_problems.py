@@ -2,7 +2,7 @@
 
 A family is a function of a random generator; `FAMILIES` has them by name, and ``problem(name, seed)`` makes one. What is
 seen of a matrix is what is not NaN in `Problem.Y`. Sizes are small, so that a solve takes less than a second.
-The families of `bench.redteam_data` (outliers, sensors, values) and `bench.redteam_noise` are in the same table.
+The families of `bench.redteam_data` (outliers, sensors) and `bench.redteam_noise` (values, noise) are in the same table.
 """
 
 from __future__ import annotations
