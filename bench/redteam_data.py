@@ -232,11 +232,11 @@ def _(rng: np.random.Generator) -> Problem:
 def _(rng: np.random.Generator) -> Problem:
     """A fifth of the rows keeps its value from some column on."""
     X = gaussian(rng, size(rng), 3) + 2
-    Y = X.copy()
+    Y, stuck = X.copy(), X.copy()
     for i in chosen(rng, X.shape[0], 0.2):
         start = int(rng.uniform(0.3, 0.9) * X.shape[1])
-        Y[i, start:] = Y[i, start]
-    return cross(rng, X, seen(rng, Y, 0.6), 4, one_of(rng, 0.5, 1.0), also=Y)
+        Y[i, start:] = stuck[i] = Y[i, start]
+    return cross(rng, X, seen(rng, Y, 0.6), 4, one_of(rng, 0.5, 1.0), also=stuck)
 
 
 @family("drifts")

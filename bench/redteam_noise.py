@@ -13,15 +13,19 @@ from .redteam_problems import Problem, chosen, cross, family, gaussian, local, o
 
 @family("rounded")
 def _(rng: np.random.Generator) -> Problem:
+    """True are the values before and after."""
     X = gaussian(rng, size(rng), 3) * 2
-    return cross(rng, X, seen(rng, spoilt(rng, np.round(X / (step := one_of(rng, 0.01, 0.1, 1, 3))) * step, 0.05), 0.6), 3)
+    step = one_of(rng, 0.01, 0.1, 1, 2)
+    Y = np.round(X / step) * step
+    return cross(rng, X, seen(rng, spoilt(rng, Y, 0.05), 0.6), 3, also=Y)
 
 
 @family("rounded ratings")
 def _(rng: np.random.Generator) -> Problem:
+    """Rounded and clipped to 1..5; true are the values before and after."""
     X = 3 + 0.8 * gaussian(rng, size(rng), 2)
     Y = np.clip(np.round(X), 1, 5)
-    return cross(rng, X, seen(rng, Y, one_of(rng, 0.1, 0.3, 0.6)), one_of(rng, "auto", 3), 1.0, also=np.clip(X, 1, 5))
+    return cross(rng, X, seen(rng, Y, one_of(rng, 0.1, 0.3, 0.6)), one_of(rng, "auto", 3), 1.0, also=Y)
 
 
 @family("two values")
@@ -56,9 +60,9 @@ def _(rng: np.random.Generator) -> Problem:
 
 @family("missing not at random, noise")
 def _(rng: np.random.Generator) -> Problem:
-    """What is large with its noise is missing: the noise that is seen has another mean."""
+    """What is large with its noise is missing: the noise that is seen has another mean, by so little that it may be borne."""
     X = gaussian(rng, size(rng), 2)
-    Y = X + one_of(rng, 0.1, 0.3) * rng.standard_normal(X.shape)
+    Y = X + one_of(rng, 0.1, 0.2) * rng.standard_normal(X.shape)
     limit = one_of(rng, 0, 0.5)
     return cross(rng, X, seen(rng, Y, np.where(limit < Y, 0.02, 0.7)), one_of(rng, "auto", 2))
 
@@ -188,7 +192,9 @@ def _(rng: np.random.Generator) -> Problem:
     noise[:, 0] = rng.standard_normal(n1)
     for j in range(1, n2):
         noise[:, j] = keep * noise[:, j - 1] + (1 - keep**2) ** 0.5 * rng.standard_normal(n1)
-    return _noisy(rng, one_of(rng, 0.05, 0.2) * noise, 2)
+    noise *= one_of(rng, 0.05, 0.2)
+    made = _noisy(rng, noise, 2)
+    return replace(made, also=made.X + noise)  # what is smooth may as well be wanted
 
 
 @family("noise in proportion")
