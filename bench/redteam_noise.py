@@ -60,7 +60,7 @@ def _(rng: np.random.Generator) -> Problem:
 
 @family("missing not at random, noise")
 def _(rng: np.random.Generator) -> Problem:
-    """What is large with its noise is missing: the noise that is seen has another mean, by so little that it may be borne."""
+    """What is large with its noise is missing: the noise that is seen has another mean, by a little."""
     X = gaussian(rng, size(rng), 2)
     Y = X + one_of(rng, 0.1, 0.2) * rng.standard_normal(X.shape)
     limit = one_of(rng, 0, 0.5)
