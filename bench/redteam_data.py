@@ -215,6 +215,23 @@ def _(rng: np.random.Generator) -> Problem:
     return cross(rng, X, seen(rng, np.where(at, rng.uniform(-8, 8, X.shape), X), 0.6), 3)
 
 
+@family("chosen columns worse than others")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3)
+    made = cross(rng, X, X, 3)
+    Y = spoilt(rng, X, 0.05)
+    Y[:, made.cols] = spoilt(rng, X, one_of(rng, 0.3, 0.4, 0.5))[:, made.cols]
+    return replace(made, Y=seen(rng, Y, 0.6))
+
+
+@family("small outliers")
+def _(rng: np.random.Generator) -> Problem:
+    """Outliers of a few percent of the entries; there is no noise."""
+    X = gaussian(rng, size(rng), 3)
+    at = rng.random(X.shape) < one_of(rng, 0.1, 0.3, 0.5)
+    return cross(rng, X, seen(rng, X + at * one_of(rng, 0.01, 0.1) * rng.standard_normal(X.shape), 0.5), 3)
+
+
 @family("bursts")
 def _(rng: np.random.Generator) -> Problem:
     """For a few columns in a row half of the rows go wrong together, by the same value."""

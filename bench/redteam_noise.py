@@ -105,6 +105,21 @@ def _(rng: np.random.Generator) -> Problem:
     return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.6), 4)
 
 
+@family("rows and columns of zeros")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3)
+    X[rng.random(X.shape[0]) < one_of(rng, 0.1, 0.5)] = 0
+    X[:, rng.random(X.shape[1]) < one_of(rng, 0.1, 0.5)] = 0
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), 0.5), 3)
+
+
+@family("a rank too large is asked for")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 2)
+    Y = spoilt(rng, X, one_of(rng, 0, 0.1)) + one_of(rng, 0, 0.05) * rng.standard_normal(X.shape)
+    return cross(rng, X, seen(rng, Y, one_of(rng, 0.1, 0.2, 0.5)), one_of(rng, 4, 7), 1.0)
+
+
 @family("one huge row")
 def _(rng: np.random.Generator) -> Problem:
     """Nearly all of the norm is in one row or column."""
@@ -202,6 +217,14 @@ def _(rng: np.random.Generator) -> Problem:
     X = gaussian(rng, size(rng), 3)
     Y = spoilt(rng, X * (1 + one_of(rng, 0.02, 0.1, 0.3) * rng.standard_normal(X.shape)), 0.05)
     return cross(rng, X, seen(rng, Y, 0.5), 3)
+
+
+@family("counts")
+def _(rng: np.random.Generator) -> Problem:
+    """Numbers of events, which scatter by the square root of what is expected."""
+    n1, n2 = size(rng)
+    X = one_of(rng, 0.3, 3, 100) * rng.gamma(1.0, 1.0, (n1, 2)) @ rng.gamma(1.0, 1.0, (2, n2))
+    return cross(rng, X, seen(rng, rng.poisson(X).astype(float), 0.6), one_of(rng, "auto", 2))
 
 
 @family("noise outside of the core alone")

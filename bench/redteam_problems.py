@@ -232,6 +232,39 @@ def bridged(rng: np.random.Generator, rank: int, n_bridge: int) -> tuple[Problem
     return replace(made, Y=Y), at
 
 
+@family("groups, nearly tied")
+def _(rng: np.random.Generator) -> Problem:
+    return grouped(rng, one_of(rng, 0.06, 0.08, 0.1), one_of(rng, 1, 3, 8), one_of(rng, 0, 0.1))
+
+
+@family("groups, tied by outliers alone")
+def _(rng: np.random.Generator) -> Problem:
+    """Much is seen across, and all of it is wrong."""
+    made = grouped(rng, 0.2, 3, shape=size(rng, 160, 260))
+    assert made.groups is not None
+    across = made.groups[0][:, None] != made.groups[1]
+    return replace(made, Y=np.where(across & np.isfinite(made.Y), rng.uniform(-5, 5, made.X.shape), made.Y))
+
+
+@family("groups, of other instruments")
+def _(rng: np.random.Generator) -> Problem:
+    """What is seen across is larger by a factor: no matrix of this rank is right everywhere."""
+    made = grouped(rng, one_of(rng, 0.1, 0.3), one_of(rng, 1, 3), shape=size(rng, 160, 260))
+    assert made.groups is not None
+    across = made.groups[0][:, None] != made.groups[1]
+    return replace(made, Y=np.where(across, one_of(rng, 1.05, 1.5, -1) * made.Y, made.Y))
+
+
+@family("groups, seen in turns")
+def _(rng: np.random.Generator) -> Problem:
+    """A row is seen in every third or fourth column: as many groups that never meet."""
+    X = gaussian(rng, size(rng, 160, 260), 3)
+    k = one_of(rng, 2, 3, 4)
+    at = [np.arange(n) % k for n in X.shape]
+    Y = np.where(at[0][:, None] == at[1], spoilt(rng, X, one_of(rng, 0, 0.1)), np.nan)
+    return cross(rng, X, Y, 3, one_of(rng, 0.6, 1.0), groups=(at[0], at[1]))
+
+
 @family("groups, outside of the core")
 def _(rng: np.random.Generator) -> Problem:
     """The core is well tied; columns outside of it see rows that tell one component less."""
@@ -316,6 +349,22 @@ def _(rng: np.random.Generator) -> Problem:
     X = gaussian(rng, size(rng), rank)
     rate = min(rng.uniform(2, 8) * rank * sum(X.shape) / X.size, 1)
     return cross(rng, X, seen(rng, spoilt(rng, X, float(rng.uniform(0.1, 0.5))), rate), rank, 1.0)
+
+
+@family("barely more chosen rows than components")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3)
+    rows = np.sort(rng.choice(len(X), int(rng.integers(5, 10)), replace=False))
+    return cross(rng, X, seen(rng, spoilt(rng, X, one_of(rng, 0, 0.05, 0.2)), 0.9), 3, rows=rows)
+
+
+@family("the core hardly seen")
+def _(rng: np.random.Generator) -> Problem:
+    X = gaussian(rng, size(rng), 3)
+    made = cross(rng, X, X, 3)
+    rate = np.full(X.shape, 0.7)
+    rate[np.ix_(made.rows, made.cols)] = one_of(rng, 0.05, 0.1, 0.15)
+    return replace(made, Y=seen(rng, spoilt(rng, X, one_of(rng, 0, 0.1)), rate))
 
 
 for _name, _changes in {
