@@ -248,11 +248,13 @@ def _(rng: np.random.Generator) -> Problem:
 
 @family("groups, of other instruments")
 def _(rng: np.random.Generator) -> Problem:
-    """What is seen across is larger by a factor: no matrix of this rank is right everywhere."""
+    """What is seen across is larger by a factor. Three of the four blocks can be right together: three truths."""
     made = grouped(rng, one_of(rng, 0.1, 0.3), one_of(rng, 1, 3), shape=size(rng, 160, 260))
     assert made.groups is not None
-    across = made.groups[0][:, None] != made.groups[1]
-    return replace(made, Y=np.where(across, one_of(rng, 1.05, 1.5, -1) * made.Y, made.Y))
+    factor, (row_group, col_group) = one_of(rng, 1.05, 1.5, 3.0), made.groups
+    Y = np.where(row_group[:, None] != col_group, factor * made.Y, made.Y)
+    turned = row_group[:, None] - col_group  # 1 in one of the blocks across, -1 in the other
+    return replace(made, Y=Y, instead=(made.X * factor**turned, made.X / factor**turned))
 
 
 @family("groups, seen in turns")
