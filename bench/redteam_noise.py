@@ -62,7 +62,7 @@ def _(rng: np.random.Generator) -> Problem:
 def _(rng: np.random.Generator) -> Problem:
     """What is large with its noise is missing: the noise that is seen has another mean, by a little."""
     X = gaussian(rng, size(rng), 2)
-    Y = X + one_of(rng, 0.1, 0.2) * rng.standard_normal(X.shape)
+    Y = X + one_of(rng, 0.05, 0.1) * rng.standard_normal(X.shape)
     limit = one_of(rng, 0, 0.5)
     return cross(rng, X, seen(rng, Y, np.where(limit < Y, 0.02, 0.7)), one_of(rng, "auto", 2))
 
