@@ -15,6 +15,7 @@ from ..plain.posterior import posterior as plain_posterior
 from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
 from .paper_kernel import advance as advance_kernel
+from .posterior_kernel import layout
 from .posterior_kernel import posterior as posterior_kernel
 from .posterior_kernel import solve_packed as solve_kernel
 from .threads import THREADS, run, shared
@@ -95,8 +96,9 @@ def posterior(
     u, units = len(units), _fixed(units)
     out = (np.empty((u, at.x.shape[1])), np.empty((u, at.second.shape[1])), np.empty((u, len(Fit))))
     there = map(_fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))
+    positions = _fixed(layout(*there, at.offsets))
     numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
-    common = (*there, at.offsets, numbers, _fixed(precision))
+    common = (positions, at.offsets, numbers, _fixed(precision))
     entries, begin, heats = (*_entries(block), _fixed(weight)), tuple(map(_fixed, start)), np.asarray(temperatures)
     size = min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE))
     parts = [
