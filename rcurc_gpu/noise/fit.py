@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows, to_numpy
-from ..backends.blocks import Block, ChunkPlan
+from ..backends.arrays import to_numpy
+from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.operators import product_svd
 from ..backends.plain.posterior import (
@@ -24,7 +24,6 @@ from ..backends.plain.posterior import (
     Noise,
     Positions,
     laid_out,
-    packed_size,
     positions_of,
     posterior_of_matrix,
 )
@@ -32,6 +31,7 @@ from ..backends.random import Stream, generator
 from ..options import Settings
 from .model import Confirmation, Group, NoiseModel
 from .part import Part
+from .run import run_posterior
 from .start import Start, most_components, start_of, structure_in
 
 # Sweeps at most. Real matrices (traffic, weather, spectra) need 15 to 40; what moves after that moves by little.
@@ -496,41 +496,6 @@ def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[floa
 def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """Which units are far from all others: they may sit on outliers that agree (n,)."""
     return np.mean(mean**2 * precision, axis=1) > _FAR
-
-
-def run_posterior(
-    run: RunContext,
-    block: Block,
-    weight: Array,
-    units: np.ndarray,
-    model: Model,
-    start: tuple[Array, Array, Array],
-    temperatures: tuple[float, ...],
-    measure: bool,
-) -> tuple[Array, Array, Array]:
-    """`posterior` of units of a block in chunks; `start` has a row for each of them."""
-    kernels, at = run.kernels, model.at
-    size = packed_size(at.x.shape[1])
-    if len(units) == 0:
-        xp = array_namespace(at.x)
-        return start[0], start[1], xp.zeros((0, len(Fit)), dtype=at.x.dtype, device=device_of(at.x))
-    bytes_at_once = run.chunk_bytes or default_chunk_bytes(at.x)
-    if kernels.name == "numba":
-        plan = kernels.plan(block, units, size, bytes_at_once)
-    else:  # units are laid out as rows of a matrix, of which there are a dozen at a time
-        most = max(bytes_at_once // (96 * max(block.length, 1)), 1)
-        plan = ChunkPlan(units, np.append(np.arange(0, len(units), most), len(units)))
-    place = np.empty(block.n_units, dtype=np.int64)
-    place[units] = np.arange(len(units))
-    parts = []
-    for these in plan:
-        g = tuple(
-            take_rows(x, asarray_on(place[these], x)) if x.ndim == 2 else gather(x, asarray_on(place[these], x))
-            for x in start
-        )
-        parts.append(kernels.posterior(block, weight, these, model, g, temperatures, measure))
-    mean, covariance, table = (plan.join(list(x)) for x in zip(*parts, strict=True))
-    return mean, covariance, table
 
 
 def fit_noise(

@@ -81,7 +81,7 @@ def advance(
 
 def posterior(
     block: Block,
-    weight: Array,
+    weight: Array | None,
     units: np.ndarray,
     model: Model,
     start: tuple[Array, Array, Array],
@@ -99,7 +99,12 @@ def posterior(
     positions = _fixed(layout(*there, at.offsets))
     numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
     common = (positions, at.offsets, numbers, _fixed(precision))
-    entries, begin, heats = (*_entries(block), _fixed(weight)), tuple(map(_fixed, start)), np.asarray(temperatures)
+    given = np.empty(0) if weight is None else weight
+    entries, begin, heats = (
+        (*_entries(block), _fixed(given)),
+        tuple(map(_fixed, start)),
+        np.asarray(temperatures, np.float64),
+    )
     size = min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE))
     parts = [
         (*entries, units[part], *common, *(x[part] for x in begin), heats, measure, *(x[part] for x in out))

@@ -277,7 +277,9 @@ def totals(typing, rows):
         terms = [builder.extract_value(args[0], lane) for lane in range(LANES)]
         width = 1  # lanes that belong together: from (a0 a1 ..) and (b0 b1 ..) to (a01 b01 a23 b23 ..), and so on
         while len(terms) > 1:
-            even = [k for at in range(0, LANES, 2 * width) for half in (0, LANES) for k in range(half + at, half + at + width)]
+            even = [
+                k for at in range(0, LANES, 2 * width) for half in (0, LANES) for k in range(half + at, half + at + width)
+            ]
             left, right = (ir.Constant(ir.VectorType(_WORD, LANES), [k + more for k in even]) for more in (0, width))
             terms = [
                 builder.fadd(builder.shuffle_vector(x, y, left), builder.shuffle_vector(x, y, right), flags=_FLAGS)

@@ -138,7 +138,7 @@ def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, ce
 
 def posterior(
     block: Block,
-    weight: Array,
+    weight: Array | None,
     units: np.ndarray,
     model: Model,
     start: tuple[Array, Array, Array],
@@ -151,8 +151,8 @@ def posterior(
     Parameters
     ----------
     block : Block
-    weight : float array (n_obs,)
-        Precision of each observation relative to the others; 0 leaves it out.
+    weight : float array (n_obs,) or None
+        Precision of each observation relative to the others; 0 leaves it out. None stands for ones.
     units : int64 array (u,)
         Numbers of the units, on the host.
     model : Model
@@ -160,7 +160,7 @@ def posterior(
         Mean, covariance and scale of the squared noise to begin with.
     temperatures : tuple of floats
         Of each step: the scale of the noise is multiplied by it when the weights of the observations are found. High ones
-        let in what the start does not yet explain.
+        let in what the start does not yet explain. Without any, the start is measured as it is.
     measure : bool
         Whether the table is of the last mean, with the objective; by default it is of the mean before, at no cost.
     solve : callable, optional
@@ -197,12 +197,15 @@ def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
     return (inverse @ h[:, :, None])[:, :, 0], packed
 
 
-def laid_out(block: Block, weight: Array, units: np.ndarray, like: Array) -> tuple[Array, Array]:
+def laid_out(block: Block, weight: Array | None, units: np.ndarray, like: Array) -> tuple[Array, Array]:
     """Values and weights of some units as matrices (u, length), 0 where nothing was observed."""
     xp = array_namespace(like)
     some = block.take_units(units)
-    starts = np.repeat(block.host_indptr[:-1][units] - some.host_indptr[:-1], some.counts)
-    given = gather(weight, asarray_on(starts + np.arange(some.n_obs), like))
+    if weight is None:
+        given = xp.ones_like(some.value)
+    else:
+        starts = np.repeat(block.host_indptr[:-1][units] - some.host_indptr[:-1], some.counts)
+        given = gather(weight, asarray_on(starts + np.arange(some.n_obs), like))
     place = some.unit_of_entry() * block.length + xp.astype(some.index, xp.int64)
     shape = (len(units), block.length)
     return scatter(place, xp.astype(some.value, like.dtype), shape), scatter(place, xp.astype(given, like.dtype), shape)
