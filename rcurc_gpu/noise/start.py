@@ -20,9 +20,7 @@ _LEAST_WIDTH = 20
 _MANY, _NARROW = 200_000, 8  # observations from which fewer are enough to begin with: each costs time, and more are added
 _SPARE = 5  # components beside those that stand out from chance: weak ones do not, at first
 _OUTSTANDING = 1.1  # largest singular value over that of chance, from which it is structure
-_ROUGH = (
-    1e-3  # accuracy of what chance gives: it is only compared with, and its values lie so close that the rest takes long
-)
+_ROUGH = 1e-3  # accuracy of singular values that may be chance's: they lie so close together that more digits take long
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
 _PER_COMPONENT = 2  # observations of a typical row for each component, at least
 
