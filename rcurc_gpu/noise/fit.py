@@ -157,7 +157,9 @@ class Sweeps:
         return (~self.held_at(*places[name])).astype(np.float64)
 
     def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Values and weights of a block as matrices, if it is dense enough."""
+        """Values and weights of a block as matrices, for plain code, if it is dense enough."""
+        if self.run.kernels.name == "numba":  # at full density and 20 components as fast, else faster
+            return None
         block: Block = getattr(self.part, name)
         size = block.n_units * block.length
         if not _DENSE * size < block.n_obs or size > _LARGEST:
@@ -240,9 +242,7 @@ class Sweeps:
         if name in self.dense:
             values, given = (x if only is None else x[only] for x in self.dense[name])
             g = (begin.mean, begin.covariance, begin.scale)
-            mean, covariance, table = posterior_of_matrix(
-                values, given, model, g, heats, measure, self.run.kernels.solve_packed
-            )
+            mean, covariance, table = posterior_of_matrix(values, given, model, g, heats, measure)
             return Group(mean, covariance, begin.scale), table
         g = (begin.mean, begin.covariance, begin.scale)
         mean, covariance, table = run_posterior(self.run, block, self.weights[name], chosen, model, g, heats, measure)
