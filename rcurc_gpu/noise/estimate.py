@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 
@@ -16,12 +17,12 @@ from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
-from .fit import POOL, from_prior, is_far
+from .fit import POOL, from_prior, is_far, prior_size
 from .run import run_posterior
+from .start import MAD_TO_SIGMA
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
 _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
-_SIZES = 1 << 14  # observations whose median size gives its first threshold
 
 Estimate = tuple[Array, Array, Array]
 
@@ -163,11 +164,11 @@ class Units:
 
     @cached_property
     def _schedule(self) -> Schedule:
-        """Thresholds of the robust regressions."""
-        some = slice(min(self.block.n_obs, _SIZES))
-        sizes = np.abs(to_numpy(self.block.value[some]) - to_numpy(self.at.shift)[to_numpy(self.block.index[some])])
-        floor = FLOOR_SIGMAS * self.noise.variance**0.5
-        return Schedule(max(5 * float(np.median(sizes)) if len(sizes) else floor, floor), floor, _GAMMA)
+        """Thresholds of the robust regressions, from the model: they must not depend on the shard."""
+        noise = self.noise.variance**0.5
+        floor = FLOOR_SIGMAS * noise
+        size = math.hypot(prior_size(self.model.precision, self.model.at), noise) / MAD_TO_SIGMA  # of a median entry
+        return Schedule(max(5 * size, floor), floor, _GAMMA)
 
 
 def _take(x: Array, places: np.ndarray) -> Array:

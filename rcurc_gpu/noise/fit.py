@@ -487,10 +487,14 @@ def _quantile_of_t(level: float, tail: float) -> float:
 
 def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
     """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1."""
-    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
-    signal = float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
-    steps = math.ceil(math.log2(max(2 * signal / noise.variance**0.5, 4.0)))
+    steps = math.ceil(math.log2(max(2 * prior_size(precision, at) / noise.variance**0.5, 4.0)))
     return (*(2.0**k for k in range(min(steps, _MOST_HALVINGS), 0, -1)), 1.0, 1.0)
+
+
+def prior_size(precision: np.ndarray, at: Positions) -> float:
+    """Standard deviation of an entry, without noise, by the prior."""
+    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
+    return float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
 
 
 def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
