@@ -252,10 +252,15 @@ def load_chunk(block: Block, units: np.ndarray) -> Chunk:
 
 def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
     """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
+    rest_ids = others(chosen, total)
+    if is_numpy_array(core):  # one copy instead of two
+        out = np.empty((total, *core.shape[1:]), dtype=core.dtype)
+        out[chosen], out[rest_ids] = core, rest
+        return out
     xp = array_namespace(core)
     place = np.empty(total, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
-    place[others(chosen, total)] = np.arange(len(chosen), total)
+    place[rest_ids] = np.arange(len(chosen), total)
     return xp.take(xp.concat([core, rest]), asarray_on(place, core), axis=0)
 
 

@@ -17,9 +17,9 @@ from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, dev
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
-from .plain.posterior import posterior, solve_packed
+from .plain.posterior import posterior
 from .plain.tangent import PaddedSide, Side
-from .plain.ties import couple, grams
+from .plain.ties import couple, grams, inverses
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
 
@@ -48,8 +48,8 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, posterior, solve_packed, grams, couple, make_side : callables
-        `passes.held_out`, those of `plain.posterior` and `plain.ties`, `tangent.PaddedSide.of`, or what takes their place.
+    held_out, posterior, grams, couple, inverses, make_side : callables
+        `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, or what takes their place.
     """
 
     name: str
@@ -60,9 +60,9 @@ class Kernels:
     most_rank: int | None = None
     held_out: Callable[..., Array] = held_out
     posterior: Callable[..., tuple[Array, Array, Array]] = posterior
-    solve_packed: Callable[..., tuple[Array, Array]] = solve_packed
     grams: Callable[[Block, Array], Array] = grams
     couple: Callable[[Block, Array, Array, Array], Array] = couple
+    inverses: Callable[[Array, float], Array] = inverses
     make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
 
     def at(self, rank: int) -> Kernels:
@@ -141,7 +141,7 @@ def _numba(required: bool) -> Kernels:
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     grid = cpu_grid.CompiledGrid.of
-    more = (cpu.held_out, cpu.posterior, cpu.solve_packed, cpu.grams, cpu.couple, CompiledSide.of)
+    more = (cpu.held_out, cpu.posterior, cpu.grams, cpu.couple, cpu.inverses, CompiledSide.of)
     return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more)
 
 

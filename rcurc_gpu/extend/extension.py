@@ -13,6 +13,7 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
 from ..backends.plain.passes import again
 from .diagnostics import TOO_FEW_INLIERS
+from .lone import without_lone
 from .rivals import contestable, contested, rivals
 from .tasks import Extension, Task, run_pass
 from .typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally, typical_of, with_gates
@@ -63,7 +64,7 @@ def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typic
             if better is not extension:
                 extension, chosen = better, doubtful(better.diagnostics, typical, rank, schedule)
     extension = replace(extension, diagnostics=mark_atypical(extension.diagnostics, typical, rank, schedule))
-    return without_contested(task, units, extension, typical.share)
+    return without_contested(task, units, without_lone(task, units, extension), typical.share)
 
 
 def without_contested(task: Task, units: np.ndarray, extension: Extension, typical_share: float) -> Extension:

@@ -13,7 +13,7 @@ and more wherever a matrix was recovered, down to 2.7 observations for each unkn
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse
@@ -21,11 +21,12 @@ import scipy.sparse
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
-from ..backends.plain.posterior import unpacking
+from ..backends.plain.ties import unpacked
 from ..backends.random import Stream, generator
 from ..core.iteration import Checked
 from ..core.problem import CoreProblem
-from ..extend.diagnostics import OK
+from ..extend.diagnostics import ILL_CONDITIONED, OK, UnitDiagnostics
+from ..extend.lone import SKEWED, rests_on_one
 from ..noise.model import NoiseModel, outlier_threshold
 from ..noise.part import Part
 
@@ -37,11 +38,14 @@ _FEWEST_STEPS, _SAME = 5, 0.2  # steps at least, and the change of the gap in th
 _FOUND = 1e-8  # change of the value in three steps after which a free direction is known to many digits
 _RIDGE = 1e-10  # over the mean of the diagonal: for rows whose entries do not determine them
 _LEAST_TIED = 1e-12  # below this, 1 less a value is rounding
-_SINGULAR = 1e7  # trace of an inverse, per unknown, from which a matrix is singular: half of the digits are lost
 _PAIRS = 512  # rows, and columns, that are compared in search of groups
 _ALIKE = 0.8  # share of a group's columns that a row is tied to, if it belongs to the group
 _SMALLEST = 0.02  # share of the rows or columns that makes a group; fewer are single cases
 _MOST_GROUPS = 8
+_PATTERN = 3  # coefficients at random, to see groups in the places of entries: with 1, groups may be alike by chance
+_WEAK = 0.3  # gap of places from which no groups are looked for
+_COVERED = 0.8  # share of rows, and of columns, that belong to a group, at least
+_FEW_ACROSS = 0.25  # share of the entries that is seen between groups over that inside of them, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,8 +61,8 @@ class Ties:
     noise_rows, noise_cols : float arrays (m, K), (n, K)
         An error as noise of size 1 makes it, of rows and columns that depend on each other, drawn at random: without the
         part of the rows that does not come from the columns.
-    loose_rows, loose_cols : bool arrays (m,), (n,)
-        Those that their own entries do not determine, on the host.
+    row_skew, col_skew : float arrays (m,), (n,)
+        How unevenly the entries of each tell its coefficients, on the host: 1 at best.
     """
 
     gap: float
@@ -66,8 +70,8 @@ class Ties:
     cols: Array
     noise_rows: Array
     noise_cols: Array
-    loose_rows: np.ndarray
-    loose_cols: np.ndarray
+    row_skew: np.ndarray
+    col_skew: np.ndarray
 
     @property
     def free(self) -> bool:
@@ -99,8 +103,8 @@ def ties_of(
         diagonal = np.cumsum(np.arange(1, K + 1)) - 1
         for G, precision in zip(packed, reversed(prior), strict=True):
             G[:, diagonal] += precision
-    (inverse, loose_cols), (inverse_rows, loose_rows) = (_inverse(x, K, kernels) for x in packed)
-    G = _unpacked(packed[0], K)
+    (inverse, col_skew), (inverse_rows, row_skew) = (_inverse(x, K, kernels) for x in packed)
+    G = unpacked(packed[0], K)
     gauge = _Gauge(right, G)
 
     def moved(b: Array) -> tuple[Array, Array]:
@@ -141,7 +145,7 @@ def ties_of(
                 break
     if not theta:  # nothing but gauge
         nothing = (xp.zeros_like(left), xp.zeros_like(right))
-        return Ties(1.0, *nothing, *nothing, loose_rows, loose_cols)
+        return Ties(1.0, *nothing, *nothing, row_skew / K, col_skew / K)
 
     def combined(weights: np.ndarray) -> tuple[Array, Array]:
         """A direction of the columns, with what the rows do."""
@@ -153,7 +157,7 @@ def ties_of(
     # what Lanczos makes of the start times (1 - M^T M)^-1/2: noise in the columns when the rows are not known
     noise = length * (shares @ (shares[0] / np.sqrt(np.maximum(1 - values, _LEAST_TIED))))
     gap = 1 - min(max(theta[-1], 0.0), 1.0) ** 0.5
-    return Ties(gap, *combined(shares[:, -1]), *combined(noise), loose_rows, loose_cols)
+    return Ties(gap, *combined(shares[:, -1]), *combined(noise), row_skew / K, col_skew / K)
 
 
 def times(matrices: Array, x: Array) -> Array:
@@ -161,22 +165,14 @@ def times(matrices: Array, x: Array) -> Array:
     return (matrices @ x[:, :, None])[:, :, 0]
 
 
-def _unpacked(packed: Array, k: int) -> Array:
-    """Symmetric matrices (u, K, K)."""
-    xp = array_namespace(packed)
-    return xp.reshape(xp.take(packed, asarray_on(np.ravel(unpacking(k)), packed), axis=1), (-1, k, k))
-
-
 def _inverse(G: Array, k: int, kernels: Kernels) -> tuple[Array, np.ndarray]:
-    """Inverses (u, K, K) of packed matrices (u, P), on their range, and which of these are singular (u,)."""
+    """Inverses (u, K, K) of packed matrices (u, P), on their range, and traces as if those of the matrices were K (u,)."""
     xp = array_namespace(G)
     diagonal = asarray_on(np.cumsum(np.arange(1, k + 1)) - 1, G)
     size = xp.sum(xp.take(G, diagonal, axis=1), axis=1)[:, None] / k
     size = xp.where(size > 0, size, xp.ones_like(size))
-    ridge = asarray_on(np.full(k, _RIDGE), G, G.dtype)
-    packed = kernels.solve_packed(G / size, ridge, xp.zeros_like(G[:, :k]))[1]
-    trace = to_numpy(xp.sum(xp.take(packed, diagonal, axis=1), axis=1))
-    return _unpacked(packed / size, k), trace > _SINGULAR * k
+    packed = kernels.inverses(G / size, _RIDGE)
+    return unpacked(packed / size, k), to_numpy(xp.sum(xp.take(packed, diagonal, axis=1), axis=1))
 
 
 class _Gauge:
@@ -203,22 +199,39 @@ class _Gauge:
 # ---------------------------------------------------------------- the core
 
 
-def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext) -> Ties:
+def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext) -> tuple[Ties, Checked]:
     """How well the rows and columns of a core are tied together by the entries that agree with it.
 
-    Some entries of each row are enough if these leave no doubt: more can only tie more.
+    Some entries of each row are enough if these leave no doubt: more can only tie more. Rows and columns whose own entries
+    do not determine them, or only just, are marked.
     """
     core, rows, cols = checked
     xp = array_namespace(core.W)
-    left, usable = core.W * core.s, (rows.weights(core.W), cols.weights(core.W))
+    left, right = core.W * core.s, core.V * core.s
     W, V = (xp.astype(x, xp.float64) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
     for block in (some, data.block) if some is not None else (data.block,):
+        usable = rows.weights(core.W), cols.weights(core.W)
         ties = ties_of(agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
-        loose = (ties.loose_rows & (rows.status == OK)).any() or (ties.loose_cols & (cols.status == OK)).any()
-        if ties.gap > _CLEAR and not loose:
+        sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
+        rows, cols = (_without_lone(*side, there, floor) for side, there in zip(sides, usable[::-1], strict=True))
+        if ties.gap > _CLEAR:
             break
-    return ties
+    return ties, (core, rows, cols)
+
+
+def _without_lone(
+    block: Block, basis: Array, factor: Array, known: UnitDiagnostics, skew: np.ndarray, usable: Array, floor: float
+) -> UnitDiagnostics:
+    """Mark units of the core of which a component rests on a single entry, or on none."""
+    doubtful = np.flatnonzero((skew > SKEWED) & (known.status == OK))
+    if len(doubtful) == 0:
+        return known
+    coefficients = take_rows(factor, asarray_on(doubtful, factor))
+    lone = rests_on_one(block, doubtful, basis, coefficients, usable, floor)
+    status = known.status.copy()
+    status[doubtful[lone]] = ILL_CONDITIONED
+    return replace(known, status=status)
 
 
 # ---------------------------------------------------------------- the noise model
@@ -242,11 +255,17 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     prior = (variance * model.row_precision, variance * model.col_precision)
     ties = ties_of(block, left, right, kernels, seed, prior)
     m, n = len(model.rows), len(model.cols)
-    groups = groups_in(ties, left, right).first(m, n) if ties.free else None
+    # components of single groups are tied by their priors: whether the groups ever met is asked without the model
+    met = ties_of(block, np.ones((part.shape[0], 1)), np.ones((part.shape[1], 1)), kernels, seed)
+    groups = None
+    if ties.free or met.free:
+        groups = groups_apart(block, kernels, seed) or groups_in(ties, left, right)
+        groups = groups.first(m, n) if groups.n_groups > 1 else None
     dependent = float(np.sum((left.T @ left) * (ties.noise_cols.T @ ties.noise_cols)))
     dependent += float(np.sum((ties.noise_rows.T @ ties.noise_rows) * (right.T @ right)))
     dependent += 2 * float(np.sum((left.T @ ties.noise_rows) * (ties.noise_cols.T @ right)))
-    return ModelTies(ties.gap, (variance * max(dependent, 0.0) / (part.shape[0] * part.shape[1])) ** 0.5, groups)
+    gap = min(ties.gap, met.gap) if groups is not None else max(ties.gap, FREE)  # what is not a group is a single case
+    return ModelTies(gap, (variance * max(dependent, 0.0) / (part.shape[0] * part.shape[1])) ** 0.5, groups)
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,6 +390,38 @@ def groups_in(ties: Ties, left: Array, right: Array) -> Groups:
     members = [_spread(np.flatnonzero(rows == number), _PAIRS) for number in range(len(groups))]
     shares = [np.mean(change(own, everything[1]) < limit, axis=0) if len(own) else 0 * sizes[1] for own in members]
     return Groups(rows, _best(shares, len(X)))
+
+
+def groups_apart(block: Block, kernels: Kernels, seed: int) -> Groups | None:
+    """Groups with few entries between them, of a block whose units are rows; None if there are none.
+
+    Where the entries are is all that counts: rows and columns get coefficients at random.
+    """
+    xp = array_namespace(block.value)
+    rng = generator(seed, Stream.TIES)
+    typical = float(np.median(block.counts)) if block.n_units else 0.0
+    k = _PATTERN if typical >= 4 * _PATTERN else 1
+    left, right = (asarray_on(_unit_rows(rng, size, k), block.value) for size in (block.n_units, block.length))
+    left, right = (xp.astype(x, xp.float64) for x in (left, right))
+    ties = ties_of(block, left, right, kernels, seed)
+    if ties.gap > _WEAK:
+        return None
+    groups = groups_in(ties, left, right)
+    rows, cols = groups.rows, groups.columns
+    if groups.n_groups < 2 or min(np.mean(rows >= 0), np.mean(cols >= 0)) < _COVERED:
+        return None
+    unit = np.repeat(rows, block.counts)
+    index = cols[to_numpy(block.index)]
+    known = (unit >= 0) & (index >= 0)
+    inside, all_pairs = sum(a * b for a, b in groups.sizes()), int(np.sum(rows >= 0)) * int(np.sum(cols >= 0))
+    n_inside = int(np.sum(known & (unit == index)))
+    across = (int(np.sum(known)) - n_inside) / max(all_pairs - inside, 1)
+    return groups if across < _FEW_ACROSS * n_inside / max(inside, 1) else None
+
+
+def _unit_rows(rng: np.random.Generator, n: int, k: int) -> np.ndarray:
+    x = rng.standard_normal((n, k)) if k > 1 else np.ones((n, 1))
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
 def _best(shares: list[np.ndarray], n: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from ..backends.plain.grid import residuals
 from ..backends.plain.regression import Schedule
 from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
-from ..extend.diagnostics import OK, Summary
+from ..extend.diagnostics import Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import CORE_PER_RANK
 from .structure import Structure
@@ -49,7 +49,6 @@ _MANY_HELD = 300  # from which a component in a single row can be told from outl
 _FEWEST_HELD = 20  # held-out entries below which nothing confirms a noise model
 _USELESS = 0.3  # relative error of the matrix from which its numbers say next to nothing
 _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
-_MOST_LOOSE = 0.02  # share of rows and columns whose entries do not determine them, that may be single cases
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
 
@@ -124,15 +123,12 @@ def _core_cause(checked: Checked, e: Evidence, structure: float) -> Cause:
     return Cause.UNDETERMINED if n_undetermined else Cause.NONE
 
 
-def judge_ties(verdict: Verdict, ties: Ties, checked: Checked) -> tuple[Verdict, Groups | None]:
-    """The verdict on a core that is otherwise believed, and the groups it falls into, if it does."""
-    core, rows, cols = checked
-    loose = [flags & (d.status == OK) for flags, d in ((ties.loose_rows, rows), (ties.loose_cols, cols))]
-    if not ties.free and sum(map(np.sum, loose)) <= _MOST_LOOSE * (len(rows.status) + len(cols.status)):
-        return verdict, None
-    groups = groups_in(ties, core.W, core.V) if ties.free else None
-    sizes = tuple(groups.sizes()) if groups is not None else ()
-    return Verdict((Untied(core.rank, sizes),)), groups
+def judge_ties(ties: Ties, core: Core) -> tuple[Verdict, Groups] | None:
+    """The verdict on a core whose rows and columns are not tied together, and their groups; None if they are."""
+    if not ties.free:
+        return None
+    groups = groups_in(ties, core.W, core.V)
+    return Verdict((Untied(core.rank, tuple(groups.sizes())),)), groups
 
 
 def _slack(n_held: int) -> float:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import astuple, dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
+from array_api_compat import is_numpy_array
 
-from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.plain.posterior import Fit, Model, Noise, Positions, packed_size
@@ -14,12 +17,13 @@ from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
-from .fit import POOL, from_prior, is_far, run_posterior
+from .fit import POOL, from_prior, is_far, prior_size
 from .precision import precisions
+from .run import run_posterior
+from .start import MAD_TO_SIGMA
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
 _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
-_SIZES = 1 << 14  # observations whose median size gives its first threshold
 
 Estimate = tuple[Array, Array, Array]
 
@@ -83,7 +87,9 @@ class Units:
         self.at = model.at.to(like)
         self.precision = asarray_on(model.precision, like)
         self.noise = Noise(*(float(x) for x in astuple(model.noise)))  # NumPy's numbers do not mix with all arrays
-        self.weight = asarray_on(precisions(block.sigma, model.sigma, block.n_obs), like, like.dtype)
+        self.weight: Array | None = None  # all alike
+        if block.sigma is not None:
+            self.weight = asarray_on(precisions(block.sigma, model.sigma, block.n_obs), like, like.dtype)
 
     def prior(self, n: int) -> Estimate:
         """The mean of the prior, sure of itself: where fits begin."""
@@ -93,39 +99,31 @@ class Units:
         return mean, covariance, scale
 
     def estimated(self, units: np.ndarray) -> tuple[Estimate, np.ndarray]:
-        """Mean (u, K), packed covariance (u, P) and scale of the squared noise (u,) of some units, and their table."""
+        """Mean (u, K), packed covariance (u, P) and scale of the squared noise (u,) of some units, and their table.
+
+        `units` ascend.
+        """
         if len(units) == 0:
             return self.prior(0), np.zeros((0, len(Fit)))
         K, model = self.model.at.x.shape[1], self.model
-        mean, covariance, scale = self.prior(len(units))
-        ids = self.first + units
-        place = np.minimum(np.searchsorted(model.known_ids, ids), max(len(model.known_ids) - 1, 0))
-        known = model.known_ids[place] == ids if len(model.known_ids) else np.zeros(len(ids), dtype=bool)
-        if known.any():
-            mean = _put(mean, np.flatnonzero(known), asarray_on(model.known[place[known]], self.like))
-        rich = (self.block.counts[units] >= _RICH * K) & ~known
-        if rich.any():
-            xp = array_namespace(mean)
-            start = xp.astype(self._regressed(units[rich]), mean.dtype)
-            mean = _put(mean, np.flatnonzero(rich), xp.where(xp.isfinite(start), start, xp.zeros_like(start)))
-        begun = rich | known
-        found: tuple[Array, ...] = (mean, covariance, scale)
-        table = np.full((len(units), len(Fit)), -np.inf)
-        if begun.any():
-            found, table = self._posterior(units, (mean, covariance, scale), (1.0, 1.0), measure=True)
-            table = np.array(table)
+        start, begun = self._start(units)
+        # two steps, then the scale of the noise of each unit, drawn to that of all, and a last step with it
+        found, table = self._posterior(units, start, (1.0, 1.0), measure=False)
         again = np.flatnonzero(~begun | is_far(to_numpy(found[0]), model.precision))
         if len(again):
+            # once more from the prior, slowly; the better of the two counts
             heats = from_prior(model.precision, model.at, model.noise)
+            here = (_take(found[0], again), _take(found[1], again), _take(found[2], again))
+            _, old = self._posterior(units[again], here, (), measure=True)
             fresh, new = self._posterior(units[again], self.prior(len(again)), heats, measure=True)
-            better = new[:, Fit.OBJECTIVE] > table[again, Fit.OBJECTIVE]
-            place = again[better]
-            found = tuple(_put(x, place, _take(y, np.flatnonzero(better))) for x, y in zip(found, fresh, strict=True))
-            table[place] = new[better]  # the others keep what they have
-        # the scale of the noise of each unit, drawn to that of all; then once more with it
+            better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
+            table[again] = np.where(better[:, None], new, old)
+            mean, covariance = (
+                _put(x, again[better], _take(y, np.flatnonzero(better))) for x, y in zip(found[:2], fresh[:2], strict=True)
+            )
+            found = (mean, covariance, found[2])
         scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
-        mean, covariance, _ = found
-        start = (mean, covariance, asarray_on(scale, self.like))
+        start = (found[0], found[1], asarray_on(scale, self.like))
         (mean, covariance, noise), table = self._posterior(units, start, (1.0,), measure=False)
         lost = np.flatnonzero(_lost(table, K))
         nothing = self.prior(len(lost))[0]
@@ -134,30 +132,49 @@ class Units:
         prior = asarray_on(np.tile(prior, (len(lost), 1)), self.like)
         return (_put(mean, lost, nothing), _put(covariance, lost, prior), noise), table
 
+    def _start(self, units: np.ndarray) -> tuple[Estimate, np.ndarray]:
+        """Where estimates begin, and which begin elsewhere than at the prior (u,)."""
+        model = self.model
+        mean, covariance, scale = self.prior(len(units))
+        ids = self.first + units
+        place = np.minimum(np.searchsorted(model.known_ids, ids), max(len(model.known_ids) - 1, 0))
+        known = model.known_ids[place] == ids if len(model.known_ids) else np.zeros(len(ids), dtype=bool)
+        if known.any():
+            mean = _put(mean, np.flatnonzero(known), asarray_on(model.known[place[known]], self.like))
+        rich = (self.block.counts[units] >= _RICH * mean.shape[1]) & ~known
+        if rich.any():
+            xp = array_namespace(mean)
+            found = xp.astype(self._regressed(units[rich]), mean.dtype)
+            mean = _put(mean, np.flatnonzero(rich), xp.where(xp.isfinite(found), found, xp.zeros_like(found)))
+        return (mean, covariance, scale), rich | known
+
     def _posterior(
         self, units: np.ndarray, start: Estimate, heats: tuple[float, ...], measure: bool
     ) -> tuple[Estimate, np.ndarray]:
         model = Model(self.at, self.noise, self.precision)
         mean, covariance, table = run_posterior(self.run, self.block, self.weight, units, model, start, heats, measure)
-        return (mean, covariance, start[2]), to_numpy(table)
+        return (mean, covariance, start[2]), np.array(to_numpy(table))
 
     def _regressed(self, units: np.ndarray) -> Array:
-        """Robust regressions without prior."""
-        xp, block = array_namespace(self.like), self.block
-        dtype = block.value.dtype
-        shift = xp.astype(self.at.shift, dtype)
-        value = block.value - xp.take(shift, xp.astype(block.index, xp.int64), axis=0)
-        basis = xp.astype(self.at.x, dtype)
-        sizes = np.abs(to_numpy(value[: min(block.n_obs, _SIZES)]))
-        floor = FLOOR_SIGMAS * self.noise.variance**0.5
-        schedule = Schedule(max(5 * float(np.median(sizes)) if len(sizes) else floor, floor), floor, _GAMMA)
-        ids = np.arange(block.n_units)
-        usable = xp.ones_like(basis[:, 0])
+        """Robust regressions without prior; `units` ascend."""
+        xp = array_namespace(self.like)
+        around = self.block.take_units(np.arange(units[0], units[-1] + 1))  # without a copy
+        value = around.value - gather(xp.astype(self.at.shift, around.value.dtype), around.index)
+        basis = xp.astype(self.at.x, value.dtype)
         task = Task(
-            Block(block.indptr, block.index, value, block.length), basis, usable, ids, self.model.index_ids,
-            self.model.columns, schedule, replace(self.run, holdout=0.0),
+            Block(around.indptr, around.index, value, around.length), basis, xp.ones_like(basis[:, 0]),
+            np.arange(around.n_units), self.model.index_ids, self.model.columns, self._schedule,
+            replace(self.run, holdout=0.0),
         )  # fmt: skip
-        return run_pass(task, units, task.first).coefficients
+        return run_pass(task, units - units[0], task.first).coefficients
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        """Thresholds of the robust regressions, from the model: they must not depend on the shard."""
+        noise = self.noise.variance**0.5
+        floor = FLOOR_SIGMAS * noise
+        size = math.hypot(prior_size(self.model.precision, self.model.at), noise) / MAD_TO_SIGMA  # of a median entry
+        return Schedule(max(5 * size, floor), floor, _GAMMA)
 
 
 def _take(x: Array, places: np.ndarray) -> Array:
@@ -165,8 +182,11 @@ def _take(x: Array, places: np.ndarray) -> Array:
 
 
 def _put(x: Array, places: np.ndarray, new: Array) -> Array:
-    """`x` with `new` rows at some places."""
+    """`x` with `new` rows at some places; it is not to be used any more."""
     if len(places) == 0:
+        return x
+    if is_numpy_array(x):
+        x[places] = new
         return x
     xp = array_namespace(x)
     source = np.arange(x.shape[0])

@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, gather, take_rows, to_numpy
-from ..backends.blocks import Block, ChunkPlan
+from ..backends.arrays import to_numpy
+from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.operators import product_svd
 from ..backends.plain.posterior import (
@@ -24,7 +24,6 @@ from ..backends.plain.posterior import (
     Noise,
     Positions,
     laid_out,
-    packed_size,
     positions_of,
     posterior_of_matrix,
 )
@@ -33,6 +32,7 @@ from ..options import Settings
 from .model import Confirmation, Group, NoiseModel
 from .part import Part
 from .precision import SigmaScale, precisions
+from .run import run_posterior
 from .start import Start, most_components, start_of, structure_in
 
 # Sweeps at most. Real matrices (traffic, weather, spectra) need 15 to 40; what moves after that moves by little.
@@ -179,7 +179,9 @@ class Sweeps:
         return np.where(self.held_at(*places[name]), 0.0, self._given(block.sigma, block.n_obs))
 
     def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Values and weights of a block as matrices, if it is dense enough."""
+        """Values and weights of a block as matrices, for plain code, if it is dense enough."""
+        if self.run.kernels.name == "numba":  # at full density and 20 components as fast, else faster
+            return None
         block: Block = getattr(self.part, name)
         size = block.n_units * block.length
         if not _DENSE * size < block.n_obs or size > _LARGEST:
@@ -263,9 +265,7 @@ class Sweeps:
         if name in self.dense:
             values, given = (x if only is None else x[only] for x in self.dense[name])
             g = (begin.mean, begin.covariance, begin.scale)
-            mean, covariance, table = posterior_of_matrix(
-                values, given, model, g, heats, measure, self.run.kernels.solve_packed
-            )
+            mean, covariance, table = posterior_of_matrix(values, given, model, g, heats, measure)
             return Group(mean, covariance, begin.scale), table
         g = (begin.mean, begin.covariance, begin.scale)
         mean, covariance, table = run_posterior(self.run, block, self.weights[name], chosen, model, g, heats, measure)
@@ -512,50 +512,19 @@ def _quantile_of_t(level: float, tail: float) -> float:
 
 def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
     """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1."""
-    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
-    signal = float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
-    steps = math.ceil(math.log2(max(2 * signal / noise.variance**0.5, 4.0)))
+    steps = math.ceil(math.log2(max(2 * prior_size(precision, at) / noise.variance**0.5, 4.0)))
     return (*(2.0**k for k in range(min(steps, _MOST_HALVINGS), 0, -1)), 1.0, 1.0)
+
+
+def prior_size(precision: np.ndarray, at: Positions) -> float:
+    """Standard deviation of an entry, without noise, by the prior."""
+    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
+    return float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
 
 
 def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
     """Which units are far from all others: they may sit on outliers that agree (n,)."""
     return np.mean(mean**2 * precision, axis=1) > _FAR
-
-
-def run_posterior(
-    run: RunContext,
-    block: Block,
-    weight: Array,
-    units: np.ndarray,
-    model: Model,
-    start: tuple[Array, Array, Array],
-    temperatures: tuple[float, ...],
-    measure: bool,
-) -> tuple[Array, Array, Array]:
-    """`posterior` of units of a block in chunks; `start` has a row for each of them."""
-    kernels, at = run.kernels, model.at
-    size = packed_size(at.x.shape[1])
-    if len(units) == 0:
-        xp = array_namespace(at.x)
-        return start[0], start[1], xp.zeros((0, len(Fit)), dtype=at.x.dtype, device=device_of(at.x))
-    bytes_at_once = run.chunk_bytes or default_chunk_bytes(at.x)
-    if kernels.name == "numba":
-        plan = kernels.plan(block, units, size, bytes_at_once)
-    else:  # units are laid out as rows of a matrix, of which there are a dozen at a time
-        most = max(bytes_at_once // (96 * max(block.length, 1)), 1)
-        plan = ChunkPlan(units, np.append(np.arange(0, len(units), most), len(units)))
-    place = np.empty(block.n_units, dtype=np.int64)
-    place[units] = np.arange(len(units))
-    parts = []
-    for these in plan:
-        g = tuple(
-            take_rows(x, asarray_on(place[these], x)) if x.ndim == 2 else gather(x, asarray_on(place[these], x))
-            for x in start
-        )
-        parts.append(kernels.posterior(block, weight, these, model, g, temperatures, measure))
-    mean, covariance, table = (plan.join(list(x)) for x in zip(*parts, strict=True))
-    return mean, covariance, table
 
 
 def room_for(n_rows: int, n_cols: int, offsets: bool) -> int:

@@ -20,6 +20,7 @@ _LEAST_WIDTH = 20
 _MANY, _NARROW = 200_000, 8  # observations from which fewer are enough to begin with: each costs time, and more are added
 _SPARE = 5  # components beside those that stand out from chance: weak ones do not, at first
 _OUTSTANDING = 1.1  # largest singular value over that of chance, from which it is structure
+_ROUGH = 1e-3  # accuracy of singular values that may be chance's: they lie so close together that more digits take long
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
 _PER_COMPONENT = 2  # observations of a typical row for each component, at least
 
@@ -66,7 +67,7 @@ def start_of(
     u, s, v = _leading(matrix, min(most, 2 * _LEAST_WIDTH), rng)
     # What chance gives: the same entries with random signs.
     chance = scipy.sparse.csr_array((clipped * rng.choice([-1.0, 1.0], len(clipped)), (i, j)), shape=shape)
-    edge = _leading(chance, min(most, 1), rng)[1][:1]
+    edge = _leading(chance, min(most, 1), rng, _ROUGH)[1][:1]
     if len(s) and s[-1] > edge[0] and most > len(s):
         u, s, v = _leading(matrix, most, rng)
     least = _LEAST_WIDTH if len(y) < _MANY else _NARROW
@@ -91,15 +92,17 @@ def structure_in(
     matrix, chance = (
         scipy.sparse.csr_array((y * signs, (i, j)), shape=shape) for signs in (1.0, rng.choice([-1.0, 1.0], len(y)))
     )
-    u, s, v = _leading(matrix, most, rng)
-    edge = _leading(chance, min(most, 1), rng)[1][:1]
+    u, s, v = _leading(matrix, most, rng, _ROUGH)
+    edge = _leading(chance, min(most, 1), rng, _ROUGH)[1][:1]
     found = int(np.sum(s > _OUTSTANDING * edge)) if len(edge) else 0
     root = np.sqrt(s[:found] / max(len(y) / (shape[0] * shape[1]), np.finfo(float).tiny))
     return u[:, :found] * root, v[:, :found] * root
 
 
-def _leading(matrix: scipy.sparse.csr_array, k: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Leading singular vectors (n1, k), values (k,) and vectors (n2, k), largest first."""
+def _leading(
+    matrix: scipy.sparse.csr_array, k: int, rng: np.random.Generator, accuracy: float = 0.0
+) -> tuple[np.ndarray, ...]:
+    """Leading singular vectors (n1, k), values (k,) and vectors (n2, k), largest first; 0 asks for all digits."""
     k = min(k, *matrix.shape)
     if k == 0:
         return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
@@ -108,7 +111,7 @@ def _leading(matrix: scipy.sparse.csr_array, k: int, rng: np.random.Generator) -
         return u[:, :k], s[:k], vt[:k].T
     from scipy.sparse.linalg import svds  # here, and not above: every import of the library would pay
 
-    u, s, vt = svds(matrix, k, v0=rng.standard_normal(min(matrix.shape)))
+    u, s, vt = svds(matrix, k, tol=accuracy, v0=rng.standard_normal(min(matrix.shape)))
     order = np.argsort(-s)
     return u[:, order], s[order], vt[order].T
 
@@ -125,10 +128,12 @@ def _medians(i: np.ndarray, j: np.ndarray, y: np.ndarray, shape: tuple[int, int]
 
 def _median_by(group: np.ndarray, y: np.ndarray, n: int) -> np.ndarray:
     """The median of each group, 0 of none (n,)."""
-    order = np.lexsort((y, group))
+    by_size = np.argsort(y)
+    key = group[by_size] * len(y) + np.arange(len(y))  # sorted, it is groups, and their sizes within: as fast as sorting
+    key.sort()  # numbers is, where sorting by two columns takes five times as long
     counts = np.bincount(group, minlength=n)
     first = np.cumsum(counts) - counts
-    ordered = np.append(y[order], 0.0)
+    ordered = np.append(y[by_size[key % max(len(y), 1)]], 0.0)
     low, high = first + np.maximum(counts - 1, 0) // 2, first + counts // 2
     return np.where(counts > 0, 0.5 * (ordered[low] + ordered[np.minimum(high, len(y))]), 0.0)
 

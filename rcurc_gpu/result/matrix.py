@@ -230,6 +230,10 @@ class CURMatrix(LowRankMatrix):
         super().__init__(left, right, uncertainty)
         self.rows, self.cols = np.asarray(rows), np.asarray(cols)
 
+    def with_uncertainty(self, uncertainty: Uncertainty) -> CURMatrix:
+        """The same matrix, as sure as that."""
+        return CURMatrix(self.left, self.right, self.rows, self.cols, uncertainty)
+
     @property
     def C(self) -> Array:
         """``X[:, cols]`` (n1, |J|)"""

@@ -22,6 +22,7 @@ from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
 from ..judge.structure import Structure
+from ..judge.ties import Groups
 from ..judge.words import Verdict
 from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.precision import SigmaScale
@@ -168,6 +169,9 @@ class Result(Outcome):
     structure : Structure or None
         What the observations taken for outliers have in common: whether they are a further component, and rows, columns
         and a block with far more of them than the rest. None if they were not looked at, because the core is wrong anyway.
+    groups : Groups or None
+        Groups of rows and columns that the observations do not tie together: `groups.rows` and `groups.columns` have the
+        number of each one's group (-1: none). What is between them cannot be known. None if all are tied together.
     """
 
     agreeing: float | None
@@ -176,6 +180,7 @@ class Result(Outcome):
     chunk_bytes: int | None
     verdict: Verdict | None = None
     structure: Structure | None = None
+    groups: Groups | None = None
 
     def __repr__(self) -> str:
         return (

@@ -35,6 +35,8 @@ class Uncertainty:
         m, the offset of all entries.
     left_precision, right_precision : float64 arrays (K,) on the host, or None
         Of the priors of rows and columns, for new ones; None in files that were written before they were kept.
+    left_group, right_group : int64 arrays (n1,), (n2,) on the host, or None
+        Groups that nothing ties together, if there are any.
     sigma : float or None
         What the samples say of the noise of an observation with this `noise`, the typical one, if they do.
     """
@@ -51,7 +53,18 @@ class Uncertainty:
     centre: float = 0.0
     left_precision: np.ndarray | None = None
     right_precision: np.ndarray | None = None
+    left_group: np.ndarray | None = None
+    right_group: np.ndarray | None = None
     sigma: float | None = None
+
+    @property
+    def largest(self) -> float:
+        """Variance of an entry of which nothing is known: of the components and of both offsets, by their priors."""
+        if self.left_precision is None or self.right_precision is None:
+            return 0.0
+        k = len(self.left_precision) - self.offsets
+        left, right = 1 / self.left_precision, 1 / self.right_precision
+        return float(np.sum(left[:k] * right[:k]) + np.sum(left[k:] + right[k:]))
 
     @property
     def unit(self) -> float:
@@ -71,7 +84,7 @@ class Uncertainty:
     @property
     def T(self) -> Uncertainty:
         """Of the transpose."""
-        pairs = [(f"left{x}", f"right{x}") for x in ("", "_scale", "_unit", "_precision")]
+        pairs = [(f"left{x}", f"right{x}") for x in ("", "_scale", "_unit", "_precision", "_group")]
         return replace(self, **{a: getattr(self, b) for pair in pairs for a, b in (pair, pair[::-1])})
 
     def mapped(self, change: Callable[[Array], Array]) -> Uncertainty:
@@ -108,7 +121,11 @@ class Uncertainty:
         matrix = xp.sum(double * (T * outer(u) + S * outer(v) + both), axis=1)
         scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), u.dtype)
         unit = self.unit**2
-        return unit * xp.maximum(matrix, xp.zeros_like(matrix)), unit * self.noise.variance * scales
+        matrix = xp.maximum(matrix, xp.zeros_like(matrix))
+        if self.left_group is not None and self.right_group is not None:
+            apart = self.left_group[to_numpy(i)] != self.right_group[to_numpy(j)]
+            matrix = matrix + self.largest * asarray_on(apart.astype(np.float64), matrix, matrix.dtype)
+        return unit * matrix, unit * self.noise.variance * scales
 
     def coarseness(self, sigma: Any, like: Array) -> Array:
         """The noise of observations with this `sigma`, in the unit of the samples, over the typical one; beside `like`."""
@@ -150,6 +167,7 @@ def check_level(level: Any) -> float:
 
 _FILE = ("left_covariance", "right_covariance", "left_scale", "right_scale")  # names in files
 _PRIORS = ("left_precision", "right_precision")
+_GROUPS = ("left_group", "right_group")
 _LEAST_NUMBERS = 7  # the first version had so many
 
 
@@ -163,7 +181,7 @@ def uncertainty_arrays(known: Uncertainty | None) -> dict[str, np.ndarray]:
     numbers += [known.right_unit, known.left_unit, known.centre]
     numbers += [] if known.sigma is None else [known.sigma]
     found = {name: to_numpy(x) for name, x in zip(_FILE, arrays, strict=True)} | {"noise_model": np.asarray(numbers)}
-    return found | {name: x for name in _PRIORS if (x := getattr(known, name)) is not None}
+    return found | {name: x for name in (*_PRIORS, *_GROUPS) if (x := getattr(known, name)) is not None}
 
 
 def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -> Uncertainty | None:
@@ -176,11 +194,13 @@ def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -
     fits = sizes == ((shape[0],), (shape[1],)) * 2 and left.ndim == right.ndim == 2 and left.shape[1:] == right.shape[1:]
     priors = {name: np.asarray(arrays[name], dtype=np.float64) for name in _PRIORS if name in arrays}
     fits = fits and all(x.ndim == 1 and packed_size(len(x)) == left.shape[1] and x.min() > 0 for x in priors.values())
+    groups = {name: np.asarray(arrays[name]) for name in _GROUPS if name in arrays}
+    fits = fits and tuple(x.shape[0] if x.ndim == 1 and x.dtype.kind == "i" else -1 for x in groups.values()) in ((), shape)
     names = ("factor", "right_unit", "left_unit", "centre", "sigma")
     counted = numbers.ndim == 1 and _LEAST_NUMBERS <= len(numbers) <= 5 + len(names)
     whole = counted and np.isfinite(numbers).all()
     if not (whole and fits and numbers[:2].min() > 0 and (len(numbers) < 5 + len(names) or numbers[-1] > 0)):
         raise ValueError("the noise model in the file is damaged")
     noise, rest = Noise(*numbers[:4].tolist()), numbers[4:].tolist()
-    more = dict(zip(names, rest[1:], strict=False)) | priors
+    more = dict(zip(names, rest[1:], strict=False)) | priors | groups
     return Uncertainty(left, right, left_scale, right_scale, noise, bool(rest[0]), **more)

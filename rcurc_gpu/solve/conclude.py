@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import ConvergenceWarning
 from ..judge.expected_error import expected_error
+from ..judge.ties import Groups
 from ..judge.verdict import judge_noise, judge_result, with_structure
 from ..result.matrix import CURMatrix
 from ..result.result import Result
@@ -87,6 +88,15 @@ def concluded(
         verdict=verdict,
         structure=found.structure,
     )
+
+
+def in_groups(result: Result, groups: Groups) -> Result:
+    """The result of rows and columns that are not tied together: what is between the groups is as uncertain as it can be."""
+    known = result.cur.uncertainty
+    if known is not None:
+        known = replace(known, left_group=groups.rows, right_group=groups.columns)
+        result = replace(result, cur=result.cur.with_uncertainty(known))
+    return replace(result, groups=groups)
 
 
 def announced(result: Result) -> Result:

@@ -26,8 +26,9 @@ from ..result.result import Result
 from ..samples.cross import CrossSamples
 from ..samples.view import CoreView
 from ..shards.samples import ShardedSamples
-from .conclude import announced, concluded
+from .conclude import announced, concluded, in_groups
 from .engine import InProcess, search_of
+from .groups import all_groups
 from .jobs import Engine
 from .noisy import estimate_all, find_model, part_of, sides_of
 from .output import Output
@@ -92,7 +93,9 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         found = with_rejected(solved, supply, factors, found, scale, engine)
         if output is not None and done is None:
             output.finish(supply.view.rows, supply.view.cols, found.as_json())
+        groups = all_groups(solved, found, supply, engine)
         result = concluded(solved, supply, factors, found, scale, time.perf_counter() - begun)
+        result = result if groups is None else in_groups(result, groups)
     if supply.in_memory:  # of other samples, factors are already where the user asked for them
         result = replace(result, cur=matrix_at(result.cur, supply.like))
     return announced(rescaled(result, scale))

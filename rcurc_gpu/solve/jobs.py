@@ -127,7 +127,7 @@ class Engine(Protocol):
 def gathered(shards: list[Shard], units: np.ndarray, engine: Engine, length: int, scale: float) -> Block:
     """The observations of some units of a side, of this `length`, on the host, divided by `scale`."""
     wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards]
-    jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
+    jobs = [Job(shard, Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
     if not jobs:
         return Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), length)
     stage = Stage(sampled, "some units", reads=False, kept=False)
@@ -144,12 +144,13 @@ def sampled(shard: Shard, block: None, side: Any, run: RunContext, units: np.nda
 
 
 @dataclass(frozen=True)
-class _Nothing:
+class Nothing:
     """Stands for a side where a step needs none."""
 
     device: str = "cpu"
     stamp: str = ""
 
     def context(self) -> RunContext:
+        """How a worker computes."""
         like = np.empty(0)
         return RunContext(like, choose("auto", like))

@@ -187,7 +187,7 @@ def _judged(
     some = slice(None, None, 1 if found.noisy else max(len(i) // _FOR_RULE, 1))
     rule = rule_from(Seen(*(x[some] for x in (fitted, residual, *scales, coarse))), matrix, found.threshold)
     is_outlier = np.zeros(len(i), dtype=bool)
-    (may,) = np.nonzero(np.abs(residual) >= rule.smallest)
+    (may,) = np.nonzero(np.abs(residual) >= rule.smallest(coarse))
     is_outlier[may[rule.judged(fitted[may], residual[may], i[may], j[may], coarse[may]).which]] = True
     return (i, j, fitted, residual), is_outlier, edges
 

@@ -23,9 +23,9 @@ from ..core.stages import GAMMA, WIDER, solve_in_stages
 from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
 from ..judge.rank import WORTH, choose_rank
-from ..judge.ties import core_ties
+from ..judge.ties import core_ties, groups_apart
 from ..judge.verdict import ENOUGH_HELD, examine, judge_core, judge_ties
-from ..judge.words import Cause, Evidence
+from ..judge.words import Cause, Evidence, Untied
 from ..options import Settings
 from ..samples.view import CoreView
 from .glimpse import Glimpse, glimpse_of
@@ -46,8 +46,8 @@ _STAGED = 8  # largest rank for which the choice of the rank tries stages: each 
 # Noise that a core leaves over that of the first look, below which data may be exact after all: with 30 % outliers hardly
 # larger than the entries the model takes some of them for noise.
 _CLEANER = 0.1
-# Noise of the first look, over a typical entry, from which it may be exact data that are hard to recover: those near the edge
-# show 0.46 to 1.8. Real data have 0.01 to 0.3.
+# Noise of the first look, over a typical entry, from which it may be exact data that are hard to recover: those near the
+# edge show 0.46 to 1.8. Real data have 0.01 to 0.3.
 _DEAFENING = 0.3
 _GLIMPSED = 40  # iterations of a core that the noise model takes over from
 _ACCURACY = 1e-2  # relative error below which structure in the residuals is no reason to doubt a core, if none is asked for
@@ -102,7 +102,20 @@ class CoreSearch:
         self.no_threshold = 0.0 if s.outliers else _BEYOND * max(view.largest)
 
     def find(self, rank: int | str) -> SolvedCore:
-        """Find the core at a rank, or at one that is chosen."""
+        """Find the core at a rank, or at one that is chosen.
+
+        If it is not confirmed, groups of rows and columns that hardly met are looked for: they may be why.
+        """
+        solved = self._found(rank)
+        if solved.verdict.ok or solved.groups is not None or solved.verdict.cause is Cause.DIVERGED:
+            return solved
+        groups = groups_apart(self.data.block, self.run.kernels, self.settings.seed)
+        if groups is None:
+            return solved
+        faults = (Untied(solved.core.rank, tuple(groups.sizes())), *solved.verdict.faults)
+        return replace(solved, groups=groups, verdict=replace(solved.verdict, faults=faults))
+
+    def _found(self, rank: int | str) -> SolvedCore:
         if isinstance(rank, str) and self.glimpse is not None:
             return replace(self._core_of(self.glimpse), chosen=True)
         asked, curve = self.asked_rank(rank)
@@ -338,8 +351,9 @@ class CoreSearch:
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
         groups = None
         if verdict.cause in (Cause.NONE, Cause.UNDETERMINED):  # else it is not believed anyway
-            ties = core_ties(data, checked, schedule.floor, run)
-            verdict, groups = judge_ties(verdict, ties, checked)
+            ties, checked = core_ties(data, checked, schedule.floor, run)
+            verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
+            verdict, groups = judge_ties(ties, checked[0]) or (verdict, None)
         text = "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained"
         facts = (core.rank, verdict.cause or "settled", len(core.history), gamma, evidence.supported, evidence.unexplained)
         log.info(text, *facts)

@@ -11,15 +11,15 @@ from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.passes import Column, EntryIds, FitPass, Iterates
 from ..plain.posterior import Fit, Model
-from ..plain.posterior import posterior as plain_posterior
 from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
 from .paper_kernel import advance as advance_kernel
+from .posterior_kernel import layout
 from .posterior_kernel import posterior as posterior_kernel
-from .posterior_kernel import solve_packed as solve_kernel
 from .threads import THREADS, run, shared
 from .ties_kernel import couple as couple_kernel
 from .ties_kernel import grams as grams_kernel
+from .ties_kernel import inverses as inverses_kernel
 from .vectors import LANES
 
 # Observations of a piece of work: some milliseconds. With smaller ones Python's share grows, with larger ones cores wait for
@@ -30,7 +30,6 @@ _PIECES_OF_A_CORE = 4  # at least, so that no core waits long for the others
 # A rank up to the first is told to the compiler where there are so many observations. At rank 5 that saves a fifth to a
 # quarter of the time, at rank 20 nothing (CONTRIBUTING.md); each rank takes some five seconds to compile.
 _MOST_KNOWN, _MANY = 8, 1 << 20
-_DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
 _BEGIN = {"zero": pass_kernel.ZERO, "given": pass_kernel.GIVEN, "part": pass_kernel.PART_OF, "subsets": pass_kernel.SUBSETS}
 
 
@@ -82,7 +81,7 @@ def advance(
 
 def posterior(
     block: Block,
-    weight: Array,
+    weight: Array | None,
     units: np.ndarray,
     model: Model,
     start: tuple[Array, Array, Array],
@@ -91,15 +90,19 @@ def posterior(
 ) -> tuple[Array, Array, Array]:
     """`plain.posterior.posterior`."""
     counts = block.counts[units]
-    if counts.sum() > _DENSE * len(units) * block.length:
-        return plain_posterior(block, weight, units, model, start, temperatures, measure, solve_packed)
     at, noise, precision = model.at, model.noise, model.precision
     u, units = len(units), _fixed(units)
     out = (np.empty((u, at.x.shape[1])), np.empty((u, at.second.shape[1])), np.empty((u, len(Fit))))
     there = map(_fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))
+    positions = _fixed(layout(*there, at.offsets))
     numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
-    common = (*there, at.offsets, numbers, _fixed(precision))
-    entries, begin, heats = (*_entries(block), _fixed(weight)), tuple(map(_fixed, start)), np.asarray(temperatures)
+    common = (positions, at.offsets, numbers, _fixed(precision))
+    given = np.empty(0) if weight is None else weight
+    entries, begin, heats = (
+        (*_entries(block), _fixed(given)),
+        tuple(map(_fixed, start)),
+        np.asarray(temperatures, np.float64),
+    )
     size = min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE))
     parts = [
         (*entries, units[part], *common, *(x[part] for x in begin), heats, measure, *(x[part] for x in out))
@@ -109,13 +112,6 @@ def posterior(
         for arguments in todo:  # here, and not in `run`: the way to the kernel is to be short
             posterior_kernel(*arguments)
     return out
-
-
-def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
-    """`plain.posterior.solve_packed`."""
-    mean, covariance = np.empty_like(h), np.empty_like(G)
-    solve_kernel(_fixed(G), _fixed(precision), _fixed(h), mean, covariance)
-    return mean, covariance
 
 
 def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:
@@ -132,6 +128,13 @@ def grams(block: Block, right: Array) -> Array:
     k = right.shape[1]
     out = np.empty((block.n_units, k * (k + 1) // 2))
     grams_kernel(_fixed(block.indptr), _fixed(block.index), _fixed(right), out)
+    return out
+
+
+def inverses(packed: Array, ridge: float) -> Array:
+    """`plain.ties.inverses`."""
+    out = np.empty_like(packed)
+    inverses_kernel(_fixed(packed), ridge, int((2 * packed.shape[1]) ** 0.5), out)
     return out
 
 

@@ -1,6 +1,12 @@
-"""`posterior` of the noise model, compiled for the CPU: one unit after the other, sums over packed triangles."""
+"""`posterior` of the noise model, compiled for the CPU.
 
-# Numba reads types from arguments; annotations would not help it.
+Sums run over eight observations of a unit at a time. What is known of a position stands together, in whole vectors (see
+`layout`): residuals, their doubt and normal equations are then products of vectors, and weights are found for eight
+observations at once. The small systems of eight units are solved side by side, one in each lane.
+"""
+
+# Numba looks at the age of this file alone: after a change of `lanes` or `vectors`, touch it, or what was compiled before is
+# used. It reads types from arguments; annotations would not help it.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -10,142 +16,228 @@ import math
 import numpy as np
 from numba import njit
 
+from ..plain.posterior import Fit
 from .entries import OPTIONS
+from .lanes import WITHIN, larger
+from .vectors import (
+    LANES,
+    add_products,
+    gathered,
+    indices,
+    load,
+    places,
+    root,
+    rows_at,
+    splat,
+    store,
+    total,
+    totals,
+    weighted,
+    where,
+)
 
 _FEWEST = 1e-300  # a pivot of the Cholesky factorisation; the prior keeps pivots far above it
+_N_FIT, _INLIERS, _SQUARES, _N_INLIERS = int(Fit.N_FIT), int(Fit.INLIERS), int(Fit.SQUARES), int(Fit.N_INLIERS)
+_RESIDUALS, _OBJECTIVE, _N_INFORMATIVE = int(Fit.RESIDUALS), int(Fit.OBJECTIVE), int(Fit.N_INFORMATIVE)
+
+
+@njit(**WITHIN)
+def _widths(K, offsets):
+    """Vectors of a position: for second moments alone, for these and cross moments, for the mean."""
+    P = K * (K + 1) // 2
+    moments = P + K if offsets else P
+    return (P + LANES - 1) // LANES, (moments + LANES - 1) // LANES, (K + 2 + LANES - 1) // LANES
+
+
+@njit(**OPTIONS)
+def layout(x, shift, second, cross, spread, scales, offsets):
+    """What is known of each position: (second moments, cross), covariance, (mean, shift, scale), in lines of the cache."""
+    m, K = x.shape
+    P = second.shape[1]
+    own, moments, means = _widths(K, offsets)
+    width = (moments + own + means) * LANES
+    room = np.zeros(m * width + LANES)
+    first = -(room.ctypes.data // 8) % LANES
+    at = room[first : first + m * width].reshape(m, width)
+    for i in range(m):
+        for c in range(P):
+            at[i, c] = second[i, c]
+            at[i, moments * LANES + c] = spread[i, c]
+        for q in range(K):
+            if offsets:
+                at[i, P + q] = cross[i, q]
+            at[i, (moments + own) * LANES + q] = x[i, q]
+        at[i, (moments + own) * LANES + K] = shift[i]
+        at[i, (moments + own) * LANES + K + 1] = scales[i]
+    return at
 
 
 @njit(**OPTIONS)
 def posterior(
-    indptr, index, value, weight, units, x, shift, second, cross, spread, scales, offsets, noise, precision, mean0, cov0,
-    scale0, temperatures, measure, mean, cov, table,
+    indptr, index, value, weight, units, at, offsets, noise, precision, mean0, cov0, scale0, temperatures, measure, mean,
+    cov, table,
 ):  # fmt: skip
-    """`plain.posterior.posterior` for some units; `noise` is (variance, tail, share, span, top, odds)."""
-    K, P = x.shape[1], second.shape[1]
+    """`plain.posterior.posterior` for some units.
+
+    `at` is made by `layout`; `noise` is (variance, tail, share, span, top, odds); an empty `weight` stands for ones.
+    """
+    K = mean.shape[1]
+    P = cov.shape[1]
+    own, moments, means = _widths(K, offsets)
+    flat, width = at.ravel(), at.shape[1]
+    doubts, tail = moments * LANES, (moments + own) * LANES
     variance, nu, share, span, top, odds = noise
-    z, tilde, h = np.empty(K), np.empty(K), np.empty(K)
-    S, G, D, E = np.empty(P), np.empty(P), np.empty(P), np.empty(P)
-    L, power = np.empty((K, K)), int(nu) // 2
     log_in, log_out = math.log1p(-share), math.log(share / span)
+    given_weights = weight.shape[0] > 0
+    z, S, h, G = np.zeros((K, LANES)), np.zeros((P, LANES)), np.zeros((K, LANES)), np.zeros((P, LANES))
+    L = np.zeros((K * K, LANES))
+    D, E, Z = np.zeros((own, LANES)), np.zeros((own, LANES)), np.zeros((means, LANES))
+    sums, right = np.zeros((moments, LANES)), np.zeros((means, LANES))
+    D_flat, E_flat, Z_flat, sums_flat, right_flat = D.ravel(), E.ravel(), Z.ravel(), sums.ravel(), right.ravel()
+    locals_, squares_ = np.zeros((1, LANES)), np.zeros((1, LANES))
+    near = np.arange(LANES)
+    ramp = np.arange(LANES).astype(np.float64).reshape(1, LANES)
+    zero, one = splat(0.0), splat(1.0)
+    none = (zero, zero, zero, zero, zero, zero, zero, zero)
     steps = temperatures.shape[0]
-    for u in range(units.shape[0]):
-        unit = units[u]
-        low, high = indptr[unit], indptr[unit + 1]
-        z[:] = mean0[u]
-        S[:] = cov0[u]
-        own = variance * scale0[u]
-        n_fit = n_in = n_informative = 0.0
-        inliers = squares = residuals = objective = 0.0
+    for first in range(0, units.shape[0], LANES):
+        n = min(LANES, units.shape[0] - first)
+        for lane in range(n):
+            for q in range(K):
+                z[q, lane] = mean0[first + lane, q]
+            for c in range(P):
+                S[c, lane] = cov0[first + lane, c]
         for step in range(steps + 1 if measure else steps):
             last = step == steps
             tabled = step == (steps if measure else steps - 1)
             heat = 1.0 if last else temperatures[step] * temperatures[step]
-            for q in range(K):
-                tilde[q] = z[q]
-            if offsets:
-                tilde[K - 1] = 1.0
-            c = 0
-            for q in range(K):
-                for p in range(q + 1):
-                    twice = 1.0 if p == q else 2.0
-                    D[c] = twice * S[c]
-                    E[c] = twice * tilde[q] * tilde[p]
-                    c += 1
-            G[:] = 0.0
-            h[:] = 0.0
-            for t in range(low, high):
-                given = np.float64(weight[t])
-                if given <= 0:
-                    continue
-                i = index[t]
-                y = np.float64(value[t]) - shift[i]
-                local = own * scales[i] / given
-                r, doubt = y, 0.0
+            for lane in range(n):
+                u = first + lane
+                low, high = indptr[units[u]], indptr[units[u] + 1]
+                c = 0
                 for q in range(K):
-                    r -= x[i, q] * z[q]
-                for c in range(P):
-                    doubt += second[i, c] * D[c] + spread[i, c] * E[c]
-                square = (r * r + max(doubt, 0.0)) / local
-                bent = 1 + square / (nu * heat)
-                rare = odds * math.sqrt(local * heat * bent)
-                for _ in range(power):
-                    rare *= bent
-                inlier = 1 / (1 + rare)
+                    zq = 1.0 if offsets and q == K - 1 else z[q, lane]
+                    for p in range(q + 1):
+                        twice = 1.0 if p == q else 2.0
+                        D_flat[c] = twice * S[c, lane]
+                        E_flat[c] = twice * zq * (1.0 if offsets and p == K - 1 else z[p, lane])
+                        c += 1
+                    Z_flat[q] = z[q, lane]
+                for c in range(moments):
+                    store(sums, c, zero)
+                for c in range(means):
+                    store(right, c, zero)
+                n_fit, inliers, squares, n_in, residuals, n_informative = zero, zero, zero, zero, zero, zero
+                objective = 0.0
+                for t in range(low, high, LANES):
+                    left = high - t
+                    if left < LANES:
+                        for k in range(LANES):
+                            near[k] = min(k, left - 1)
+                    entry = places(near, t)
+                    i = indices(index, entry)
+                    taken = load(ramp, 0) < splat(1.0 * left)
+                    y = gathered(value, entry, 1, 0) - gathered(flat, i, width, tail + K)
+                    local = splat(variance * scale0[u]) * gathered(flat, i, width, tail + K + 1)
+                    if given_weights:
+                        given = gathered(weight, entry, 1, 0)
+                        taken = taken * (zero < given)
+                        local = local / where(taken, given, one)
+                    fitted = none
+                    for c in range(means):
+                        fitted = add_products(fitted, rows_at(flat, i, width, tail + c * LANES), load(Z, c))
+                    doubt = none
+                    for c in range(own):
+                        doubt = add_products(doubt, rows_at(flat, i, width, c * LANES), load(D, c))
+                        doubt = add_products(doubt, rows_at(flat, i, width, doubts + c * LANES), load(E, c))
+                    r = y - totals(fitted)
+                    square = (r * r + larger(totals(doubt), zero)) / local
+                    bent = one + square * splat(1 / (nu * heat))
+                    rare = splat(odds) * root(splat(heat) * local * bent)
+                    power, factor = int(nu) // 2, bent
+                    while power > 0:
+                        if power % 2:
+                            rare = rare * factor
+                        factor = factor * factor
+                        power //= 2
+                    if tabled:
+                        inlier = taken / (one + rare)
+                        rather = splat(0.5) < inlier
+                        n_fit = n_fit + taken
+                        inliers = inliers + inlier
+                        squares = squares + inlier * square * (splat(nu + 1) / (splat(nu) + square))
+                        residuals = residuals + inlier * r * r
+                        n_in = n_in + rather
+                        n_informative = n_informative + rather * (splat(4.0) * local < y * y)
+                        if last:
+                            store(locals_, 0, local)
+                            store(squares_, 0, where(taken, square, zero - one))
+                            for k in range(LANES):
+                                if squares_[0, k] >= 0:
+                                    a = log_in + top - 0.5 * math.log(locals_[0, k])
+                                    a -= 0.5 * (nu + 1) * math.log1p(squares_[0, k] / nu)
+                                    objective += max(a, log_out) + math.log1p(math.exp(-abs(a - log_out)))
+                            continue
+                    w = taken * splat((nu + 1) / nu) / ((one + rare) * bent * local)
+                    wy = w * y
+                    for c in range(moments):
+                        store(sums, c, load(sums, c) + weighted(rows_at(flat, i, width, c * LANES), w))
+                    for c in range(means):
+                        store(right, c, load(right, c) + weighted(rows_at(flat, i, width, tail + c * LANES), wy))
+                for k in range(LANES):
+                    near[k] = k
                 if tabled:
-                    n_fit += 1.0
-                    inliers += inlier
-                    squares += inlier * (nu + 1) / (nu + square) * square
-                    residuals += inlier * r * r
-                    if inlier > 0.5:
-                        n_in += 1.0
-                        if y * y > 4 * local:
-                            n_informative += 1.0
+                    table[u, _N_FIT] = total(n_fit)
+                    table[u, _INLIERS] = total(inliers)
+                    table[u, _SQUARES] = total(squares)
+                    table[u, _N_INLIERS] = total(n_in)
+                    table[u, _RESIDUALS] = total(residuals)
+                    table[u, _N_INFORMATIVE] = total(n_informative)
                     if last:
-                        a = log_in + top - 0.5 * math.log(local) - 0.5 * (nu + 1) * math.log1p(square / nu)
-                        objective += max(a, log_out) + math.log1p(math.exp(-abs(a - log_out)))
-                        continue
-                w = inlier * (nu + 1) / (nu + square / heat) / local
-                for c in range(P):
-                    G[c] += w * second[i, c]
-                wy = w * y
-                for q in range(K):
-                    h[q] += wy * x[i, q] - w * cross[i, q]
-            if last:
-                for q in range(K):
-                    objective -= 0.5 * z[q] * z[q] * precision[q]
-                continue
-            _solve(G, precision, h, L, z, S, K)
-        mean[u] = z
-        cov[u] = S
-        table[u, 0] = n_fit
-        table[u, 1] = inliers
-        table[u, 2] = squares
-        table[u, 3] = n_in
-        table[u, 4] = residuals
-        table[u, 5] = objective
-        table[u, 6] = n_informative
+                        for q in range(K):
+                            objective -= 0.5 * z[q, lane] * z[q, lane] * precision[q]
+                    table[u, _OBJECTIVE] = objective
+                if not last:
+                    for c in range(P):
+                        G[c, lane] = sums_flat[c]
+                    for q in range(K):
+                        h[q, lane] = right_flat[q] - (sums_flat[P + q] if offsets else 0.0)
+            if not last:
+                _solve(G, precision, h, L, z, S)
+        for lane in range(n):
+            for q in range(K):
+                mean[first + lane, q] = z[q, lane]
+            for c in range(P):
+                cov[first + lane, c] = S[c, lane]
 
 
-@njit(**OPTIONS)
-def solve_packed(G, precision, h, mean, cov):
-    """`plain.posterior.solve_packed`."""
-    K = h.shape[1]
-    L = np.empty((K, K))
-    for u in range(h.shape[0]):
-        _solve(G[u], precision, h[u], L, mean[u], cov[u], K)
-
-
-@njit(**OPTIONS)
-def _solve(G, precision, h, L, z, S, K):
-    """z = (G + diag(precision))^-1 h and S, the packed inverse, by Cholesky."""
-    c = 0
-    for q in range(K):
+@njit(**WITHIN)
+def _solve(G, precision, h, L, z, S):
+    """z = (G + diag(precision))^-1 h and S, the packed inverse, by Cholesky, in each lane."""
+    K = h.shape[0]
+    for q in range(K):  # the diagonal of L is inverted
         for p in range(q + 1):
-            v = G[c]
-            if p == q:
-                v += precision[q]
+            v = load(G, q * (q + 1) // 2 + p)
             for t in range(p):
-                v -= L[q, t] * L[p, t]
-            L[q, p] = math.sqrt(max(v, _FEWEST)) if p == q else v / L[p, p]
-            c += 1
-    # the inverse of L, in its upper half: column p of it in row p
-    for p in range(K):
-        L[p, p] = 1 / L[p, p]
+                v = v - load(L, q * K + t) * load(L, p * K + t)
+            if p == q:
+                store(L, q * K + q, splat(1.0) / root(larger(v + splat(precision[q]), splat(_FEWEST))))
+            else:
+                store(L, q * K + p, v * load(L, p * K + p))
+    for p in range(K):  # the inverse of L, in its upper half: column p of it in row p
         for q in range(p + 1, K):
-            v = 0.0
+            v = splat(0.0)
             for t in range(p, q):
-                v -= L[q, t] * (L[p, p] if t == p else L[p, t])
-            L[p, q] = v / L[q, q]
-    c = 0
+                v = v - load(L, q * K + t) * load(L, p * K + t)
+            store(L, p * K + q, v * load(L, q * K + q))
     for q in range(K):
         for p in range(q + 1):
-            v = 0.0
+            v = splat(0.0)
             for t in range(q, K):
-                v += (L[q, q] if t == q else L[q, t]) * (L[p, p] if t == p else L[p, t])
-            S[c] = v
-            c += 1
+                v = v + load(L, q * K + t) * load(L, p * K + t)
+            store(S, q * (q + 1) // 2 + p, v)
     for q in range(K):
-        v = 0.0
+        v = splat(0.0)
         for p in range(K):
-            v += S[q * (q + 1) // 2 + p if p <= q else p * (p + 1) // 2 + q] * h[p]
-        z[q] = v
+            v = v + load(S, q * (q + 1) // 2 + p if p <= q else p * (p + 1) // 2 + q) * load(h, p)
+        store(z, q, v)

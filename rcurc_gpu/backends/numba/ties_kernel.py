@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numba import njit
 
@@ -41,3 +43,33 @@ def couple(indptr, index, left, right, x, out):
             for q in range(K):
                 total[q] += moved * right[j, q]
         out[u] = total
+
+
+@njit(**OPTIONS)
+def inverses(packed, ridge, K, out):
+    """`plain.ties.inverses`, by Cholesky factors and their inverses, both lower triangles."""
+    L, M = np.zeros((K, K)), np.zeros((K, K))
+    for u in range(packed.shape[0]):
+        c = 0
+        for q in range(K):
+            for p in range(q + 1):
+                v = packed[u, c] + (ridge if p == q else 0.0)
+                for t in range(p):
+                    v -= L[q, t] * L[p, t]
+                L[q, p] = math.sqrt(max(v, 1e-300)) if p == q else v / L[p, p]
+                c += 1
+        for p in range(K):
+            M[p, p] = 1 / L[p, p]
+            for q in range(p + 1, K):
+                v = 0.0
+                for t in range(p, q):
+                    v -= L[q, t] * M[t, p]
+                M[q, p] = v / L[q, q]
+        c = 0
+        for q in range(K):
+            for p in range(q + 1):
+                v = 0.0
+                for t in range(q, K):
+                    v += M[t, q] * M[t, p]
+                out[u, c] = v
+                c += 1

@@ -216,3 +216,76 @@ def total(typing, x):
         return _llvm(builder, "vector.reduce.fadd", _DOUBLE, [_DOUBLE(0.0), *args], fastmath=_FLAGS)
 
     return types.float64(VECTOR), emit
+
+
+# ---------------------------------------------------------------- as many vectors as lanes
+
+
+_ROWS = types.UniTuple(VECTOR, LANES)
+
+
+@intrinsic
+def rows_at(typing, array, at, stride, first):
+    """Vectors that begin at ``at * stride + first`` of a contiguous float64 array; `at` has a number for each of them."""
+
+    def emit(context, builder, sig, args):
+        data = make_array(sig.args[0])(context, builder, args[0]).data
+        out = []
+        for lane in range(LANES):
+            i = builder.add(builder.mul(builder.extract_value(args[1], lane), args[2]), args[3])
+            out.append(builder.load(builder.bitcast(builder.gep(data, [i]), _VECTOR.as_pointer()), align=8))
+        return context.make_tuple(builder, sig.return_type, out)
+
+    return _ROWS(array, at, types.intp, types.intp), emit
+
+
+@intrinsic
+def add_products(typing, sums, rows, x):
+    """Each of `sums` plus that of `rows` times the vector `x`."""
+
+    def emit(context, builder, sig, args):
+        out = []
+        for lane in range(LANES):
+            product = builder.fmul(builder.extract_value(args[1], lane), args[2], flags=_FLAGS)
+            out.append(builder.fadd(builder.extract_value(args[0], lane), product, flags=_FLAGS))
+        return context.make_tuple(builder, sig.return_type, out)
+
+    return _ROWS(_ROWS, _ROWS, VECTOR), emit
+
+
+@intrinsic
+def weighted(typing, rows, w):
+    """The sum of `rows`, each times its lane of `w`."""
+
+    def emit(context, builder, sig, args):
+        terms = []
+        for lane in range(LANES):
+            weight = builder.shuffle_vector(args[1], args[1], ir.Constant(ir.VectorType(_WORD, LANES), [lane] * LANES))
+            terms.append(builder.fmul(builder.extract_value(args[0], lane), weight, flags=_FLAGS))
+        while len(terms) > 1:
+            terms = [builder.fadd(x, y, flags=_FLAGS) for x, y in zip(terms[::2], terms[1::2], strict=True)]
+        return terms[0]
+
+    return VECTOR(_ROWS, VECTOR), emit
+
+
+@intrinsic
+def totals(typing, rows):
+    """The sum of the lanes of each of `rows`, in its lane."""
+
+    def emit(context, builder, sig, args):
+        terms = [builder.extract_value(args[0], lane) for lane in range(LANES)]
+        width = 1  # lanes that belong together: from (a0 a1 ..) and (b0 b1 ..) to (a01 b01 a23 b23 ..), and so on
+        while len(terms) > 1:
+            even = [
+                k for at in range(0, LANES, 2 * width) for half in (0, LANES) for k in range(half + at, half + at + width)
+            ]
+            left, right = (ir.Constant(ir.VectorType(_WORD, LANES), [k + more for k in even]) for more in (0, width))
+            terms = [
+                builder.fadd(builder.shuffle_vector(x, y, left), builder.shuffle_vector(x, y, right), flags=_FLAGS)
+                for x, y in zip(terms[::2], terms[1::2], strict=True)
+            ]
+            width *= 2
+        return terms[0]
+
+    return VECTOR(_ROWS), emit

@@ -2,15 +2,16 @@
 
 An entry (i, j) that agrees with the solution ties what row i may become to what column j may become. With a direction
 (a_i, b_j) in which rows and columns move, it changes by a_i . x_j + y_i . b_j. `grams` and `couple` are the two sums over
-entries that this needs.
+entries that this needs; `inverses` are those of the first. Symmetric matrices are packed: the lower triangle, row by row.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
+from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
 from ..blocks import Block, ChunkPlan, load_chunk
+from .posterior import unpacking
 
 _COPIES = 4  # arrays of (entries, K) that are in memory at a time
 
@@ -27,6 +28,21 @@ def grams(block: Block, right: Array) -> Array:
         D = take_rows(right, chunk.index) * xp.astype(chunk.seen, right.dtype)[:, :, None]
         parts.append(xp.take(xp.reshape(xp.matrix_transpose(D) @ D, (-1, k * k)), place, axis=1))
     return plan.join(parts)
+
+
+def unpacked(packed: Array, k: int) -> Array:
+    """Symmetric matrices (u, K, K)."""
+    xp = array_namespace(packed)
+    return xp.reshape(xp.take(packed, asarray_on(np.ravel(unpacking(k)), packed), axis=1), (-1, k, k))
+
+
+def inverses(packed: Array, ridge: float) -> Array:
+    """Inverses of matrices (u, P) with `ridge` added to their diagonals, packed."""
+    xp = array_namespace(packed)
+    k = int((2 * packed.shape[1]) ** 0.5)
+    q, p = np.tril_indices(k)
+    full = unpacked(packed, k) + ridge * xp.eye(k, dtype=packed.dtype, device=device_of(packed))
+    return xp.take(xp.reshape(xp.linalg.inv(full), (-1, k * k)), asarray_on(q * k + p, packed), axis=1)
 
 
 def couple(block: Block, left: Array, right: Array, x: Array) -> Array:

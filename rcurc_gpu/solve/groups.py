@@ -1,0 +1,48 @@
+"""Groups of rows and columns that are not tied together: of the core first, then of everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..backends.arrays import to_numpy
+from ..backends.blocks import Block
+from ..backends.kernels import RunContext
+from ..judge.ties import Groups
+from ..shards.source import Shard
+from .jobs import Engine, Job, Nothing, Stage
+from .solved import Extended, SolvedCore
+from .store import Arrays
+from .supply import Supply
+
+
+def all_groups(solved: SolvedCore, found: Extended, supply: Supply, engine: Engine) -> Groups | None:
+    """The groups of all rows and columns: those outside of the core belong to the group that most of their entries meet."""
+    core = solved.groups
+    if found.noise is not None:
+        core = None if found.noise.groups is None else Groups(*(np.asarray(x, dtype=np.int64) for x in found.noise.groups))
+    if core is None or core.n_groups < 2:
+        return None
+    view = supply.view
+    labels = []
+    for side, inner, chosen, own in (("c", core.columns, view.rows, core.rows), ("r", core.rows, view.cols, core.columns)):
+        jobs = [Job(shard, Nothing(), None, (inner, core.n_groups)) for shard in supply.shards[side]]
+        parts = engine.map(Stage(grouped, "groups", kept=False), jobs, lambda count: None)
+        whole = np.concatenate([numbers["labels"] for _, numbers in parts])
+        whole[chosen] = own
+        labels.append(whole)
+    return Groups(*labels)
+
+
+def grouped(
+    shard: Shard, block: Block, side: Any, run: RunContext, inner: np.ndarray, n_groups: int
+) -> tuple[Arrays, Arrays]:
+    """The group of each unit of a shard, by those of its positions; -1 of none."""
+    unit = np.repeat(np.arange(block.n_units), block.counts)
+    group = inner[to_numpy(block.index)]
+    there = group >= 0
+    counts = np.bincount(unit[there] * n_groups + group[there], minlength=block.n_units * n_groups)
+    counts = counts.reshape(block.n_units, n_groups)
+    best = np.argmax(counts, axis=1)
+    return {}, {"labels": np.where(counts[np.arange(len(best)), best] > 0, best, -1)}
