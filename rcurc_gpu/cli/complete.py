@@ -22,7 +22,9 @@ from .outputs import check_outputs, wanted_entries
 
 _PATIENCE = 15  # seconds to wait for a scheduler
 _OF_THE_SOLVER = ("method", "accuracy", "undetermined", "offsets", "sweeps", "intervals", "seed")
-OPTION_OF = {"output": "--checkpoint"} | {name: f"--{name}" for name in ("checkpoint", "rank", "device", *_OF_THE_SOLVER)}
+OPTION_OF = {"output": "--checkpoint", "outliers": "--outlier-kind"} | {
+    name: f"--{name}" for name in ("checkpoint", "rank", "device", *_OF_THE_SOLVER)
+}
 
 
 @click.command(context_settings={"show_default": True})
@@ -35,6 +37,12 @@ OPTION_OF = {"output": "--checkpoint"} | {name: f"--{name}" for name in ("checkp
 )
 @click.option("--outliers", type=IN_FILE, metavar="CSV", help="Where to write the wrong observations, the worst first.")
 @solver_option("accuracy", "Fail (exit status 1) unless the expected relative error of the matrix is below this.")
+@click.option(
+    "--outlier-kind",
+    type=click.Choice(["random", "structured"]),
+    default="random",
+    help="What wrong observations are like; structured ones may follow rows and columns, and are no reason for doubt.",
+)
 @solver_option("method")
 @solver_option(
     "undetermined",
@@ -107,6 +115,7 @@ def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> d
             labelled.samples,
             options.rank,
             **{name: getattr(options, name) for name in _OF_THE_SOLVER},
+            outliers="structured" if options.outlier_kind == "structured" else True,
             device=device,
             progress=options.visible,
             client=client,

@@ -184,7 +184,7 @@ def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
     is removed: a value that was replaced, by 0 for example, leaves a residual of the opposite sign. So is what it has to do
     with its row alone, or with its column alone: a sensor may be wrong on one side.
     """
-    rng = generator(seed, Stream.REJECTED)
+    rng = generator(seed, Stream.REJECTED, 1)
     scores = [Scores()] * len(blocks)
     signs = {k: _Signs(block) for k, block in enumerate(blocks) if np.count_nonzero(block.rejected) >= FEWEST}
     signs = {k: x for k, x in signs.items() if x.n_free >= FEWEST}

@@ -118,6 +118,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         undetermined: str = "prior",
         method: str = Settings.method,
         accuracy: float | None = Settings.accuracy,
+        outliers: Any = Settings.outliers,
         random_state: Any = 0,
         device: str = Where.device,
         kernels: str = Settings.kernels,
@@ -130,6 +131,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         self.undetermined = undetermined
         self.method = method
         self.accuracy = accuracy
+        self.outliers = outliers
         self.random_state = random_state
         self.device = device
         self.kernels = kernels
@@ -165,7 +167,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         else:
             X = self._validated(X, ensure_min_samples=2, ensure_min_features=2)
             samples = self._samples(X, generator(seed, Stream.ESTIMATOR))
-        options = {name: getattr(self, name) for name in ("method", "accuracy", "device", "kernels", "progress")}
+        options = {name: getattr(self, name) for name in ("method", "accuracy", "outliers", "device", "kernels", "progress")}
         self.result_ = rcurc(samples, self.rank, seed=seed, undetermined=self._for_solver, **options)
         self.rank_, self.converged_ = self.result_.rank, self.result_.converged
         self.prediction_error_ = float(self.result_.prediction_error)

@@ -1,0 +1,262 @@
+"""Structure among what was taken for outliers: a further component is no outlier, and random outliers are no component."""
+
+import json
+
+import numpy as np
+import pytest
+
+import rcurc_gpu as rg
+from rcurc_gpu.judge.structure import FEWEST, LIMIT, Looked, Structure, component_scores, crowded
+
+SHAPE, RANK, CHOSEN, RATE = (400, 360), 3, 110, 0.4
+
+
+class Problem:
+    """A matrix of rank 3 with 10 % outliers, and `truth`, which may have a further component."""
+
+    def __init__(self, seed, further=None, spoil=None, noise=0.0, rate=RATE):
+        rng = np.random.default_rng(seed)
+        (n1, n2), self.rng = SHAPE, rng
+        self.rows, self.cols = (np.sort(rng.choice(n, CHOSEN, replace=False)) for n in SHAPE)
+        X = rng.standard_normal((n1, RANK)) @ rng.standard_normal((RANK, n2))
+        self.truth = X if further is None else X + RANK**0.5 * further(self)
+        Y, out = self.truth.copy(), rng.random(SHAPE) < 0.1
+        Y[out] += 8 * rng.uniform(-1, 1, SHAPE)[out]
+        Y = Y if spoil is None else spoil(self, Y)
+        Y += noise * RANK**0.5 * rng.standard_normal(SHAPE)
+        seen = np.zeros(SHAPE, dtype=bool)
+        seen[self.rows], seen[:, self.cols] = True, True
+        i, j = np.nonzero(seen & (rng.random(SHAPE) < rate))
+        self.samples = rg.CrossSamples.from_triplets(i, j, Y[i, j], SHAPE, self.rows, self.cols)
+
+    def error(self, result):
+        return np.linalg.norm(result.cur.left @ result.cur.right.T - self.truth) / np.linalg.norm(self.truth)
+
+
+# ---------------------------------------------------------------- further components
+
+
+def outside_of_rows(p):
+    """In rows outside of I, in a quarter of the columns."""
+    u, v = p.rng.standard_normal(SHAPE[0]), p.rng.standard_normal(SHAPE[1]) * (p.rng.random(SHAPE[1]) < 0.25)
+    u[p.rows] = 0
+    return np.outer(u, v)
+
+
+def outside_of_columns(p):
+    u, v = p.rng.standard_normal(SHAPE[0]) * (p.rng.random(SHAPE[0]) < 0.25), p.rng.standard_normal(SHAPE[1])
+    v[p.cols] = 0
+    return np.outer(u, v)
+
+
+def in_the_core(p):
+    u, v = (p.rng.standard_normal(n) * (p.rng.random(n) < share) for n, share in zip(SHAPE, (0.3, 0.25), strict=True))
+    return np.outer(u, v)
+
+
+def local(p):
+    found, (a, b) = np.zeros(SHAPE), (p.rng.integers(0, n - 60) for n in SHAPE)
+    found[a : a + 60, b : b + 60] = np.outer(p.rng.standard_normal(60), p.rng.standard_normal(60))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+@pytest.mark.parametrize("further", [outside_of_rows, outside_of_columns, in_the_core, local])
+def test_a_further_component_is_not_confirmed(further, noise, seed):
+    problem = Problem(seed, further, noise=noise)
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(problem.samples, RANK)
+    assert problem.error(result) > 0.05
+    assert not result.converged
+    if result.structure is not None:
+        assert result.structure.components
+
+
+def test_the_message_says_where_the_component_is():
+    for further, place, word in ((outside_of_rows, "rows", "more rows"), (outside_of_columns, "columns", "more columns")):
+        with pytest.warns(rg.ConvergenceWarning, match=word):
+            result = rg.rcurc(Problem(0, further).samples, RANK)
+        assert result.cause == "structured outliers"
+        assert result.structure.components == (place,)
+        assert getattr(result.structure, place) > LIMIT
+        assert "outliers='structured'" in result.message
+
+
+# ---------------------------------------------------------------- right results
+
+
+def plain(p, Y):
+    return Y
+
+
+def rows_on_one_side(p, Y):
+    out = p.rng.random(SHAPE) < 0.1
+    return np.where(out, p.truth + (5 * p.rng.random(SHAPE) + 2) * p.rng.choice([-1, 1], (SHAPE[0], 1)), Y)
+
+
+def all_on_one_side(p, Y):
+    return p.truth + np.abs(Y - p.truth)
+
+
+def zeros(p, Y):
+    return np.where(p.rng.random(SHAPE) < 0.1, 0.0, p.truth)
+
+
+def negated(p, Y):
+    return np.where(p.rng.random(SHAPE) < 0.05, -p.truth, p.truth)
+
+
+def shifted_block(p, Y):
+    rows, cols = (np.flatnonzero(p.rng.random(n) < 0.2) for n in SHAPE)
+    Y[np.ix_(rows, cols)] += 5.0
+    return Y
+
+
+def stuck(p, Y):
+    for i in p.rng.choice(SHAPE[0], 20, replace=False):
+        start = p.rng.integers(0, SHAPE[1] * 3 // 4)
+        Y[i, start : start + SHAPE[1] // 4] = Y[i, start]
+    return Y
+
+
+RIGHT = [plain, rows_on_one_side, all_on_one_side, zeros, negated, shifted_block, stuck]
+
+
+@pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
+@pytest.mark.parametrize("spoil", RIGHT)
+def test_right_results_have_no_component_among_the_rejected(spoil):
+    for seed in range(4):
+        problem = Problem(seed, spoil=spoil)
+        result = rg.rcurc(problem.samples, RANK)
+        if problem.error(result) < 1e-6:
+            assert result.cause != "structured outliers"
+            assert result.structure is None or result.structure.components == ()
+
+
+@pytest.mark.parametrize("spoil", [plain, rows_on_one_side, zeros])
+def test_with_noise_random_outliers_are_no_component(spoil):
+    problem = Problem(0, spoil=spoil, noise=0.05)
+    result = rg.rcurc(problem.samples, RANK)
+    assert result.converged
+    assert problem.error(result) < 0.05
+    assert result.structure.components == ()
+
+
+def block_of_signs(seed, component, share=0.2):
+    """Observations of 80 x 80, of which a share is rejected."""
+    rng = np.random.default_rng(seed)
+    i, j = (x.ravel() for x in np.mgrid[:80, :80])
+    rejected = rng.random(6400) < share
+    residual = rng.standard_normal(6400)
+    if component:
+        u, v = rng.standard_normal(80), rng.standard_normal(80) * (rng.random(80) < 0.25)
+        there = v[j] != 0
+        rejected, residual = rejected | there, np.where(there, u[i] * v[j], residual)
+    return Looked(i, j, rng.standard_normal(6400), residual, rejected)
+
+
+def test_random_signs_are_never_a_component():
+    scores = [x for seed in range(100) for x in component_scores([block_of_signs(seed, False)] * 2, seed)]
+    assert max(x.score for x in scores) < LIMIT
+    assert not any(x.is_component for x in scores)
+
+
+def test_signs_of_a_component_always_are():
+    assert all(component_scores([block_of_signs(seed, True)], seed)[0].is_component for seed in range(20))
+
+
+def test_too_few_rejected_say_nothing():
+    block = block_of_signs(0, False)
+    few = block._replace(rejected=block.rejected & (np.cumsum(block.rejected) < FEWEST))
+    assert component_scores([few], 0)[0].score == 0
+
+
+# ---------------------------------------------------------------- what is expected, and what is named
+
+
+@pytest.mark.filterwarnings("error")
+def test_structure_that_is_expected_is_no_doubt():
+    result = rg.rcurc(Problem(1, outside_of_rows).samples, RANK, outliers="structured")
+    assert result.converged
+    assert result.structure.components == ("rows",)
+
+
+@pytest.mark.parametrize("value", ["random", None, 1, "Structured"])
+def test_outliers_is_true_false_or_structured(value):
+    with pytest.raises(ValueError, match="outliers must be True, False or 'structured', got"):
+        rg.rcurc(Problem(0).samples, RANK, outliers=value)
+
+
+def test_without_outliers_rcurc_is_icurc():
+    samples = rg.synthetic((200, 180), 2, 0.0, rate=0.5, seed=0).samples
+    ours, theirs = rg.rcurc(samples, 2, outliers=False), rg.icurc(samples, 2)
+    assert np.array_equal(ours.cur.left, theirs.cur.left)
+
+
+def test_rows_with_far_more_outliers_are_named_and_do_not_decide():
+    def spoil(p, Y):
+        Y[bad] += 8 * (p.rng.random((len(bad), SHAPE[1])) < 0.3) * p.rng.choice([-1, 1], (len(bad), SHAPE[1]))
+        return Y
+
+    bad = np.asarray([7, 70, 300])
+    problem = Problem(1, spoil=spoil, rate=0.8)
+    result = rg.rcurc(problem.samples, RANK)
+    assert result.converged
+    assert problem.error(result) < 1e-8
+    assert set(result.structure.crowded_rows) == set(bad)
+    assert "have far more outliers than the rest" in result.message
+    assert all(str(row) in result.message for row in bad)
+
+
+def test_equal_shares_name_nothing():
+    rng = np.random.default_rng(0)
+    n = np.full(2000, 50)
+    assert all(len(crowded(n, rng.binomial(n, 0.1))) == 0 for _ in range(50))
+    k = rng.binomial(n, 0.1)
+    k[5] = 40
+    assert crowded(n, k).tolist() == [5]
+
+
+def test_a_message_names_ten_at_most():
+    text = Structure(crowded_rows=tuple(range(100, 130)), crowded_columns=(3,)).sentence
+    assert text == "Rows 100, 101, 102, 103, 104 and 25 more and column 3 have far more outliers than the rest."
+
+
+# ---------------------------------------------------------------- wherever the samples are
+
+
+def test_shards_and_a_finished_output_say_what_memory_says(tmp_path):
+    samples = Problem(0, outside_of_rows).samples
+    with pytest.warns(rg.ConvergenceWarning):
+        here = rg.rcurc(samples, RANK).structure
+    results, shards = [], rg.ShardedSamples.of(samples, 50_000)
+    assert len(shards.c_shards) > 2
+    for _ in range(2):  # the second call reads what the first one wrote
+        with pytest.warns(rg.ConvergenceWarning, match="structure of its own"):
+            results.append(rg.rcurc(shards, RANK, output=tmp_path / "out"))
+    for result in results:
+        assert result.structure == results[0].structure
+        assert result.structure.components == here.components == ("rows",)
+        assert abs(result.structure.rows - here.rows) < 1e-6 * here.rows
+    assert json.loads((tmp_path / "out" / "done.json").read_text())["structure"]["components"] == ["rows"]
+
+
+def test_huge_and_tiny_units_change_nothing():
+    samples = Problem(0, outside_of_rows).samples
+    found = []
+    for factor in (1.0, 2.0**400, 2.0**-400):
+        scaled = rg.CrossSamples(
+            SHAPE, samples.rows, samples.cols, *(b.scaled(factor) for b in (samples.r_block, samples.c_block))
+        )
+        with pytest.warns(rg.ConvergenceWarning):
+            found.append(rg.rcurc(scaled, RANK).structure.components)
+    assert found == [("rows",)] * 3
+
+
+def test_the_estimators_of_whole_matrices_ask_too():
+    rng = np.random.default_rng(0)
+    Y = rng.standard_normal((240, 2)) @ rng.standard_normal((2, 220))
+    for method in (rg.robust_pca, rg.ircur):
+        assert method(Y, 2).structure.components == ()
+        assert method(Y, 2, outliers="structured").converged
