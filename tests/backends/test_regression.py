@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rcurc_gpu.backends.plain.passes import Column, FitPass, _measure
+from rcurc_gpu.backends.plain.passes import Column, FitPass, _measure, _subset
 from rcurc_gpu.backends.plain.regression import Schedule, middle_residual, robust_regression, solve_normal
 
 
@@ -90,3 +90,18 @@ def test_what_rounding_makes_of_a_singular_unit_is_called_so(seed):
     table = _measure(D, nothing, nothing + 1, nothing != 0, np.zeros((1, r), D.dtype), white, fit_pass)
     assert table[0, Column.ILL] == 1
     assert np.all(np.isfinite(table))
+
+
+@pytest.mark.parametrize("r", [1, 4, 9])
+def test_a_random_subset_has_no_entry_twice_and_all_are_as_likely(r):
+    units, m = 3000, 12
+    places = _subset(np.full(units, m), np.arange(units), seed=0, k=2, r=r)
+    assert places.min() == 0
+    assert places.max() == m - 1
+    assert all(len(set(row)) == r for row in places.tolist())
+    share = np.bincount(places.ravel(), minlength=m) / units
+    assert np.abs(share - r / m).max() < 0.04  # 4.4 standard deviations
+
+
+def test_subsets_of_units_with_fewer_entries_stay_inside():
+    assert _subset(np.asarray([1, 2, 3]), np.arange(3), seed=0, k=0, r=5).max(axis=1).tolist() <= [0, 1, 2]
