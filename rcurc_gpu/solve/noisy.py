@@ -7,6 +7,7 @@ single column or row can be. It fits into memory whatever the size of the data; 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -254,8 +255,10 @@ def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
 # ---------------------------------------------------------------- the whole
 
 
-def find_model(part: Part, settings: Settings, most: int, steps: StepStore | None, show: Progress) -> NoiseModel:
-    """Fit the noise model to a part, or take it from the store."""
+def find_model(
+    part: Callable[[], Part], settings: Settings, most: int, steps: StepStore | None, show: Progress
+) -> NoiseModel:
+    """Fit the noise model to a part, or take it from the store: then the part is not asked for."""
     step = None if steps is None else steps.step("noise model")
     if step is not None and step.saved is not None:
         return NoiseModel.from_arrays(step.saved)
@@ -266,7 +269,7 @@ def find_model(part: Part, settings: Settings, most: int, steps: StepStore | Non
         show.advance(1)
         return show.ended
 
-    model = fit_noise(part, most, settings, kernels, report)
+    model = fit_noise(part(), most, settings, kernels, report)
     if step is not None:
         step.save(model.arrays())
     return model
