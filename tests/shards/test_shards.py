@@ -229,6 +229,15 @@ def test_with_noise_observations_are_read_twice_at_most(tmp_path, monkeypatch):
     assert max(map(read.count, names)) <= 2
 
 
+def test_with_noise_units_may_be_estimated_any_number_at_a_time(monkeypatch):
+    p = problem(0.02)
+    expected = rg.rcurc(p.samples, 4, accuracy=0.1)
+    monkeypatch.setattr(noisy, "_AT_ONCE", 3000)
+    found = rg.rcurc(p.samples, 4, accuracy=0.1)
+    same(found, expected, 0)
+    assert found.expected_error == pytest.approx(expected.expected_error, rel=1e-12)
+
+
 def test_memory_does_not_grow_with_the_observations(tmp_path):
     p = rg.synthetic((20_000, 20_000), 3, 0.2, n_rows=200, n_cols=200, rate=0.3, seed=0)
     disk = ShardedSamples.of(p.samples, 1 << 20).save(tmp_path / "s")
