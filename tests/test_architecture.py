@@ -382,8 +382,7 @@ def test_at_most_ten_frames_lead_from_rcurc_to_the_extension_kernel(monkeypatch,
         return kernel(*arguments)
 
     monkeypatch.setattr(room, name, counted)
-    rate = 0.08 if noise else 0.5  # below a tenth, or products of matrices take the place of the kernel
-    problem = rg.synthetic((900, 900), 3, 0.1, 10, noise, n_rows=400, n_cols=400, rate=rate, seed=0)
+    problem = rg.synthetic((900, 900), 3, 0.1, 10, noise, n_rows=400, n_cols=400, rate=0.5, seed=0)
     rg.rcurc(problem.samples, 3, kernels="fused", accuracy=0.1)
     assert depths
     assert max(depths) <= 10

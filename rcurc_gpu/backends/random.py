@@ -38,7 +38,6 @@ class Stream(IntEnum):
     NOISE_SAMPLE = 12  # noise.fit: entries by which sweeps are judged
     NOISE_PART = 13  # solve: which columns and rows the noise model is fitted to
     TIES = 14  # judge.ties: where Lanczos begins
-    REJECTED = 16  # judge.structure: random signs; solve.rejected: which columns and rows are looked at
     REJECTED = 16  # solve.rejected: which columns and rows are looked at; with a 1 more, judge.structure: random signs
     VIDEO_PIXELS = 10  # video.find: pixels that are solved for first; was 1, the numbers of SAMPLE in the same solve
 

@@ -150,7 +150,11 @@ def _with_noise(
     if solved.curve is not None:  # a search chose the rank, by what the model does not know, such as the resolution
         most = solved.core.rank
     part = part_of(view, supply.shards, engine, s, scale)
-    model = find_model(part, s, most, steps, show) if solved.model is None else solved.model
+    model = solved.model
+    if model is None:
+        model = find_model(part, s, most, steps, show)
+        if steps is not None:  # now, and not when it is time: parts of all shards are of use with this model alone
+            steps.close()
     if solved.curve is not None:
         model = replace(model, left_over=False)
     ties = model_ties(part, model, choose("xp" if s.kernels == "xp" else "auto", np.empty(0)), s.seed)

@@ -22,7 +22,7 @@ from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
 from ..judge.ties import ModelTies
-from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
+from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.fit import fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part, on_host
@@ -184,8 +184,14 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
     block = (block if side.scale == 1 else block.scaled(1 / side.scale)).to(run.like)
     like = asarray_on(np.empty(0), block.value)  # of double precision: normal equations of noisy data in single lose much
     units = Units(side.unit_model, block, like, run, shard.start)
-    found = [_some_estimated(units, low, high, side) for low, high in pairwise(pieces(block.counts, _AT_ONCE))]
-    parts, sums, wholes, rests = zip(*found, strict=True)
+    done = []
+    for low, high in pairwise(pieces(block.counts, _AT_ONCE)):
+        places = np.flatnonzero((side.chosen >= shard.start + low) & (side.chosen < shard.start + high))
+        found, table = units.estimated(low + others(side.chosen[places] - shard.start - low, high - low))
+        done.append(
+            _with_chosen(side, places, range(shard.start + low, shard.start + high), found, table, str(block.value.dtype))
+        )
+    parts, sums, wholes, rests = zip(*done, strict=True)
     part = {name: _joined([x[name] for x in parts]) for name in parts[0]}
     numbers = {name: sum(x[name] for x in sums) for name in sums[0]}
     for name, summaries in (("whole", wholes), ("outside", rests)):
@@ -193,21 +199,32 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
     return part, numbers
 
 
-def _some_estimated(units: Units, low: int, high: int, side: NoisySide) -> tuple[Arrays, Arrays, Summary, Summary]:
-    """What is kept of units `low` to `high` of a block, sums over them, and summaries of all of them and of the unchosen."""
-    start, n_units = units.first + low, high - low
-    places = np.flatnonzero((side.chosen >= start) & (side.chosen < start + n_units))
-    inside = side.chosen[places] - start
-    found, table = units.estimated(low + others(inside, n_units))
-    core = [asarray_on(x[places], units.like) for x in (side.core.mean, side.core.covariance, side.core.scale)]
+def _with_chosen(
+    side: NoisySide, places: np.ndarray, ids: range, found: Estimate, table: np.ndarray, dtype: str
+) -> tuple[Arrays, Arrays, Summary, Summary]:
+    """What is kept of units of a block, sums over them, and summaries of all of them and of those that are not chosen.
+
+    Parameters
+    ----------
+    side : NoisySide
+    places : int64 array
+        Which of the chosen units are among them.
+    ids : range
+        Their numbers.
+    found, table : Estimate, float array
+        Of those that are not chosen.
+    dtype : str
+        Of the factor.
+    """
+    inside, n_units = side.chosen[places] - ids.start, len(ids)
+    core = [asarray_on(x[places], found[0]) for x in (side.core.mean, side.core.covariance, side.core.scale)]
     mean, covariance, scale = (join_units(a, b, inside, n_units) for a, b in zip(core, found, strict=True))
     K = side.at.x.shape[1]
     rest = diagnosed(table, K, expected_square(to_numpy(found[1]), side.at))
     chosen = diagnosed(side.core_table[places], K, expected_square(side.core.covariance[places], side.at))
     diagnostics = join_diagnostics(chosen, rest, inside, n_units)
-    whole, outside = Summary.of(diagnostics, start=start), Summary.of(rest)
-    dtype = str(units.block.value.dtype).rpartition(".")[2]
-    factor = factor_rows(mean, side.centre, side.at.offsets, side.side == "r", side.scale, dtype)
+    whole, outside = Summary.of(diagnostics, start=ids.start), Summary.of(rest)
+    factor = factor_rows(mean, side.centre, side.at.offsets, side.side == "r", side.scale, dtype.rpartition(".")[2])
     if side.settings.undetermined == "nan":
         factor = blank_rows(factor, diagnostics.undetermined)
     if side.scale != 1:
