@@ -187,3 +187,11 @@ def quantile_abs(x: Array, q: float = 0.5) -> Array:
     if is_numpy_array(x):  # selection instead of a sort
         return np.partition(x, k)[k]
     return xp.sort(x)[k]
+
+
+def unpacking(k: int) -> np.ndarray:
+    """Where the entries of a symmetric matrix are when it is packed (k, k)."""
+    q, p = np.tril_indices(k)
+    place = np.empty((k, k), dtype=np.int64)
+    place[q, p] = place[p, q] = np.arange(len(q))
+    return place

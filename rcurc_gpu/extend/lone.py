@@ -12,18 +12,33 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows, to_numpy
 from ..backends.blocks import Block, load_chunk
 from ..backends.plain.regression import fitted, gram, with_ridge
 from .diagnostics import ILL_CONDITIONED, OK
 from .tasks import Extension, Task
 
-# Trace of the inverse normal equations, over what it is if the observations tell all components alike, from which a unit is
-# looked at. Usual ones have 1 to 2; a component that rests on one observation of n has about n / r.
-SKEWED = 2.5
+# Trace of the inverse normal equations, over what it is by chance, from which a unit is looked at. Where a component rests on
+# one observation of n it is about n / r^2, less if that observation is a large one: 2.6 and more on nine rows in ten alike.
+_SKEWED = 1.6
 _ALONE = 1 - 1e-3  # leverage of an observation without which a component would not be known
 _AT_ONCE = 1 << 18  # observations that are looked at together: a few MB
 _MOST_UNKNOWN = 10_000  # units without spread, of which the trace is not known, that are looked at
+
+
+def skewed(trace: np.ndarray, n: np.ndarray, rank: int) -> np.ndarray:
+    """Which units are to be looked at.
+
+    Parameters
+    ----------
+    trace : float array (u,)
+        Of the inverse normal equations, per unknown, over what it would be if all observations told all components alike.
+    n : int array (u,)
+        Observations of each.
+    rank : int
+    """
+    by_chance = n / np.maximum(n - rank - 1, 0.5)  # of normal numbers
+    return np.asarray(trace > _SKEWED * by_chance)
 
 
 def without_lone(task: Task, units: np.ndarray, extension: Extension) -> Extension:
@@ -33,7 +48,7 @@ def without_lone(task: Task, units: np.ndarray, extension: Extension) -> Extensi
     with np.errstate(divide="ignore", invalid="ignore"):
         trace = (d.standard_error / d.spread) ** 2
     length = max(float(np.sum(to_numpy(task.usable) > 0)), 1.0)
-    doubtful = np.flatnonzero(ok & (trace * d.n_inliers > SKEWED * r * length))
+    doubtful = np.flatnonzero(ok & skewed(trace * d.n_inliers / (r * length), d.n_inliers, r))
     unknown = np.flatnonzero(ok & ~(d.spread > 0))
     if 0 < len(unknown) <= _MOST_UNKNOWN:
         doubtful = np.union1d(doubtful, unknown)
@@ -73,7 +88,10 @@ def rests_on_one(
         D = take_rows(basis, chunk.index)
         near = xp.abs(xp.astype(chunk.value, basis.dtype) - fitted(D, a)) < floor
         keep = xp.astype(near & chunk.seen, basis.dtype) * xp.astype(gather(usable, chunk.index) > 0, basis.dtype)
-        G, _ = with_ridge(gram(D, keep))
-        leverage = xp.sum((D @ xp.linalg.inv(G)) * D, axis=2) * keep
-        found[low : low + some] = to_numpy(xp.max(leverage, axis=1) > _ALONE)
+        G, size = with_ridge(gram(D, keep))
+        inverse = xp.linalg.inv(G)
+        trace = xp.sum(xp.sum(inverse * xp.eye(basis.shape[1], dtype=basis.dtype, device=device_of(basis)), axis=2), axis=1)
+        leverage = xp.sum((D @ inverse) * D, axis=2) * keep
+        none = size * trace > basis.shape[1] / float(xp.finfo(basis.dtype).eps) ** 0.5  # as in `passes`
+        found[low : low + some] = to_numpy((xp.max(leverage, axis=1) > _ALONE) | none)
     return found

@@ -26,7 +26,7 @@ from ..backends.random import Stream, generator
 from ..core.iteration import Checked
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import ILL_CONDITIONED, OK, UnitDiagnostics
-from ..extend.lone import SKEWED, rests_on_one
+from ..extend.lone import rests_on_one, skewed
 from ..noise.model import NoiseModel, outlier_threshold
 from ..noise.part import Part
 
@@ -224,7 +224,7 @@ def _without_lone(
     block: Block, basis: Array, factor: Array, known: UnitDiagnostics, skew: np.ndarray, usable: Array, floor: float
 ) -> UnitDiagnostics:
     """Mark units of the core of which a component rests on a single entry, or on none."""
-    doubtful = np.flatnonzero((skew > SKEWED) & (known.status == OK))
+    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1]) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))

@@ -116,12 +116,12 @@ def solved(Y, **options):
 @pytest.mark.parametrize("rank", ["auto", 3])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_what_is_between_groups_is_never_confirmed(noise, rank, seed):
-    X, Y, rows, cols = grouped(0.0, seed, noise=noise, outliers=0.05)
+    _, Y, rows, cols = grouped(0.0, seed, noise=noise, outliers=0.05)
     result = solved(Y, rank=rank)
     assert not result.converged
     assert result.cause == "unidentified"
-    assert "2 groups (100 x 90, 100 x 90, in result.groups)" in result.message
-    assert rand_index(result.groups.rows, rows) == rand_index(result.groups.columns, cols) == 1
+    assert "fall into 2 groups (" in result.message
+    assert min(rand_index(result.groups.rows, rows), rand_index(result.groups.columns, cols)) > 0.98
 
 
 def test_with_enough_seen_across_it_is_confirmed_and_right():

@@ -18,7 +18,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, scatter
+from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, scatter, unpacking
 from ..blocks import Block
 
 LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
@@ -168,14 +168,6 @@ def posterior(
     """
     matrices = laid_out(block, weight, units, model.at.x)
     return posterior_of_matrix(*matrices, model, start, temperatures, measure)
-
-
-def unpacking(k: int) -> np.ndarray:
-    """Where the entries of a symmetric matrix are when it is packed (k, k)."""
-    q, p = np.tril_indices(k)
-    place = np.empty((k, k), dtype=np.int64)
-    place[q, p] = place[p, q] = np.arange(len(q))
-    return place
 
 
 def _solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:

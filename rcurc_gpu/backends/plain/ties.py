@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
+from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows, unpacking
 from ..blocks import Block, ChunkPlan, load_chunk
-from .posterior import unpacking
 
 _COPIES = 4  # arrays of (entries, K) that are in memory at a time
 
