@@ -18,8 +18,8 @@ from ..backends.plain.regression import fitted, gram, with_ridge
 from .diagnostics import ILL_CONDITIONED, OK
 from .tasks import Extension, Task
 
-# Trace of the inverse normal equations, over what it is by chance, from which a unit is looked at. Where a component rests on
-# one observation of n it is about n / r^2, less if that observation is a large one: 2.6 and more on nine rows in ten alike.
+# Trace of the inverse normal equations, over what it is by chance, from which a unit is looked at. Where a component rests
+# on one observation of n it is about n / r^2, less if that one is large: 2.6 and more on nine rows in ten alike.
 _SKEWED = 1.6
 _ALONE = 1 - 1e-3  # leverage of an observation without which a component would not be known
 _AT_ONCE = 1 << 18  # observations that are looked at together: a few MB
