@@ -228,9 +228,8 @@ def attack(name: str, seed: int, p: Problem | None = None) -> Outcome:
 
 
 def _has_noise_model(result: Any) -> bool:
-    """Whether the noise model made a result; ratings are always of it. (Versions without `has_noise_model` have no `strengths`
-    without noise.)"""
-    told = getattr(result, "has_noise_model", None)
+    """Whether the noise model made a result; ratings are always made by it."""
+    told = getattr(result, "has_noise_model", None)  # older versions have no `strengths` without noise instead
     return getattr(result, "strengths", ()) is not None if told is None else bool(told)
 
 
