@@ -157,7 +157,7 @@ def _transform(p: Problem, seed: int) -> Answer:
     new = result.transform_columns(p.new_seen)
     ok = new.diagnostics.status == 0
     expected = float(result.expected_error)
-    if result.strengths is not None:  # with noise it says how uncertain these columns are
+    if _has_noise_model(result):  # with noise it says how uncertain these columns are
         i, j = np.indices(p.new.shape)
         std = new.matrix.entries(i.ravel(), j.ravel(), return_std=True)[1]
         expected = max(expected, float(np.sqrt(np.mean(np.square(std)) / np.mean(np.square(p.new)))))
@@ -218,13 +218,19 @@ def attack(name: str, seed: int, p: Problem | None = None) -> Outcome:
         _error(answer, p.also, ...),
         _error(answer, p.also, rest),
         answer.expected,
-        getattr(result, "strengths", ()) is not None,
+        _has_noise_model(result),
         int((~answer.row_ok).sum() + (~answer.col_ok).sum()),
         str(getattr(result, "cause", "")),
         getattr(result, "message", ""),
         cpu,
         _same_groups(p, getattr(result, "groups", None)),
     )
+
+
+def _has_noise_model(result: Any) -> bool:
+    """Whether the noise model made a result; ratings are always made by it."""
+    told = getattr(result, "has_noise_model", None)  # older versions have no `strengths` without noise instead
+    return getattr(result, "strengths", ()) is not None if told is None else bool(told)
 
 
 def _error(answer: Answer, also: np.ndarray | None, at: Any) -> float:

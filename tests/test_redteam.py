@@ -123,7 +123,7 @@ def scored(found, X, **changes):
     ok = [np.ones(n, bool) for n in X.shape]
 
     class Result:
-        rank, strengths, groups = 1, None, changes.pop("named", None)
+        rank, has_noise_model, groups = 1, False, changes.pop("named", None)
 
     said = {"confirmed": True, "said_rest": False, "expected": 0.0, "row_ok": ok[0], "col_ok": ok[1]}
     said |= {key: changes.pop(key) for key in list(changes) if key in said}
