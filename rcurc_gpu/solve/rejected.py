@@ -29,6 +29,7 @@ from .supply import Supply
 # at random. Exact data: 3 to 4 ms of CPU. With noise, weak components need more, and the fit takes far longer anyway.
 _EXACT = (80, 6_000)
 _NOISY = (300, 50_000)
+_FROM_DEVICE = 2_000  # entries of a block that are brought from a device, about
 _MADE = 2  # shards of a side that functions make once more for it
 _FOR_RULE = 6_000  # entries from which the rule follows what an outlier is
 
@@ -74,6 +75,9 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
     m, n = len(view.rows), len(view.cols)
     by_row, by_col = _Counts.of(found.factors["c"]), _Counts.of(found.factors["r"])
     n_units, n_entries = _NOISY if found.noisy else _EXACT
+    if not isinstance(view.intersection.block.value, np.ndarray):  # on a device: what is brought from there is little
+        per_unit = max(view.rate_rows * m, view.rate_cols * n, 1.0)
+        n_units = min(n_units, max(int(_FROM_DEVICE / per_unit), 10))
     inner = _wanted(view.rows, by_row, n_units, rng)
     rows, cols = (
         _cheap(others(chosen, total), supply.shards[side], rng)

@@ -357,7 +357,8 @@ def test_observations_stay_on_the_device():
         result = rg.rcurc(samples, RANK)
         counts = hostgpu.stats()
         assert result.converged
-        assert counts["d2h_bytes"] <= 40 * RANK * sum(samples.shape) + 20_000
+        # 100 kB: some 2,000 observations of each block, whatever their number, in which the rejected are looked at
+        assert counts["d2h_bytes"] <= 40 * RANK * sum(samples.shape) + 20_000 + 100_000
 
 
 # ---------------------------------------------------------------- observations that stay on the host
