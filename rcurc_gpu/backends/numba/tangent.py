@@ -40,6 +40,7 @@ class CompiledSide(Side):
         return cls(entries, [(int(a), int(b)) for a, b in pairwise(pieces(block.counts, _PIECE))])
 
     def weigh(self, left: Array, right: Array, scale: float) -> tuple[Any, Array, Array]:
+        """Weights, Gram matrices and gradients."""
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         m, r = left.shape
         out = np.zeros(len(self.entries[1])), np.zeros((m, r, r)), np.zeros((m, r))
@@ -47,6 +48,7 @@ class CompiledSide(Side):
         return (out[0], right), out[1], out[2]
 
     def couple(self, weighted: Any, left: Array, X: Array) -> Array:
+        """What couples rows with columns."""
         weight, right = weighted
         out = np.zeros_like(left, order="C")
         given = (*self.entries[:2], weight, np.ascontiguousarray(left), right, np.ascontiguousarray(X))
@@ -54,6 +56,7 @@ class CompiledSide(Side):
         return out
 
     def clipped(self, X: Array, most: float) -> Array:
+        """A product with the clipped observations."""
         out = np.zeros((len(self.entries[0]) - 1, X.shape[1]))
         self._run(tangent_kernel.clipped, (*self.entries, np.ascontiguousarray(X), float(most)), (out,))
         return out
