@@ -3,7 +3,7 @@
     python -m bench.phase                               # 20 seeds of each, a table: some minutes on one core
     python -m bench.phase --seeds 5 --plot phase.png --output phase.csv
 
-The ratio is observations / (r (n1 + n2 - r)). Success is a true error below 1e-3 of the whole matrix, with r given.
+The ratio is observations / (r (n1 + n2 - r)). Success is a true error below 1e-3 of the whole matrix; r is given. Families:
 
   10 %, 20 %, 30 %   n = 300, r = 5, places at random, all rows and columns chosen, so many outliers of up to ten times the
                      typical entry

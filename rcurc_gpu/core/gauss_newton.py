@@ -206,7 +206,7 @@ def _regular(G: Array, ridge: Array) -> tuple[Array, Array]:
     eye = xp.eye(r, dtype=G.dtype, device=device_of(G))
     damping = _DAMPING * xp.sum(G * eye) / (r * G.shape[0])
     G = G + eye * (ridge + damping)
-    return G, xp.linalg.inv(G)
+    return G, xp.linalg.solve(G, xp.broadcast_to(eye, G.shape))
 
 
 def _each(M: Array, x: Array) -> Array:

@@ -20,7 +20,7 @@ from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import Summary
 from ..noise.model import NoiseFacts
-from ..samples.choosing import CORE_PER_RANK
+from ..samples.choosing import NEEDED_PER_RANK
 from .structure import Structure
 from .ties import FREE, Groups, Ties, groups_in
 from .words import (
@@ -104,7 +104,7 @@ def _core_cause(checked: Checked, e: Evidence, structure: float) -> Cause:
     unexplained = e.unexplained > 0.8 or e.supported == 0
     if diverged(core.history):
         return Cause.DIVERGED
-    scarce = float(np.median(rows.n_obs)) < 0.9 * CORE_PER_RANK * rank
+    scarce = float(np.median(rows.n_obs)) < 0.9 * NEEDED_PER_RANK * rank
     if scarce and (overfit or lost or unexplained):
         return Cause.TOO_FEW_OBSERVATIONS
     if e.supported < rank and not unexplained:

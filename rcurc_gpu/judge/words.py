@@ -10,7 +10,7 @@ from enum import Enum
 
 from ..errors import PYTHON, Wording
 from ..extend.diagnostics import Summary
-from ..samples.choosing import CORE_PER_RANK
+from ..samples.choosing import NEEDED_PER_RANK
 from .structure import Structure
 
 
@@ -130,7 +130,7 @@ class CoreFault:
             gamma = words("gamma", self.gamma)
             decay = f" ({gamma}; nearer to 1 is slower and safer)"
             patience = f": raise {words('max_iter')}, or let the threshold decay more slowly ({gamma} now)"
-        needed = CORE_PER_RANK * self.rank
+        needed = NEEDED_PER_RANK * self.rank
         text = _CORE_TEXTS[self.cause]
         return text.format(p=self, e=self.evidence, needed=needed, or_auto=or_auto, decay=decay, patience=patience)
 

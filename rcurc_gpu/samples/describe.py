@@ -8,7 +8,7 @@ import numpy as np
 
 from ..backends.arrays import to_numpy
 from ..errors import check_count
-from .choosing import CORE_PER_RANK
+from .choosing import NEEDED_PER_RANK
 from .view import Samples
 
 Named = Callable[[str, int], str]  # what to call the row or column of a number
@@ -64,9 +64,9 @@ def _warnings(samples: Samples, rank: int | None, core_rows: np.ndarray, core_co
             out.append(f"rank {rank} is larger than the intersection allows ({most})")
         for name, counts in (("row", core_rows), ("column", core_cols)):
             typical = float(np.median(counts))
-            if typical < CORE_PER_RANK * rank:
+            if typical < NEEDED_PER_RANK * rank:
                 out.append(
                     f"a {name} of the intersection has {typical:.0f} observations (median); recovery at rank {rank} "
-                    f"needs about {CORE_PER_RANK * rank}"
+                    f"needs about {NEEDED_PER_RANK * rank}"
                 )
     return out

@@ -46,8 +46,8 @@ _STAGED = 8  # largest rank for which the choice of the rank tries stages: each 
 # Noise that a core leaves over that of the first look, below which data may be exact after all: with 30 % outliers hardly
 # larger than the entries the model takes some of them for noise.
 _CLEANER = 0.1
-# Noise of the first look, over a typical entry, from which it may be exact data that are hard to recover: those near the
-# edge show 0.46 to 1.8. Real data have 0.01 to 0.3.
+# Noise of the first look, over a typical entry, from which it may be exact data that are hard to recover. Those near the
+# edge show 0.46 to 1.8.
 _DEAFENING = 0.3
 _GLIMPSED = 40  # iterations of a core that the noise model takes over from
 _ACCURACY = 1e-2  # relative error below which structure in the residuals is no reason to doubt a core, if none is asked for
@@ -396,8 +396,7 @@ class CoreSearch:
 
     def choose_rank(self) -> RankCurve:
         """Find the rank that held-out entries of the core confirm."""
-        # Recovery needs about 10 observations per row and component (`CORE_PER_RANK`), so 4 cut nothing off that could be
-        # found; 128 bounds the cost.
+        # Recovery needs 4 observations per row and component even with few outliers; 128 bounds the cost.
         largest = max(min(int(np.median(self.view.intersection.block.counts)) // 4, *self.data.grid.shape, 128), 1)
 
         def evaluate(rank: int) -> Evidence:

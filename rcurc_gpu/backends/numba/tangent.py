@@ -40,7 +40,7 @@ class CompiledSide(Side):
         return cls(entries, [(int(a), int(b)) for a, b in pairwise(pieces(block.counts, _PIECE))])
 
     def weigh(self, left: Array, right: Array, scale: float) -> tuple[Any, Array, Array]:
-        """`tangent.Side.weigh`."""
+        """Weights, Gram matrices and gradients."""
         left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
         m, r = left.shape
         out = np.zeros(len(self.entries[1])), np.zeros((m, r, r)), np.zeros((m, r))
@@ -48,7 +48,7 @@ class CompiledSide(Side):
         return (out[0], right), out[1], out[2]
 
     def couple(self, weighted: Any, left: Array, X: Array) -> Array:
-        """`tangent.Side.couple`."""
+        """What couples rows with columns."""
         weight, right = weighted
         out = np.zeros_like(left, order="C")
         given = (*self.entries[:2], weight, np.ascontiguousarray(left), right, np.ascontiguousarray(X))
@@ -56,7 +56,7 @@ class CompiledSide(Side):
         return out
 
     def clipped(self, X: Array, most: float) -> Array:
-        """`tangent.Side.clipped`."""
+        """A product with the clipped observations."""
         out = np.zeros((len(self.entries[0]) - 1, X.shape[1]))
         self._run(tangent_kernel.clipped, (*self.entries, np.ascontiguousarray(X), float(most)), (out,))
         return out

@@ -81,7 +81,7 @@ class PaddedSide(Side):
         return cls(plan, chunks)
 
     def weigh(self, left: Array, right: Array, scale: float) -> tuple[Any, Array, Array]:
-        """`tangent.Side.weigh`."""
+        """Weights, Gram matrices and gradients."""
         weighted, grams, gradients = [], [], []
         for chunk, fit in self.chunks:
             D = take_rows(right, chunk.index)
@@ -94,7 +94,7 @@ class PaddedSide(Side):
         return weighted, self.plan.join(grams), self.plan.join(gradients)
 
     def couple(self, weighted: Any, left: Array, X: Array) -> Array:
-        """`tangent.Side.couple`."""
+        """What couples rows with columns."""
         parts = []
         for (chunk, _), (w, D) in zip(self.chunks, weighted, strict=True):
             along = fitted(take_rows(X, chunk.index), take_rows(left, chunk.units))
@@ -102,7 +102,7 @@ class PaddedSide(Side):
         return self.plan.join(parts)
 
     def clipped(self, X: Array, most: float) -> Array:
-        """`tangent.Side.clipped`."""
+        """A product with the clipped observations."""
         xp = array_namespace(X)
         parts = []
         for chunk, fit in self.chunks:
