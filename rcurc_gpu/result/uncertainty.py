@@ -35,6 +35,8 @@ class Uncertainty:
         m, the offset of all entries.
     left_precision, right_precision : float64 arrays (K,) on the host, or None
         Of the priors of rows and columns, for new ones; None in files that were written before they were kept.
+    sigma : float or None
+        What the samples say of the noise of an observation with this `noise`, the typical one, if they do.
     """
 
     left: Array
@@ -49,6 +51,7 @@ class Uncertainty:
     centre: float = 0.0
     left_precision: np.ndarray | None = None
     right_precision: np.ndarray | None = None
+    sigma: float | None = None
 
     @property
     def unit(self) -> float:
@@ -140,6 +143,7 @@ def uncertainty_arrays(known: Uncertainty | None) -> dict[str, np.ndarray]:
     n = known.noise
     numbers = [n.variance, n.tail, n.share, n.span, float(known.offsets), known.factor]
     numbers += [known.right_unit, known.left_unit, known.centre]
+    numbers += [] if known.sigma is None else [known.sigma]
     found = {name: to_numpy(x) for name, x in zip(_FILE, arrays, strict=True)} | {"noise_model": np.asarray(numbers)}
     return found | {name: x for name in _PRIORS if (x := getattr(known, name)) is not None}
 
@@ -154,10 +158,10 @@ def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -
     fits = sizes == ((shape[0],), (shape[1],)) * 2 and left.ndim == right.ndim == 2 and left.shape[1:] == right.shape[1:]
     priors = {name: np.asarray(arrays[name], dtype=np.float64) for name in _PRIORS if name in arrays}
     fits = fits and all(x.ndim == 1 and packed_size(len(x)) == left.shape[1] and x.min() > 0 for x in priors.values())
-    names = ("factor", "right_unit", "left_unit", "centre")
+    names = ("factor", "right_unit", "left_unit", "centre", "sigma")
     counted = numbers.ndim == 1 and _LEAST_NUMBERS <= len(numbers) <= 5 + len(names)
     whole = counted and np.isfinite(numbers).all()
-    if not (whole and fits and numbers[:2].min() > 0):
+    if not (whole and fits and numbers[:2].min() > 0 and (len(numbers) < 5 + len(names) or numbers[-1] > 0)):
         raise ValueError("the noise model in the file is damaged")
     noise, rest = Noise(*numbers[:4].tolist()), numbers[4:].tolist()
     more = dict(zip(names, rest[1:], strict=False)) | priors

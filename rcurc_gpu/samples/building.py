@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
 from ..backends.blocks import Block
-from ..errors import DisagreementError, NothingObservedError, check_choice
+from ..errors import ArgumentError, ArgumentTypeError, DisagreementError, NothingObservedError, check_choice
 
 ReadPiece = Callable[[int, int], tuple[Array, "Array | None"]]  # units start to stop as (units, length), and their mask
 READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
@@ -84,6 +84,46 @@ def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index 
         )
 
 
+def sigma_vector(sigma: Any, values: Array) -> Array:
+    """Standard deviations of the noise of observations, beside their `values` and as many of them, checked."""
+    refuse_masked("sigma", sigma)
+    sigma = sigma if is_array(sigma) else asarray_on(host_array("sigma", sigma), values)
+    check_same_place("sigma", sigma, "values", values)
+    if sigma.shape != values.shape:
+        raise ArgumentError(
+            "sigma", f"must be a vector with a number for each of the {values.shape[0]} values, got shape {tuple(sigma.shape)}"
+        )
+    return _positive(sigma, values)
+
+
+def sigma_matrix(sigma: Any, like: Array, shape: tuple[int, int]) -> Array:
+    """Standard deviations of the noise of a matrix, a view that shares memory; numbers are checked when they are taken."""
+    refuse_masked("sigma", sigma)
+    sigma = sigma if is_array(sigma) else asarray_on(host_array("sigma", sigma), like)
+    check_same_place("sigma", sigma, "Y", like)
+    try:
+        return array_namespace(sigma).broadcast_to(sigma, shape)
+    except ValueError:
+        raise ArgumentError(
+            "sigma", f"must have the shape of Y, {shape}, or one that broadcasts to it, got {tuple(sigma.shape)}"
+        ) from None
+
+
+def _positive(sigma: Array, values: Array, place: Callable[[int], Any] = "index {}".format) -> Array:
+    """`sigma` in the type of `values`, if all of it is positive and finite; ``place(k)`` is where the user finds number k."""
+    xp = array_namespace(values)
+    if not xp.isdtype(sigma.dtype, ("integral", "real floating")):
+        raise ArgumentTypeError("sigma", f"must be real numbers, got dtype {sigma.dtype}")
+    found = xp.astype(sigma, values.dtype)
+    fine = (found > 0) & xp.isfinite(found)
+    if not bool(xp.all(fine)):
+        first = int(xp.argmin(xp.astype(fine, xp.int8)))
+        raise ArgumentError(
+            "sigma", f"must be positive and finite in {values.dtype}, got {float(sigma[first])} at {place(first)}"
+        )
+    return found
+
+
 def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
     """Where each of `index` stands in `chosen`, and whether it does at all."""
     xp = array_namespace(index)
@@ -93,6 +133,41 @@ def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
     place = xp.minimum(place, xp.asarray(len(chosen) - 1, dtype=place.dtype, device=device_of(index)))
     inside = gather(ascending, place) == xp.astype(index, xp.int64)
     return gather(asarray_on(order, index, xp.int64), place), inside
+
+
+def resolve_weighted(key: Array, value: Array, sigma: Array, n_cols: int, duplicates: str) -> tuple[Array, Array]:
+    """`resolve_duplicates` of values with noise of known size: the value and its `sigma`.
+
+    A mean is weighted by the precisions, as of observations with independent noise, and has the smaller sigma that follows.
+    """
+    if duplicates == "median":
+        raise ArgumentError("duplicates", "must be 'error' or 'mean' where sigma is given, got 'median'")
+    if duplicates == "error":
+        value = resolve_duplicates(key, value, n_cols, duplicates)
+        try:
+            return value, resolve_duplicates(key, sigma, n_cols, duplicates)
+        except DisagreementError as error:
+            raise ArgumentError(
+                "sigma", f"must be the same wherever an entry stands, got {error.seen} for the entry {error.entry}"
+            ) from None
+    check_choice("duplicates", duplicates, ("error", "mean", "median"))
+    xp = array_namespace(key, value)
+    order = xp.argsort(key, stable=True)
+    key = gather(key, order)
+    if key.shape[0] < 2 or not bool(xp.any(key[1:] == key[:-1])):
+        return value, sigma
+    group, starts, count = _groups(key[1:] == key[:-1], value)
+    value, sigma = gather(value, order), gather(sigma, order)
+    first, finest = gather(value, starts), gather(sigma, starts)
+    total, weights = xp.zeros_like(first), xp.ones_like(first)  # relative to the first of each group
+    for k in range(1, int(xp.max(count))):
+        there = count > k
+        place = xp.where(there, starts + k, starts)
+        weight = xp.where(there, (finest / gather(sigma, place)) ** 2, xp.zeros_like(total))
+        total, weights = total + weight * (gather(value, place) - first), weights + weight
+    back = xp.argsort(order, stable=True)
+    means, sigmas = first + total / weights, finest / xp.sqrt(weights)
+    return gather(gather(means, group), back), gather(gather(sigmas, group), back)
 
 
 def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -> Array:
@@ -125,13 +200,19 @@ def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -
     return _combine(order, same, sorted_value, duplicates)
 
 
-def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
+def _groups(same: Array, value: Array) -> tuple[Array, Array, Array]:
+    """The group of each of some sorted numbers, and where each group begins and how many are in it."""
     xp = array_namespace(value)
     start_flag = xp.concat([xp.ones((1,), dtype=xp.int64, device=device_of(value)), 1 - xp.astype(same, xp.int64)])
     group = xp.cumulative_sum(start_flag) - 1
     starts = xp.nonzero(start_flag)[0]
     stops = xp.concat([starts[1:], asarray_on(np.asarray([value.shape[0]]), value, starts.dtype)])
-    count = stops - starts
+    return group, starts, stops - starts
+
+
+def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
+    xp = array_namespace(value)
+    group, starts, count = _groups(same, value)
     if duplicates == "median":
         combined = 0.5 * (gather(value, starts + (count - 1) // 2) + gather(value, starts + count // 2))
     else:
@@ -145,7 +226,9 @@ def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
     return gather(gather(combined, group), xp.argsort(order, stable=True))
 
 
-def block_from_entries(unit: Array, index: Array, value: Array, n_units: int, length: int) -> Block:
+def block_from_entries(
+    unit: Array, index: Array, value: Array, n_units: int, length: int, sigma: Array | None = None
+) -> Block:
     """Sort entries by unit and index, drop repeats (which agree by now) and compress."""
     xp = array_namespace(unit, index, value)
     key = xp.astype(unit, xp.int64) * length + xp.astype(index, xp.int64)
@@ -157,7 +240,8 @@ def block_from_entries(unit: Array, index: Array, value: Array, n_units: int, le
             order, key = order[first], key[first]
     edges = xp.arange(n_units + 1, dtype=xp.int64, device=device_of(key)) * length
     indptr = xp.astype(xp.searchsorted(key, edges), xp.int64)
-    return Block(indptr, xp.astype(key % length, xp.int32), gather(value, order), length)
+    sigma = None if sigma is None else gather(sigma, order)
+    return Block(indptr, xp.astype(key % length, xp.int32), gather(value, order), length, sigma)
 
 
 def observation_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
@@ -182,12 +266,17 @@ def taken(Y: Array, chosen: np.ndarray, axis: int) -> Array:
 
 
 def block_from_dense(
-    name: str, read: ReadPiece, n_units: int, length: int, place: Callable[[int, int], tuple[int, int]]
+    name: str,
+    read: ReadPiece,
+    n_units: int,
+    length: int,
+    place: Callable[[int, int], tuple[int, int]],
+    read_sigma: Callable[[int, int], Array] | None = None,
 ) -> Block:
-    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
-    ``place(unit, position)`` is where the user knows an entry."""
+    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length), and
+    `read_sigma` likewise their noise; ``place(unit, position)`` is where the user knows an entry."""
     step = max(READ_BYTES // (8 * length), 1)
-    counts, index, value = [], [], []
+    counts, index, value, sigma = [], [], [], []
     for start in range(0, max(n_units, 1), step):
         dense, mask = read(start, min(start + step, n_units))
         xp = array_namespace(dense)
@@ -200,10 +289,13 @@ def block_from_dense(
         counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
         index.append(xp.astype(position, xp.int32))
         value.append(seen)
+        if read_sigma is not None:
+            there = gather(xp.reshape(read_sigma(start, min(start + step, n_units)), (-1,)), unit * length + position)
+            sigma.append(_positive(there, seen, _locator(place, start, unit, position)))
     xp = array_namespace(value[0])
     ends = xp.cumulative_sum(xp.concat(counts))
     indptr = xp.concat([xp.zeros((1,), dtype=ends.dtype, device=device_of(ends)), ends])
-    return Block(indptr, xp.concat(index), xp.concat(value), length)
+    return Block(indptr, xp.concat(index), xp.concat(value), length, xp.concat(sigma) if sigma else None)
 
 
 def _locator(place: Callable[[int, int], Any], start: int, unit: Array, position: Array) -> Callable[[int], Any]:

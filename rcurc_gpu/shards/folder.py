@@ -149,7 +149,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         if manifest["dtype"] not in ("float32", "float64"):
             raise ValueError(f"dtype is {manifest['dtype']!r}")
         for entry in (*manifest["shards"]["r"], *manifest["shards"]["c"], *manifest["core"].values()):
-            _check_entry(entry)
+            _check_entry(entry, manifest["core"]["r"].get("sigma", False))
         for name, size in zip(("rows", "cols"), manifest["shape"], strict=True):
             manifest[name] = _read_chosen(Path(folder) / f"{name}.npy", manifest["cross"][name], size)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -158,8 +158,10 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
     return manifest
 
 
-def _check_entry(entry: dict[str, Any]) -> None:
-    """Refuse what `FolderWriter` cannot have written of a shard."""
+def _check_entry(entry: dict[str, Any], sigma: bool) -> None:
+    """Refuse what `FolderWriter` cannot have written of a shard; all have a `sigma`, or none."""
+    if entry.get("sigma", False) is not sigma or not isinstance(sigma, bool):
+        raise ValueError(f"sigma of a shard is {entry.get('sigma', False)!r}, that of another {sigma!r}")
     kinds: dict[str, Any] = {"file": str, "start": int, "stop": int, "n_obs": int, "largest": (int, float), "crc32": str}
     for name, kind in kinds.items():
         if not isinstance(entry[name], kind) or (name == "largest" and not 0 <= entry[name] < float("inf")):
@@ -180,7 +182,7 @@ def _read_chosen(path: Path, crc32: str, size: int) -> np.ndarray:
 
 def facts_of(entry: dict[str, Any]) -> ShardFacts:
     """What the manifest says of one shard."""
-    return ShardFacts(**{name: entry[name] for name in ShardFacts.__dataclass_fields__})
+    return ShardFacts(**{name: entry[name] for name in ShardFacts.__dataclass_fields__ if name in entry})
 
 
 def read_core(folder: Path, manifest: dict[str, Any]) -> tuple[Block, Block]:

@@ -1,6 +1,6 @@
-"""One shard in one file: the three arrays of a `Block` as ``.npy`` records, one after the other.
+"""One shard in one file: the arrays of a `Block`, three or with `sigma` four, as ``.npy`` records, one after the other.
 
-``numpy.load`` three times from the open file reads it. Nothing is compressed: noisy numbers hardly shrink, reading goes at
+``numpy.load`` as often from the open file reads it. Nothing is compressed: noisy numbers hardly shrink, reading goes at
 the speed of the disk, and what is looked at a second time is mapped, a few pages instead of the file.
 """
 
@@ -19,6 +19,7 @@ from ..files import UNREADABLE, write_whole
 
 # 8-byte numbers first, so that all arrays are aligned in the file
 _PARTS = (("indptr", np.int64), ("value", None), ("index", np.int32))
+_SIGMA = ("sigma", None)  # a fourth part, if the noise of each observation is known
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,9 @@ class ShardFacts:
     largest : float
         The largest size of an observation.
     crc32 : str
-        Checksum of the three arrays.
+        Checksum of the arrays.
+    sigma : bool
+        Whether the file says of each observation how large its noise is.
     """
 
     start: int
@@ -41,11 +44,17 @@ class ShardFacts:
     n_obs: int
     largest: float
     crc32: str
+    sigma: bool = False
+
+    @property
+    def parts(self) -> tuple[tuple[str, Any], ...]:
+        """Names and types (None for that of the values) of the arrays in the file."""
+        return (*_PARTS, _SIGMA) if self.sigma else _PARTS
 
 
 def write_shard(path: str | os.PathLike[str], start: int, block: Block) -> ShardFacts:
     """Write a block on the host whose first unit has the number `start`; the file appears whole or not at all."""
-    arrays = [np.ascontiguousarray(getattr(block, name)) for name, _ in _PARTS]
+    arrays = _arrays_of(block)
 
     def write(file: BinaryIO) -> None:
         for array in arrays:
@@ -54,7 +63,13 @@ def write_shard(path: str | os.PathLike[str], start: int, block: Block) -> Shard
     write_whole(path, write)
     value = block.value
     largest = max(float(value.max()), -float(value.min())) if block.n_obs else 0.0
-    return ShardFacts(start, start + block.n_units, block.n_obs, largest, checksum(arrays))
+    return ShardFacts(start, start + block.n_units, block.n_obs, largest, checksum(arrays), block.sigma is not None)
+
+
+def _arrays_of(block: Block) -> list[np.ndarray]:
+    """What a file has of a block on the host, in this order."""
+    names = [name for name, _ in (*_PARTS, _SIGMA) if getattr(block, name) is not None]
+    return [np.ascontiguousarray(getattr(block, name)) for name in names]
 
 
 def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any) -> Block:
@@ -64,11 +79,11 @@ def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
             arrays = [np.fromfile(file, kind, count) for kind, count in _headers(file, path, facts, dtype, skip=False)]
     except OSError as error:
         raise _missing(path, error) from error
-    indptr, value, index = arrays
+    indptr, value, index, *sigma = arrays
     if checksum(arrays) != facts.crc32:
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: its checksum is not the manifest's; write it again")
     _verified.add(_state(path, facts))
-    return _safe(path, Block(indptr, index, value, length))
+    return _safe(path, Block(indptr, index, value, length, *sigma))
 
 
 def _safe(path: Any, block: Block) -> Block:
@@ -77,6 +92,8 @@ def _safe(path: Any, block: Block) -> Block:
     ends = indptr[0] == 0 and indptr[-1] == len(index) and bool((indptr[1:] >= indptr[:-1]).all())
     if not ends or (len(index) and (int(index.min()) < 0 or int(index.max()) >= block.length)):
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index does not lie in 0..{block.length - 1}")
+    if block.sigma is not None and not (np.isfinite(block.sigma) & (block.sigma > 0)).all():
+        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: a sigma is not positive and finite")
     return block
 
 
@@ -101,8 +118,8 @@ def read_units(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
             ]
     except OSError as error:
         raise _missing(path, error) from error
-    indptr, value, index = arrays
-    return _safe(path, Block(np.array(indptr), index, value, length).take_units(units))
+    indptr, value, index, *sigma = arrays
+    return _safe(path, Block(np.array(indptr), index, value, length, *sigma).take_units(units))
 
 
 def checksum(arrays: list[np.ndarray]) -> str:
@@ -115,13 +132,13 @@ def checksum(arrays: list[np.ndarray]) -> str:
 
 def block_checksum(block: Block) -> str:
     """CRC-32 of the observations of a block on the host."""
-    return checksum([block.indptr, block.value, block.index])
+    return checksum(_arrays_of(block))
 
 
 def _headers(file: BinaryIO, path: Any, facts: ShardFacts, dtype: Any, skip: bool) -> Any:
     """Dtype and length of each array, with the file at its numbers; `skip` to go on behind them."""
-    wanted = (facts.stop - facts.start + 1, facts.n_obs, facts.n_obs)
-    for (name, kind), count in zip(_PARTS, wanted, strict=True):
+    for name, kind in facts.parts:
+        count = facts.stop - facts.start + 1 if name == "indptr" else facts.n_obs
         expected = np.dtype(dtype if kind is None else kind)
         try:
             npy.read_magic(file)

@@ -30,7 +30,7 @@ from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
 from .solved import Extended, SolvedCore
 from .store import Checkpoint, identity_of
-from .supply import Supply, check_where, is_in_memory, supply_of
+from .supply import Supply, check_sigma, check_where, is_in_memory, supply_of
 
 
 def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where) -> Result:
@@ -45,6 +45,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         if is_in_memory(samples, where):
             at_the_end.enter_context(device_scope(place_for(where.device, samples.r_block.value)))
         supply = supply_of(samples, where, engine.surveyed)
+        check_sigma(supply.view, settings)
         steps, output = _stores(supply, rank, settings, where)
         if output is not None:
             at_the_end.callback(output.close)  # the last to be called: it lets others use the directory

@@ -80,6 +80,19 @@ def check_where(samples: CrossSamples | ShardedSamples, settings: Settings, wher
         raise ArgumentError("gather", f"is for a solve with a client and without output, got gather={where.gather!r}")
 
 
+def check_sigma(view: CoreView, settings: Settings) -> None:
+    """Refuse options that turn the noise model off where samples say how large their noise is: only that model hears it."""
+    if view.intersection.block.sigma is None:
+        return
+    for name, given, wanted in (
+        ("method", settings.method, "'fast'"),
+        ("sweeps", settings.sweeps, "at least 1, or None,"),
+        ("resolution", settings.resolution, "0"),
+    ):
+        if given in ("paper", 0) if name != "resolution" else given > 0:
+            raise ArgumentError(name, f"must be {wanted} for samples with sigma, got {given!r}", given)
+
+
 def supply_of(
     samples: CrossSamples | ShardedSamples, where: Where, surveyed: Callable[[ShardedSamples], ShardedSamples]
 ) -> Supply:
