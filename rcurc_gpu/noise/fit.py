@@ -55,6 +55,7 @@ _DEAD = 2e-3  # variance of a component over that of the noise, below which noth
 # Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that
 # agree: it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
 _FAR = 6.0
+_ALLOWED, _SEVERAL = 4.0, 2
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
@@ -272,11 +273,11 @@ class Sweeps:
     def _rebalance(self) -> None:
         """Components as large on both sides, and offsets of mean 0."""
         k = self.rows.mean.shape[1] - self.offsets
-        sizes = [np.maximum(g.spread(), self.least) for g in (self.rows, self.cols)]
-        factor = (sizes[0] / sizes[1]) ** 0.25
-        if self.offsets:
-            factor[k] = 1.0
-        self.rows, self.cols = self.rows.rescaled(1 / factor), self.cols.rescaled(factor)
+        turn = np.eye(k + self.offsets)
+        back = turn.copy()
+        rows, cols = (g.second_moment()[:k, :k] + self.least * np.eye(k) for g in (self.rows, self.cols))
+        turn[:k, :k], back[:k, :k] = _turn(rows, cols)
+        self.rows, self.cols = self.rows.turned(turn), self.cols.turned(back)
         if self.offsets:
             for group in (self.rows, self.cols):
                 middle = float(np.mean(group.mean[:, k]))
@@ -361,9 +362,14 @@ class Sweeps:
 
     def restart_far(self) -> None:
         """Fit rows and columns again that are far from all others, and take what is more likely."""
+        import os
+        RA = os.environ.get("RA", "2")
+        tempted = self._tempted() if RA == "2" else {side: np.full(len(getattr(self, side)), RA == "1") for side in ("rows", "cols")}
+        if os.environ.get("CNT"): print({a: (int(b.sum()), len(b)) for a, b in tempted.items()})
         for side in ("rows", "cols"):
             precision, group = self.precision(side), getattr(self, side)
             far = is_far(group.mean, precision)
+            far |= tempted[side]
             for name, units in self._views(side):
                 here = np.arange(len(group))[units]
                 only = np.flatnonzero(far[here])
@@ -377,6 +383,21 @@ class Sweeps:
                 better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
                 group = group.put(here[only[better]], found[better])
             setattr(self, side, group)
+
+    def _tempted(self) -> dict[str, np.ndarray]:
+        """Rows and columns that reject several observations which their prior would allow: perhaps they missed something."""
+        i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
+        residual = y - self.centre - self.predicted(i, j)
+        rejected = np.flatnonzero(self.inlying(residual, self.local(i, j, given)) < 0.5)
+        found = {}
+        for side, unit, other, place in (("rows", i, self.cols, j), ("cols", j, self.rows, i)):
+            second = other.squares()
+            if self.offsets:
+                second[:, -1] = 1.0
+            room = second @ (1 / self.precision(side))
+            tempting = rejected[residual[rejected] ** 2 < _ALLOWED * room[place[rejected]]]
+            found[side] = np.bincount(unit[tempting], minlength=len(getattr(self, side))) >= _SEVERAL
+        return found
 
     def grow(self, most: int) -> bool:
         """Add components that are left in the residuals, up to `most` in all; whether there were any.
@@ -431,8 +452,12 @@ class Sweeps:
         """Components that are left in the residuals, at most so many."""
         i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
         residual = y - self.centre - self.predicted(i, j)
-        inlying = residual * self.inlying(residual, self.local(i, j, given)) * (given / np.mean(given))
-        return structure_in((i, j, inlying), self.part.shape, most, self.rng)
+        nu, local = self.noise.tail, self.local(i, j, given)
+        weight = self.inlying(residual, local) * (nu + 1) / (nu + residual**2 / local) * (given / np.mean(given))
+        # in units of the noise of each row and column: a few noisy ones would hide what is left in the others
+        rows, cols = np.sqrt(self.rows.scale), np.sqrt(self.cols.scale)
+        left, right = structure_in((i, j, residual * weight / (rows[i] * cols[j])), self.part.shape, most, self.rng)
+        return left * rows[:, None], right * cols[:, None]
 
     def drop_dead(self) -> None:
         """Drop components of which nothing is left: they cost time."""
@@ -493,6 +518,15 @@ class Sweeps:
             float(np.sum(inlier * x**2) / total) ** 0.5,
             float(np.mean(self.log_likelihood(residual, variance))),
         )
+
+
+def _turn(rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices R and R^-T that make both second moments, R rows R^T and R^-T cols R^-1, the same diagonal one."""
+    half = np.linalg.cholesky(rows)
+    values, q = np.linalg.eigh(half.T @ cols @ half)
+    root = np.maximum(values[::-1], np.finfo(float).tiny) ** 0.25
+    back = (half @ q[:, ::-1]).T / root[:, None]
+    return np.linalg.inv(back).T, back
 
 
 def _weighted_quantile(x: np.ndarray, weight: np.ndarray, level: float) -> float:
@@ -576,8 +610,10 @@ def fit_noise(
     confirmation = state.confirm()
     left_over = most < enough and len(state.strengths) >= most and state.has_structure()
     state.include_held()
-    for _ in range(2):
-        state.sweep(1.0)
+    state.is_held[:] = False
+    state.sweep(1.0)
+    state.restart_far()
+    state.sweep(1.0)
     m, n = part.inside.n_units, part.inside.length
     order = np.argsort(-state.strengths, kind="stable")
     numbers = np.append(order, len(order)) if state.offsets else order
