@@ -118,6 +118,9 @@ class Confirmation:
         Root mean square of their predictions.
     log_likelihood : float
         Mean over all of them.
+    excess : float
+        Root mean square residual over what the model predicts of it, of fitted entries that are no outliers, as if each had
+        been left out: above 1 where single rows and columns are worse than they seem.
     """
 
     n_held: int
@@ -126,6 +129,7 @@ class Confirmation:
     offsets_error: float
     size: float
     log_likelihood: float
+    excess: float = 1.0
 
 
 def outlier_threshold(noise: Noise) -> float:
