@@ -2,10 +2,11 @@
 
     python -m bench.out_of_core                             # 2e6 x 2e6, 2e8 observations, 2.4 GB of files
     python -m bench.out_of_core --size 100000 --repeats 3   # a smaller run
-    python -m bench.out_of_core --noise 0.02                # with a sweep: every shard is read three times
+    python -m bench.out_of_core --noise 0.05                # with noise: a part is read first, then everything
 
 Each measurement is a process of its own, so that its peak of memory is its own; they take turns. Compiled kernels are
-loaded before the clock starts. The true error is that of the whole matrix.
+loaded before the clock starts. The true error is that of the whole matrix. Reads are observations of a shard that were read
+over those it has: on average, and of the shard of which most were read.
 """
 
 from __future__ import annotations
@@ -19,22 +20,54 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
 import click
+import numpy as np
 
 import rcurc_gpu as rg
-from rcurc_gpu.shards import ShardedSamples
+from rcurc_gpu.backends.blocks import Block
+from rcurc_gpu.shards import ShardedSamples, on_disk, source
+from rcurc_gpu.shards.source import OnDisk
 
 from .large import RANK, make, truth
 
 
-def warm_up() -> None:
+def warm_up(noise: float) -> None:
     rg.rcurc(rg.synthetic((3000, 3000), RANK, rate=0.5, seed=0).samples, RANK)
+    if noise:
+        rg.rcurc(rg.synthetic((900, 900), RANK, noise=noise, rate=0.05, n_rows=600, n_cols=600, seed=0).samples, RANK)
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """How many observations are read from each file meanwhile."""
+    n_read: Counter[str] = Counter()
+    whole, part = on_disk.read_shard, OnDisk.some
+
+    def load(path: str, facts: on_disk.ShardFacts, *rest: Any) -> Block:
+        n_read[path] += facts.n_obs
+        return whole(path, facts, *rest)
+
+    def some(shard: OnDisk, units: np.ndarray) -> Block:
+        before = n_read[shard.path]
+        block = part(shard, units)
+        if n_read[shard.path] == before:  # the first time all is read, for its checksum
+            n_read[shard.path] += block.n_obs
+        return block
+
+    whole_too = patch.object(source, "read_shard", load)
+    with patch.object(on_disk, "read_shard", load), whole_too, patch.object(OnDisk, "some", some):
+        yield n_read
 
 
 def measure(kind: str, folder: Path, size: int, noise: float, seed: int) -> dict[str, float]:
-    warm_up()
+    warm_up(noise)
     samples = ShardedSamples.open(folder)
     n_obs = sum(samples.survey.n_obs)
     begun, cpu = time.perf_counter(), time.process_time()
@@ -44,16 +77,21 @@ def measure(kind: str, folder: Path, size: int, noise: float, seed: int) -> dict
             for _, block in samples.blocks(side):
                 found["last"] = float(block.value[-1])
     else:
-        options = {"accuracy": 0.1} if noise else {}
+        options = {}
         if kind == "memory":
             solved = samples.to_memory()
             begun, cpu = time.perf_counter(), time.process_time()
         else:
             solved, options["output"] = samples, folder.parent / "result"
             shutil.rmtree(options["output"], ignore_errors=True)
-        result = rg.rcurc(solved, RANK, **options)
+        with counted() as n_read:
+            result = rg.rcurc(solved, RANK, **options)
     found |= {"seconds": time.perf_counter() - begun, "cpu": time.process_time() - cpu}
     found["peak"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    if kind == "disk":
+        shards = [shard.source for shard in (*samples.r_shards, *samples.c_shards)]
+        found["reads"] = n_read.total() / n_obs
+        found["most_reads"] = max(n_read[shard.path] / max(shard.facts.n_obs, 1) for shard in shards)
     if kind != "read":
         problem = truth(size, noise, seed)
         found["error"] = problem.relative_error(result.cur, undetermined="skip")
@@ -118,6 +156,8 @@ def report(found: dict[str, list[dict[str, float]]], n_bytes: int) -> None:
             f"{seconds[kind] / n_obs * 1e9:5.1f} ns per observation, peak {max(r['peak'] for r in found[kind]) / 1e9:.2f} GB"
             f"{error}"
         )
+    last = found["disk"][-1]
+    click.echo(f"reads of a shard: {last['reads']:.3f}, at most {last['most_reads']:.3f}")
     ratios = [
         disk["seconds"] / (read["seconds"] + memory["seconds"])
         for read, memory, disk in zip(found["read"], found["memory"], found["disk"], strict=True)

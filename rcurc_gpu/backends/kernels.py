@@ -17,7 +17,7 @@ from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, dev
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
-from .plain.posterior import posterior, solve_packed
+from .plain.posterior import posterior
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
 
@@ -46,8 +46,8 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, posterior, solve_packed : callables
-        `passes.held_out`, and those of `plain.posterior`, or what takes their place.
+    held_out, posterior : callables
+        `passes.held_out` and `plain.posterior.posterior`, or what takes their place.
     """
 
     name: str
@@ -58,7 +58,6 @@ class Kernels:
     most_rank: int | None = None
     held_out: Callable[..., Array] = held_out
     posterior: Callable[..., tuple[Array, Array, Array]] = posterior
-    solve_packed: Callable[..., tuple[Array, Array]] = solve_packed
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -135,7 +134,7 @@ def _numba(required: bool) -> Kernels:
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     grid = cpu_grid.CompiledGrid.of
-    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.posterior, cpu.solve_packed)
+    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, cpu.held_out, cpu.posterior)
 
 
 class Step(Protocol):

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 from array_api_compat import is_numpy_array
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, to_numpy
-from ..backends.blocks import Block, pieces
+from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.plain.posterior import Fit, Model, Noise, Positions, packed_size
 from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
-from .fit import POOL, from_prior, is_far
+from .fit import POOL, from_prior, is_far, prior_size
 from .precision import precisions
 from .run import run_posterior
+from .start import MAD_TO_SIGMA
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
 _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
-_SIZES = 1 << 14  # observations whose median size gives its first threshold
-# Observations that are estimated at a time: their means and covariances stay in the cache, and progress is seldom asked for.
-# With 1 << 20 Python's share is felt, with 1 << 24 memory.
-_AT_ONCE = 1 << 22
 
 Estimate = tuple[Array, Array, Array]
 
@@ -103,19 +99,12 @@ class Units:
         return mean, covariance, scale
 
     def estimated(self, units: np.ndarray) -> tuple[Estimate, np.ndarray]:
-        """Mean (u, K), packed covariance (u, P) and scale of the squared noise (u,) of some units, and their table."""
-        found, tables = [], []
-        for low, high in pairwise(pieces(self.block.counts[units], _AT_ONCE)):
-            some, table = self._estimated(units[low:high])
-            found.append(some)
-            tables.append(table)
-        if not found:
-            return self.prior(0), np.zeros((0, len(Fit)))
-        mean, covariance, scale = found[0] if len(found) == 1 else map(_joined, zip(*found, strict=True))
-        return (mean, covariance, scale), np.concatenate(tables)
+        """Mean (u, K), packed covariance (u, P) and scale of the squared noise (u,) of some units, and their table.
 
-    def _estimated(self, units: np.ndarray) -> tuple[Estimate, np.ndarray]:
-        """The same, with the memory it takes."""
+        `units` ascend.
+        """
+        if len(units) == 0:
+            return self.prior(0), np.zeros((0, len(Fit)))
         K, model = self.model.at.x.shape[1], self.model
         start, begun = self._start(units)
         # two steps, then the scale of the noise of each unit, drawn to that of all, and a last step with it
@@ -181,15 +170,11 @@ class Units:
 
     @cached_property
     def _schedule(self) -> Schedule:
-        """Thresholds of the robust regressions."""
-        some = slice(min(self.block.n_obs, _SIZES))
-        sizes = np.abs(to_numpy(self.block.value[some]) - to_numpy(self.at.shift)[to_numpy(self.block.index[some])])
-        floor = FLOOR_SIGMAS * self.noise.variance**0.5
-        return Schedule(max(5 * float(np.median(sizes)) if len(sizes) else floor, floor), floor, _GAMMA)
-
-
-def _joined(arrays: Sequence[Array]) -> Array:
-    return array_namespace(arrays[0]).concat(list(arrays))
+        """Thresholds of the robust regressions, from the model: they must not depend on the shard."""
+        noise = self.noise.variance**0.5
+        floor = FLOOR_SIGMAS * noise
+        size = math.hypot(prior_size(self.model.precision, self.model.at), noise) / MAD_TO_SIGMA  # of a median entry
+        return Schedule(max(5 * size, floor), floor, _GAMMA)
 
 
 def _take(x: Array, places: np.ndarray) -> Array:

@@ -191,7 +191,9 @@ class Sweeps:
         return np.where(self.held_at(*places[name]), 0.0, self._given(block.sigma, block.n_obs))
 
     def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Values and weights of a block as matrices, if it is dense enough."""
+        """Values and weights of a block as matrices, for plain code, if it is dense enough."""
+        if self.run.kernels.name == "numba":  # at full density and 20 components as fast, else faster
+            return None
         block: Block = getattr(self.part, name)
         size = block.n_units * block.length
         if not _DENSE * size < block.n_obs or size > _LARGEST:
@@ -282,9 +284,7 @@ class Sweeps:
         if name in self.dense:
             values, given = (x if only is None else x[only] for x in self.dense[name])
             g = (begin.mean, begin.covariance, begin.scale)
-            mean, covariance, table = posterior_of_matrix(
-                values, given, model, g, heats, measure, self.run.kernels.solve_packed
-            )
+            mean, covariance, table = posterior_of_matrix(values, given, model, g, heats, measure)
             return Group(mean, covariance, begin.scale), table
         g = (begin.mean, begin.covariance, begin.scale)
         mean, covariance, table = run_posterior(self.run, block, self.weights[name], chosen, model, g, heats, measure)
@@ -592,10 +592,14 @@ def _quantile_of_t(level: float, tail: float) -> float:
 
 def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
     """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1."""
-    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
-    signal = float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
-    steps = math.ceil(math.log2(max(2 * signal / noise.variance**0.5, 4.0)))
+    steps = math.ceil(math.log2(max(2 * prior_size(precision, at) / noise.variance**0.5, 4.0)))
     return (*(2.0**k for k in range(min(steps, _MOST_HALVINGS), 0, -1)), 1.0, 1.0)
+
+
+def prior_size(precision: np.ndarray, at: Positions) -> float:
+    """Standard deviation of an entry, without noise, by the prior."""
+    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
+    return float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
 
 
 def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:

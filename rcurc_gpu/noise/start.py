@@ -20,7 +20,7 @@ _LEAST_WIDTH = 20
 _MANY, _NARROW = 200_000, 8  # observations from which fewer are enough to begin with: each costs time, and more are added
 _SPARE = 5  # components beside those that stand out from chance: weak ones do not, at first
 _OUTSTANDING = 1.1  # largest singular value over that of chance, from which it is structure
-_ROUGH = 1e-3  # accuracy of what chance gives: it is only compared with, and its values lie so close that the rest takes long
+_ROUGH = 1e-3  # accuracy of singular values that may be chance's: they lie so close together that more digits take long
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
 _PER_COMPONENT = 2  # observations of a typical row for each component, at least
 
@@ -92,7 +92,7 @@ def structure_in(
     matrix, chance = (
         scipy.sparse.csr_array((y * signs, (i, j)), shape=shape) for signs in (1.0, rng.choice([-1.0, 1.0], len(y)))
     )
-    u, s, v = _leading(matrix, most, rng)
+    u, s, v = _leading(matrix, most, rng, _ROUGH)
     edge = _leading(chance, min(most, 1), rng, _ROUGH)[1][:1]
     found = int(np.sum(s > _OUTSTANDING * edge)) if len(edge) else 0
     root = np.sqrt(s[:found] / max(len(y) / (shape[0] * shape[1]), np.finfo(float).tiny))

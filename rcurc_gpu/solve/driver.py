@@ -134,7 +134,9 @@ def _with_noise(
         most = solved.core.rank
     model = solved.model
     if model is None:
-        model = find_model(part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
+        model = find_model(lambda: part_of(view, supply.shards, engine, s, scale), s, most, steps, show)
+        if steps is not None:  # now, and not when it is time: parts of all shards are of use with this model alone
+            steps.close()
     if solved.curve is not None:
         model = replace(model, left_over=False)
     return estimate_all(model, sides_of(model, view, s, device, scale), supply.shards, engine, show)

@@ -7,14 +7,16 @@ single column or row can be. It fits into memory whatever the size of the data; 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
-from ..backends.blocks import Block, blank_rows, join_blocks, join_units, others
+from ..backends.blocks import Block, blank_rows, join_blocks, join_units, others, pieces
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Noise, Positions, positions_of
@@ -37,6 +39,9 @@ from .store import Arrays
 _ENOUGH = 12
 _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of them, as far as `prediction_error` believes them
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
+# Observations whose units are estimated at a time: what is known of these (300 bytes of each, in double precision) is soon
+# made smaller for keeps, instead of being copied as a whole, from memory and back, five times.
+_AT_ONCE = 1 << 22
 
 
 # ---------------------------------------------------------------- the part
@@ -202,24 +207,32 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
 
 def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> tuple[Arrays, Arrays]:
     """Mean and covariance of all units of a shard, given the model."""
-    places = np.flatnonzero((side.chosen >= shard.start) & (side.chosen < shard.stop))
-    inside, n_units = side.chosen[places] - shard.start, shard.stop - shard.start
-    outside = np.setdiff1d(np.arange(n_units), inside)
     block = (block if side.scale == 1 else block.scaled(1 / side.scale)).to(run.like)
-    like = asarray_on(
-        np.empty(0), block.value
-    )  # of double precision: normal equations of noisy data in single lose too much
+    like = asarray_on(np.empty(0), block.value)  # of double precision: normal equations of noisy data in single lose much
     units = Units(side.unit_model, block, like, run, shard.start)
-    found, table = units.estimated(outside)
-    core = [asarray_on(x[places], like) for x in (side.core.mean, side.core.covariance, side.core.scale)]
+    found = [_some_estimated(units, low, high, side) for low, high in pairwise(pieces(block.counts, _AT_ONCE))]
+    parts, sums, wholes, rests = zip(*found, strict=True)
+    part = {name: _joined([x[name] for x in parts]) for name in parts[0]}
+    numbers = {name: sum(x[name] for x in sums) for name in sums[0]}
+    for name, summaries in (("whole", wholes), ("outside", rests)):
+        numbers |= sum(summaries[1:], summaries[0]).named(name)
+    return part, numbers
+
+
+def _some_estimated(units: Units, low: int, high: int, side: NoisySide) -> tuple[Arrays, Arrays, Summary, Summary]:
+    """What is kept of units `low` to `high` of a block, sums over them, and summaries of all of them and of the unchosen."""
+    start, n_units = units.first + low, high - low
+    places = np.flatnonzero((side.chosen >= start) & (side.chosen < start + n_units))
+    inside = side.chosen[places] - start
+    found, table = units.estimated(low + others(inside, n_units))
+    core = [asarray_on(x[places], units.like) for x in (side.core.mean, side.core.covariance, side.core.scale)]
     mean, covariance, scale = (join_units(a, b, inside, n_units) for a, b in zip(core, found, strict=True))
     K = side.at.x.shape[1]
     rest = diagnosed(table, K, expected_square(to_numpy(found[1]), side.at))
     chosen = diagnosed(side.core_table[places], K, expected_square(side.core.covariance[places], side.at))
     diagnostics = join_diagnostics(chosen, rest, inside, n_units)
-    numbers = Summary.of(diagnostics, start=shard.start).named("whole") | Summary.of(rest).named("outside")
-    numbers |= _moments(mean, covariance, scale)
-    dtype = str(block.value.dtype).rpartition(".")[2]
+    whole, outside = Summary.of(diagnostics, start=start), Summary.of(rest)
+    dtype = str(units.block.value.dtype).rpartition(".")[2]
     factor = factor_rows(mean, side.centre, side.at.offsets, side.side == "r", side.scale, dtype)
     if side.settings.undetermined == "nan":
         factor = blank_rows(factor, diagnostics.undetermined)
@@ -230,7 +243,11 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
         xp = array_namespace(covariance)
         # standard deviations of three digits are plenty, and covariances are the larger part of the result
         part |= {name: xp.astype(x, xp.float32) for name, x in (("covariance", covariance), ("scale", scale))}
-    return part, numbers
+    return part, _moments(mean, covariance, scale), whole, outside
+
+
+def _joined(arrays: list[Array]) -> Array:
+    return arrays[0] if len(arrays) == 1 else array_namespace(arrays[0]).concat(arrays)
 
 
 def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
@@ -244,8 +261,10 @@ def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
 # ---------------------------------------------------------------- the whole
 
 
-def find_model(part: Part, settings: Settings, most: int, steps: StepStore | None, show: Progress) -> NoiseModel:
-    """Fit the noise model to a part, or take it from the store."""
+def find_model(
+    part: Callable[[], Part], settings: Settings, most: int, steps: StepStore | None, show: Progress
+) -> NoiseModel:
+    """Fit the noise model to a part, or take it from the store: then the part is not asked for."""
     step = None if steps is None else steps.step("noise model")
     if step is not None and step.saved is not None:
         return NoiseModel.from_arrays(step.saved)
@@ -256,7 +275,7 @@ def find_model(part: Part, settings: Settings, most: int, steps: StepStore | Non
         show.advance(1)
         return show.ended
 
-    model = fit_noise(part, most, settings, kernels, report)
+    model = fit_noise(part(), most, settings, kernels, report)
     if step is not None:
         step.save(model.arrays())
     return model

@@ -99,6 +99,28 @@ def test_compiled_code_agrees_with_plain_code(rate, offsets, measure):
         np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("k", [1, 6, 7, 12])  # vectors that are full, and others
+def test_compiled_code_agrees_for_any_number_of_unknowns(k):
+    block, _, model, start = make(k=k, seed=5)
+    units = np.arange(N_UNITS)
+    plain = posterior(block, None, units, model, start, (2.0, 1.0), True)
+    for weight in (None, np.ones(block.n_obs)):
+        fused = choose("fused", np.empty(0)).posterior(block, weight, units, model, start, (2.0, 1.0), True)
+        for a, b in zip(plain, fused, strict=True):
+            np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("kernels", ["xp", "fused"])
+def test_without_steps_the_start_is_measured(kernels):
+    block, weight, model, start = make()
+    code = choose(kernels, np.empty(0)).posterior
+    units = np.arange(N_UNITS)
+    mean, covariance, table = code(block, weight, units, model, start, (2.0, 1.0), True)
+    again = code(block, weight, units, model, (mean, covariance, start[2]), (), True)
+    for a, b in zip((mean, covariance, table), again, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-12)
+
+
 def test_it_runs_elsewhere(xp):
     block, weight, model, start = make()
     there = Model(

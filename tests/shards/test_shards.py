@@ -15,10 +15,11 @@ import rcurc_gpu as rg
 from rcurc_gpu import open_result
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.io import Completion
-from rcurc_gpu.shards import ShardedSamples
+from rcurc_gpu.shards import ShardedSamples, on_disk, source
 from rcurc_gpu.shards.folder import Cross, FolderWriter
 from rcurc_gpu.shards.on_disk import checksum
 from rcurc_gpu.shards.source import OnDisk
+from rcurc_gpu.solve import noisy
 
 SHARD = 60_000  # bytes: six shards of a side
 
@@ -202,6 +203,32 @@ def test_every_shard_is_read_once(noise, tmp_path, monkeypatch):
     assert sorted(read) == sorted(names)
 
 
+def test_with_noise_observations_are_read_twice_at_most(tmp_path, monkeypatch):
+    p = problem(0.02)
+    disk = ShardedSamples.of(p.samples, SHARD).save(tmp_path / "s")
+    read = []
+
+    def reading(path, facts, *rest, whole=on_disk.read_shard):
+        read.append(os.path.basename(path))
+        return whole(path, facts, *rest)
+
+    def some(self, units, part=OnDisk.some):
+        before = len(read)
+        block = part(self, units)
+        if len(read) == before:  # it was not read for its checksum: some of it, or all
+            read.append(os.path.basename(self.path))
+        return block
+
+    for module in (on_disk, source):
+        monkeypatch.setattr(module, "read_shard", reading)
+    monkeypatch.setattr(OnDisk, "some", some)
+    result = rg.rcurc(disk, 4)
+    assert p.relative_error(result.cur) < 0.01
+    names = {os.path.basename(shard.source.path) for shard in (*disk.r_shards, *disk.c_shards)}
+    assert set(read) == names
+    assert max(map(read.count, names)) <= 2
+
+
 def test_memory_does_not_grow_with_the_observations(tmp_path):
     p = rg.synthetic((20_000, 20_000), 3, 0.2, n_rows=200, n_cols=200, rate=0.3, seed=0)
     disk = ShardedSamples.of(p.samples, 1 << 20).save(tmp_path / "s")
@@ -282,6 +309,44 @@ def test_killed_again_and_again_it_goes_on_where_it_was(tmp_path):
     cur = open_result(tmp_path / "out")
     expected = rg.rcurc(p.samples, 4, accuracy=0.1)
     np.testing.assert_allclose(cur.to_dense(), expected.cur.to_dense(), atol=1e-10)
+
+
+KILLED_IN_THE_FIT = """
+import os, sys
+import rcurc_gpu as rg
+from rcurc_gpu.shards import ShardedSamples
+from rcurc_gpu.solve import driver, noisy
+disk, out, when = ShardedSamples.open(sys.argv[1]), sys.argv[2], sys.argv[3]
+fit = noisy.fit_noise
+def dying(part, most, settings, kernels, report):
+    return fit(part, most, settings, kernels, lambda sweep, change: os._exit(9) if sweep == 5 else report(sweep, change))
+if when == "sweeps":
+    noisy.fit_noise = dying
+else:
+    driver.estimate_all = lambda *args: os._exit(9)
+rg.rcurc(disk, 4, output=out)
+"""
+
+
+@pytest.mark.parametrize("when", ["sweeps", "estimate"])
+def test_killed_in_the_noise_model_the_same_call_gives_the_same(when, tmp_path, monkeypatch):
+    p = problem(0.02)
+    disk = ShardedSamples.of(p.samples, SHARD).save(tmp_path / "s")
+    command = [sys.executable, "-c", KILLED_IN_THE_FIT, tmp_path / "s", tmp_path / "out", when]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+    undisturbed = rg.rcurc(disk, 4, output=tmp_path / "undisturbed")
+    fits = []
+    fit = noisy.fit_noise
+    monkeypatch.setattr(noisy, "fit_noise", lambda *args: fits.append(1) or fit(*args))
+    resumed = rg.rcurc(disk, 4, output=tmp_path / "out")
+    assert len(fits) == (1 if when == "sweeps" else 0)  # a model that was found is kept
+    same(resumed, undisturbed, 0)
+    i, j = np.asarray([0, 17, 899]), np.asarray([5, 0, 699])
+    for found, expected in zip(
+        resumed.cur.entries(i, j, return_std=True), undisturbed.cur.entries(i, j, return_std=True), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_ctrl_c_keeps_what_was_done(tmp_path, interrupted_reading):

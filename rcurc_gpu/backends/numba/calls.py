@@ -11,13 +11,11 @@ from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.passes import Column, EntryIds, FitPass, Iterates
 from ..plain.posterior import Fit, Model
-from ..plain.posterior import posterior as plain_posterior
 from ..random import PositionStream, stream_key
 from . import core_kernels, pass_kernel
 from .paper_kernel import advance as advance_kernel
 from .posterior_kernel import layout
 from .posterior_kernel import posterior as posterior_kernel
-from .posterior_kernel import solve_packed as solve_kernel
 from .threads import THREADS, run, shared
 from .vectors import LANES
 
@@ -29,7 +27,6 @@ _PIECES_OF_A_CORE = 4  # at least, so that no core waits long for the others
 # A rank up to the first is told to the compiler where there are so many observations. At rank 5 that saves a fifth to a
 # quarter of the time, at rank 20 nothing (CONTRIBUTING.md); each rank takes some five seconds to compile.
 _MOST_KNOWN, _MANY = 8, 1 << 20
-_DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
 _BEGIN = {"zero": pass_kernel.ZERO, "given": pass_kernel.GIVEN, "part": pass_kernel.PART_OF, "subsets": pass_kernel.SUBSETS}
 
 
@@ -90,8 +87,6 @@ def posterior(
 ) -> tuple[Array, Array, Array]:
     """`plain.posterior.posterior`."""
     counts = block.counts[units]
-    if counts.sum() > _DENSE * len(units) * block.length:
-        return plain_posterior(block, weight, units, model, start, temperatures, measure, solve_packed)
     at, noise, precision = model.at, model.noise, model.precision
     u, units = len(units), _fixed(units)
     out = (np.empty((u, at.x.shape[1])), np.empty((u, at.second.shape[1])), np.empty((u, len(Fit))))
@@ -114,13 +109,6 @@ def posterior(
         for arguments in todo:  # here, and not in `run`: the way to the kernel is to be short
             posterior_kernel(*arguments)
     return out
-
-
-def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
-    """`plain.posterior.solve_packed`."""
-    mean, covariance = np.empty_like(h), np.empty_like(G)
-    solve_kernel(_fixed(G), _fixed(precision), _fixed(h), mean, covariance)
-    return mean, covariance
 
 
 def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:

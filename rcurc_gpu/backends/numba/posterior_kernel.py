@@ -211,27 +211,6 @@ def posterior(
                 cov[first + lane, c] = S[c, lane]
 
 
-@njit(**OPTIONS)
-def solve_packed(G, precision, h, mean, cov):
-    """`plain.posterior.solve_packed`."""
-    K, P = h.shape[1], G.shape[1]
-    z, S, b, A = np.zeros((K, LANES)), np.zeros((P, LANES)), np.zeros((K, LANES)), np.zeros((P, LANES))
-    L = np.zeros((K * K, LANES))
-    for first in range(0, h.shape[0], LANES):
-        n = min(LANES, h.shape[0] - first)
-        for lane in range(n):
-            for c in range(P):
-                A[c, lane] = G[first + lane, c]
-            for q in range(K):
-                b[q, lane] = h[first + lane, q]
-        _solve(A, precision, b, L, z, S)
-        for lane in range(n):
-            for q in range(K):
-                mean[first + lane, q] = z[q, lane]
-            for c in range(P):
-                cov[first + lane, c] = S[c, lane]
-
-
 @njit(**WITHIN)
 def _solve(G, precision, h, L, z, S):
     """z = (G + diag(precision))^-1 h and S, the packed inverse, by Cholesky, in each lane."""

@@ -13,7 +13,6 @@ This is the reference; `numba.posterior_kernel` has the same signature and agree
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -23,8 +22,6 @@ from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gathe
 from ..blocks import Block
 
 LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
-
-Solve = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 
 class Fit(IntEnum):
@@ -144,7 +141,6 @@ def posterior(
     start: tuple[Array, Array, Array],
     temperatures: tuple[float, ...],
     measure: bool = False,
-    solve: Solve | None = None,
 ) -> tuple[Array, Array, Array]:
     """Mean and covariance of some units, in as many steps as there are temperatures.
 
@@ -163,8 +159,6 @@ def posterior(
         let in what the start does not yet explain. Without any, the start is measured as it is.
     measure : bool
         Whether the table is of the last mean, with the objective; by default it is of the mean before, at no cost.
-    solve : callable, optional
-        Takes the place of `solve_packed`.
 
     Returns
     -------
@@ -173,7 +167,7 @@ def posterior(
     table : float array (u, len(Fit))
     """
     matrices = laid_out(block, weight, units, model.at.x)
-    return posterior_of_matrix(*matrices, model, start, temperatures, measure, solve)
+    return posterior_of_matrix(*matrices, model, start, temperatures, measure)
 
 
 def unpacking(k: int) -> np.ndarray:
@@ -184,7 +178,7 @@ def unpacking(k: int) -> np.ndarray:
     return place
 
 
-def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
+def _solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
     """Inverses of packed G (u, P) plus diag(precision), times h (u, K): the products, and the inverses, packed."""
     xp = array_namespace(G)
     k = h.shape[1]
@@ -218,11 +212,10 @@ def posterior_of_matrix(
     start: tuple[Array, Array, Array],
     temperatures: tuple[float, ...],
     measure: bool = False,
-    solve: Solve | None = None,
 ) -> tuple[Array, Array, Array]:
     """`posterior` of units that are laid out as rows of a matrix: all sums are products of matrices.
 
-    Where a tenth of the entries or more was observed, this is faster than sums over single observations.
+    Where a tenth of the entries or more was observed, this is faster in plain code than sums over single observations.
     """
     at, noise, precision = model.at, model.noise, model.precision
     xp = array_namespace(at.x)
@@ -274,7 +267,7 @@ def posterior_of_matrix(
         if number == len(temperatures) and not measure:
             table = tabled(residual, square, inlier)
         w = inlier * ((nu + 1) / (nu + square / heat)) / local
-        mean, covariance = (solve or solve_packed)(w @ at.second, precision, (w * y) @ at.x - w @ at.cross)
+        mean, covariance = _solve_packed(w @ at.second, precision, (w * y) @ at.x - w @ at.cross)
     if measure:
         table = tabled(*weighed(1.0))
     return mean, covariance, table
