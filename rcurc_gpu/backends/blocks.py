@@ -120,7 +120,9 @@ class Block:
             shape = (self.n_units, self.length)
             flipped = csr_array((self.value, self.index, self.indptr), shape=shape).tocsc()
             indptr, unit = flipped.indptr.astype(np.int64), flipped.indices.astype(np.int32)
-            sigma = None if self.sigma is None else csr_array((self.sigma, self.index, self.indptr), shape=shape).tocsc().data
+            sigma = (
+                None if self.sigma is None else csr_array((self.sigma, self.index, self.indptr), shape=shape).tocsc().data
+            )
             return Block(indptr, unit, flipped.data, self.n_units, sigma)
         order = xp.argsort(self.index, stable=True)
         index, value, sigma = self.per_entry(lambda x: gather(x, order))

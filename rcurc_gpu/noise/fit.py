@@ -163,7 +163,9 @@ class Sweeps:
 
     def _given(self, sigma: np.ndarray | None, n: int) -> np.ndarray:
         """Precisions of observations with this noise; 1 if it is not known."""
-        return np.asarray(precisions(sigma, None if self.sigma is None else self.sigma.fine, n)) ** self.belief
+        if self.sigma is None:
+            return np.broadcast_to(1.0, (n,))
+        return np.asarray(precisions(sigma, self.sigma.fine, n)) ** self.belief
 
     def believe(self, belief: float) -> None:
         """Take precisions to this power from now on: 0 for all alike, 1 for what the user says of their noise."""
@@ -607,6 +609,11 @@ def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
     return np.mean(mean**2 * precision, axis=1) > _FAR
 
 
+def room_for(n_rows: int, n_cols: int, offsets: bool) -> int:
+    """Components, at most, with so many chosen rows and columns: offsets add two to the rank, but one is always tried."""
+    return max(min(n_rows, n_cols) - (2 if offsets else 0), 1)
+
+
 def fit_noise(
     part: Part,
     most: int,
@@ -629,6 +636,7 @@ def fit_noise(
     if not fitted.any():
         fitted[:] = True
     offsets = s.offsets is not False
+    asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
     start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
     state = Sweeps(part, start, offsets, kernels, held, s, form)
     settled, number, grown, may_grow, last = False, 0, 0, True, (math.inf, 0)
@@ -665,7 +673,7 @@ def fit_noise(
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
     confirmation = state.confirm()
-    left_over = most < enough and len(state.strengths) >= most and state.has_structure()
+    left_over = asked < enough and len(state.strengths) >= asked and state.has_structure()
     state.include_held()
     state.sweep(1.0)
     state.restart_far()

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy
 from ..backends.plain.posterior import Noise, packed_size
-from ..errors import check_number
+from ..errors import ArgumentError, ArgumentTypeError, check_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +109,24 @@ class Uncertainty:
         scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), u.dtype)
         unit = self.unit**2
         return unit * xp.maximum(matrix, xp.zeros_like(matrix)), unit * self.noise.variance * scales
+
+    def coarseness(self, sigma: Any, like: Array) -> Array:
+        """The noise of observations with this `sigma`, in the unit of the samples, over the typical one; beside `like`."""
+        given = to_numpy(sigma) if is_array(sigma) else np.asarray(sigma)
+        if given.dtype.kind not in "iuf":
+            raise ArgumentTypeError("sigma", f"must be a positive number, or an array of such, got dtype {given.dtype}")
+        given = given.astype(np.float64)
+        if not (np.isfinite(given) & (given > 0)).all():
+            bad = given[~(np.isfinite(given) & (given > 0))].flat[0]
+            raise ArgumentError("sigma", f"must be positive and finite, got {bad}")
+        try:
+            np.broadcast_to(given, like.shape)
+        except ValueError:
+            raise ArgumentError(
+                "sigma",
+                f"must be a number or broadcast to the shape of the entries, {tuple(like.shape)}, got {given.shape}",
+            ) from None
+        return asarray_on(given / self.sigma, like, like.dtype)
 
     def half_width(self, matrix: Array, noise: Array | None, level: float) -> Array:
         """Half of the interval that holds an entry (or, with its `noise`, a new observation) at this level.

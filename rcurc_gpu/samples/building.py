@@ -84,43 +84,43 @@ def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index 
         )
 
 
-def sigma_vector(sigma: Any, values: Array) -> Array:
+def sigma_vector(sigma: Any, values: Array, name: str = "sigma") -> Array:
     """Standard deviations of the noise of observations, beside their `values` and as many of them, checked."""
-    refuse_masked("sigma", sigma)
-    sigma = sigma if is_array(sigma) else asarray_on(host_array("sigma", sigma), values)
-    check_same_place("sigma", sigma, "values", values)
+    refuse_masked(name, sigma)
+    sigma = sigma if is_array(sigma) else asarray_on(host_array(name, sigma), values)
+    check_same_place(name, sigma, "values", values)
     if sigma.shape != values.shape:
-        raise ArgumentError(
-            "sigma", f"must be a vector with a number for each of the {values.shape[0]} values, got shape {tuple(sigma.shape)}"
-        )
-    return _positive(sigma, values)
+        wanted = f"a vector with a number for each of {values.shape[0]} values"
+        raise ArgumentError(name, f"must be {wanted}, got shape {tuple(sigma.shape)}")
+    return positive_sigma(sigma, values, name=name)
 
 
-def sigma_matrix(sigma: Any, like: Array, shape: tuple[int, int]) -> Array:
+def sigma_matrix(sigma: Any, like: Array, shape: tuple[int, int], name: str = "Y") -> Array:
     """Standard deviations of the noise of a matrix, a view that shares memory; numbers are checked when they are taken."""
     refuse_masked("sigma", sigma)
     sigma = sigma if is_array(sigma) else asarray_on(host_array("sigma", sigma), like)
-    check_same_place("sigma", sigma, "Y", like)
+    check_same_place("sigma", sigma, name, like)
     try:
         return array_namespace(sigma).broadcast_to(sigma, shape)
     except ValueError:
         raise ArgumentError(
-            "sigma", f"must have the shape of Y, {shape}, or one that broadcasts to it, got {tuple(sigma.shape)}"
+            "sigma", f"must have the shape of {name}, {shape}, or one that broadcasts to it, got {tuple(sigma.shape)}"
         ) from None
 
 
-def _positive(sigma: Array, values: Array, place: Callable[[int], Any] = "index {}".format) -> Array:
-    """`sigma` in the type of `values`, if all of it is positive and finite; ``place(k)`` is where the user finds number k."""
+def positive_sigma(
+    sigma: Array, values: Array, place: Callable[[int], Any] = "index {}".format, name: str = "sigma"
+) -> Array:
+    """`sigma` in the type of `values`, if it is positive and finite; ``place(k)`` is where the user finds number k."""
     xp = array_namespace(values)
     if not xp.isdtype(sigma.dtype, ("integral", "real floating")):
-        raise ArgumentTypeError("sigma", f"must be real numbers, got dtype {sigma.dtype}")
+        raise ArgumentTypeError(name, f"must be real numbers, got dtype {sigma.dtype}")
     found = xp.astype(sigma, values.dtype)
     fine = (found > 0) & xp.isfinite(found)
     if not bool(xp.all(fine)):
         first = int(xp.argmin(xp.astype(fine, xp.int8)))
-        raise ArgumentError(
-            "sigma", f"must be positive and finite in {values.dtype}, got {float(sigma[first])} at {place(first)}"
-        )
+        what = f"must be positive and finite in {values.dtype}"
+        raise ArgumentError(name, f"{what}, got {float(sigma[first])} at {place(first)}")
     return found
 
 
@@ -133,6 +133,20 @@ def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
     place = xp.minimum(place, xp.asarray(len(chosen) - 1, dtype=place.dtype, device=device_of(index)))
     inside = gather(ascending, place) == xp.astype(index, xp.int64)
     return gather(asarray_on(order, index, xp.int64), place), inside
+
+
+def observed_dtype(dtype: Any, sigma: bool) -> np.dtype[Any]:
+    """Of what is known of an observation on its way through tables and files: its value, or its value and its `sigma`."""
+    return np.dtype([("value", dtype), ("sigma", dtype)]) if sigma else np.dtype(dtype)
+
+
+def observed(value: np.ndarray, sigma: np.ndarray | None) -> np.ndarray:
+    """Values and, if they are known, their sigmas, as one array of `observed_dtype`."""
+    if sigma is None:
+        return value
+    both = np.empty(len(value), observed_dtype(value.dtype, True))
+    both["value"], both["sigma"] = value, sigma
+    return both
 
 
 def resolve_weighted(key: Array, value: Array, sigma: Array, n_cols: int, duplicates: str) -> tuple[Array, Array]:
@@ -291,7 +305,7 @@ def block_from_dense(
         value.append(seen)
         if read_sigma is not None:
             there = gather(xp.reshape(read_sigma(start, min(start + step, n_units)), (-1,)), unit * length + position)
-            sigma.append(_positive(there, seen, _locator(place, start, unit, position)))
+            sigma.append(positive_sigma(there, seen, _locator(place, start, unit, position)))
     xp = array_namespace(value[0])
     ends = xp.cumulative_sum(xp.concat(counts))
     indptr = xp.concat([xp.zeros((1,), dtype=ends.dtype, device=device_of(ends)), ends])
@@ -333,10 +347,14 @@ def check_both_observed(n_rows: int, n_cols: int) -> None:
             raise NothingObservedError(f"no entry of the chosen {name} was observed: both blocks need observations")
 
 
-def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
+def new_block(
+    name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool, sigma: Any = None
+) -> Block:
     """New units as a block, with a position for each of `what`; `units_last` if they are the columns of `Y`."""
     xp = array_namespace(like)
     if hasattr(Y, "tocoo"):
+        if sigma is not None:
+            raise ArgumentTypeError("sigma", f"must be None where {name} is a sparse matrix")
         if mask is not None:
             raise TypeError(f"mask must be None where {name} is a sparse matrix: its stored entries are the observations")
         coo = Y.tocoo()
@@ -355,6 +373,9 @@ def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array,
     if Y.ndim != 2:
         raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")
     mask = observation_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
+    if sigma is not None:
+        sigma = sigma_matrix(sigma, Y, tuple(Y.shape), name)  # type: ignore[arg-type]
+        sigma = sigma.T if units_last else sigma
     if units_last:
         Y, mask = Y.T, None if mask is None else mask.T
     _check_length(name, Y.shape[1], length, what, units_last)
@@ -363,7 +384,17 @@ def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array,
     def read(start: int, stop: int) -> tuple[Array, Array | None]:
         return Y[start:stop, :], None if mask is None else mask[start:stop, :]
 
-    return block_from_dense(name, read, Y.shape[0], length, lambda unit, k: (k, unit) if units_last else (unit, k))
+    def read_sigma(start: int, stop: int) -> Array:
+        return sigma[start:stop, :]
+
+    return block_from_dense(
+        name,
+        read,
+        Y.shape[0],
+        length,
+        lambda unit, k: (k, unit) if units_last else (unit, k),
+        None if sigma is None else read_sigma,
+    )
 
 
 def _check_length(name: str, found: int, length: int, what: str, units_last: bool) -> None:

@@ -58,7 +58,7 @@ class Buckets:
         The units of each bucket.
     counts : int64 array (n_units,)
         Entries of each unit.
-    dtype : float32 or float64
+    dtype : float32 or float64, or `observed_dtype` of one
     """
 
     def __init__(self, path: Path, edges: np.ndarray, counts: np.ndarray, dtype: np.dtype) -> None:
@@ -127,7 +127,7 @@ class Buckets:
             most = int(parts.sizes.max())
             whole = join_blocks([parts.sorted_block(part, 1, most, resolve) for part in range(len(parts))])
         index = np.flatnonzero(np.diff(whole.indptr)).astype(np.int32)
-        return Block(np.asarray([0, len(index)], np.int64), index, whole.value, length)
+        return Block(np.asarray([0, len(index)], np.int64), index, whole.value, length, whole.sigma)
 
 
 def sorted_block(records: np.ndarray, n_units: int, length: int, resolve: Resolve) -> Block:
@@ -143,7 +143,10 @@ def sorted_block(records: np.ndarray, n_units: int, length: int, resolve: Resolv
         first = np.append(True, ~same)
         index, value = index[first], value[first]
         indptr = np.append(0, np.cumsum(np.bincount(unit[first], minlength=n_units)))
-    return Block(indptr.astype(np.int64), index, value, length)
+    indptr = indptr.astype(np.int64)
+    if value.dtype.names is None:
+        return Block(indptr, index, value, length)
+    return Block(indptr, index, value["value"].copy(), length, value["sigma"].copy())
 
 
 def grouped(numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

@@ -76,7 +76,7 @@ def concluded(
         threshold=threshold,
         expected_error=expected,
         prediction_error=prediction,
-        strengths=None if noise is None else scale * np.asarray(noise.strengths),
+        noise_strengths=None if noise is None else scale * np.asarray(noise.strengths),
         agreeing=solved.consensus,
         rank_curve=curve,
         method=s.method,

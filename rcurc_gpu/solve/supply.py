@@ -84,12 +84,13 @@ def check_sigma(view: CoreView, settings: Settings) -> None:
     """Refuse options that turn the noise model off where samples say how large their noise is: only that model hears it."""
     if view.intersection.block.sigma is None:
         return
-    for name, given, wanted in (
-        ("method", settings.method, "'fast'"),
-        ("sweeps", settings.sweeps, "at least 1, or None,"),
-        ("resolution", settings.resolution, "0"),
+    s = settings
+    for name, given, wrong, wanted in (
+        ("method", s.method, s.method != "fast", "'fast'"),
+        ("sweeps", s.sweeps, s.sweeps == 0, "None, or at least 1,"),
+        ("resolution", s.resolution, s.resolution > 0, "0"),
     ):
-        if given in ("paper", 0) if name != "resolution" else given > 0:
+        if wrong:
             raise ArgumentError(name, f"must be {wanted} for samples with sigma, got {given!r}", given)
 
 
