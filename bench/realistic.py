@@ -14,10 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import click
 import numpy as np
-
-
 
 
 def _field(rng: np.random.Generator) -> np.ndarray:
