@@ -14,7 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import click
 import numpy as np
+
+from .real import options, run
 
 
 def _field(rng: np.random.Generator) -> np.ndarray:
@@ -80,3 +83,17 @@ MATRICES: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
 def made(name: str, seed: int = 0) -> np.ndarray:
     """A matrix by its name."""
     return MATRICES[name](np.random.default_rng(seed))
+
+
+@click.command()
+@options
+def main(names: tuple[str, ...], only: tuple[str, ...], seeds: list[int | None], ranks: bool) -> None:
+    """The tasks of bench.real on matrices that nothing was tuned to."""
+    unknown = set(names) - set(MATRICES)
+    if unknown:
+        raise click.ClickException(f"there is no {', '.join(sorted(unknown))}; there are {', '.join(MATRICES)}")
+    run({name: made(name) for name in names or MATRICES}, only, seeds, ranks)
+
+
+if __name__ == "__main__":
+    main()
