@@ -1,6 +1,6 @@
 """Real matrices with planted outliers, default calls: errors, intervals, verdict and CPU time of this library.
 
-    python -m bench.real [NAME ...] [--data DIR] [--only TASK] [--seeds 0,1,2,3,4]
+    python -m bench.real [NAME ...] [--data DIR] [--only TASK] [--seeds 0,1,2,3,4] [--ranks]
 
 The matrices are those of `bench.real_data`, from installed packages, or all .npy files of DIR (NaN: missing). Five tasks
 for each, always with a tenth of the observations made wrong. "large": 6 to 20 standard deviations off, up or down;
@@ -22,7 +22,9 @@ the library and the prototype (`bench.robust_bayes`): relative error, median abs
   none     share of the scored entries without an answer; errors are those of the others
 
 --seeds gives the solver one seed after the other (the problems stay the same): the line is that of the first, followed by
-the ranks and by the largest error over the smallest. The numbers at the end count tasks.
+the ranks and by the largest error over the smallest. --ranks asks for 2, 5 and 10 components more than the default call
+finds: the line ends with the errors over that of the default call, and with the farthest prediction of any entry from the
+middle of the data over half their range. The numbers at the end count tasks. `bench.realistic` has other matrices.
 """
 
 from __future__ import annotations
@@ -46,6 +48,7 @@ TASKS = (("cross", "large"), ("cross", "real"), ("missing", "real"), ("missing",
 CHOSEN, LEAST, WRONG = 0.3, 30, 0.1
 SPARSE = 0.1  # a matrix of which less was seen comes as a list
 LEVEL, NORMAL = 0.95, 1.96
+MORE = (2, 5, 10)  # components beyond those of the default call
 REPEATS, SOON = 3, 1.0  # runs on the clock, as long as they took less than so many seconds together
 
 
@@ -113,6 +116,8 @@ class Line:
     cpu: float
     ranks: tuple[int, ...]
     errors: tuple[float, ...]
+    wider: tuple[float, ...] = ()
+    farthest: float = 0.0
 
     @property
     def ratio(self) -> float:
@@ -201,8 +206,20 @@ def answer(made: RealProblem, seed: int | None = None) -> Answer:
     return Answer(values, *bounds, result.rank, result.converged, result.prediction_error, min(spent))
 
 
-def measure(name: str, task: str, kind: str, Y: np.ndarray, seeds: Sequence[int | None]) -> Line:
-    """One task; `seeds` are the solver's."""
+def asked_for_more(made: RealProblem, rank: int, error: float) -> tuple[tuple[float, ...], float]:
+    """Errors with components more than `rank` over `error`, and the farthest prediction over half the range of the data."""
+    low, high = np.nanmin(made.truth), np.nanmax(made.truth)
+    ratios, farthest = [], 0.0
+    room = min(made.M.shape if made.rows is None or made.cols is None else (len(made.rows), len(made.cols)))
+    for wanted in dict.fromkeys(min(rank + more, room - 2) for more in MORE):
+        X = call(made, rank=wanted)().cur.to_dense()
+        ratios.append(score(made, X[made.counts]).error / error)
+        farthest = max(farthest, float(np.abs(X - (low + high) / 2).max() / ((high - low) / 2)))
+    return tuple(ratios), farthest
+
+
+def measure(name: str, task: str, kind: str, Y: np.ndarray, seeds: Sequence[int | None], ranks: bool = False) -> Line:
+    """One task; `seeds` are the solver's; whether more `ranks` than that of the default call are asked for."""
     made = problem(Y, task, kind)
     at = made.counts
     fit = robust_bayes(made.M)
@@ -223,6 +240,7 @@ def measure(name: str, task: str, kind: str, Y: np.ndarray, seeds: Sequence[int 
         first.cpu,
         tuple(a.rank for a in found),
         tuple(s.error for s in scores),
+        *(asked_for_more(made, first.rank, scores[0].error) if ranks else ()),
     )
 
 
@@ -249,6 +267,8 @@ def shown(line: Line) -> str:
     text += f"{line.rank:6d}{line.library.none:7.1%}"
     if len(line.ranks) > 1:
         text += f"   ranks {','.join(map(str, line.ranks))}, errors x {line.swing:.3f}"
+    if line.wider:
+        text += f"   more: {', '.join(f'{x:.3f}' for x in line.wider)}, at most {line.farthest:.2f}"
     return text
 
 
@@ -290,6 +310,12 @@ def summary(lines: Sequence[Line]) -> list[str]:
             ("errors of all seeds within 3 %", count(lambda line: line.swing <= 1.03)),
             ("largest over smallest error of a task", f"{least.swing:.3f} {where(least)}"),
         ]
+    if any(line.wider for line in lines):
+        rows += [
+            ("rank too large: error at most 1.05 times", count(lambda line: max(line.wider) <= 1.05)),
+            ("rank too large: largest ratio", f"{max(max(line.wider) for line in lines):.3f}"),
+            ("no prediction beyond three times the range", count(lambda line: line.farthest <= 3)),
+        ]
     return [f"{words:46s}{figure}" for words, figure in rows]
 
 
@@ -310,20 +336,26 @@ def numbers(context: click.Context, parameter: click.Parameter, text: str | None
         raise click.BadParameter(f"must be integers with commas between them, got {text!r}") from None
 
 
-@click.command()
-@click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory of .npy files.")
-@click.option(
-    "--only",
-    multiple=True,
-    type=click.Choice(sorted({t for t, _ in TASKS} | {f"{t}-{k}" for t, k in TASKS})),
-    help="Only this task; may be repeated.",
-)
-@click.option("--seeds", callback=numbers, metavar="0,1,...", help="Seeds of the solver to go through.")
-def main(names: tuple[str, ...], data: Path | None, only: tuple[str, ...], seeds: list[int | None]) -> None:
-    """Default calls on real matrices with planted outliers, beside medians and a prototype."""
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options of this command and of `bench.realistic`."""
+    for option in (
+        click.option("--ranks", is_flag=True, help="Ask for too many components as well."),
+        click.option("--seeds", callback=numbers, metavar="0,1,...", help="Seeds of the solver to go through."),
+        click.option(
+            "--only",
+            multiple=True,
+            type=click.Choice(sorted({t for t, _ in TASKS} | {f"{t}-{k}" for t, k in TASKS})),
+            help="Only this task; may be repeated.",
+        ),
+        click.argument("names", nargs=-1, metavar="[NAME]..."),
+    ):
+        command = option(command)
+    return command
+
+
+def run(matrices: dict[str, np.ndarray], only: Sequence[str], seeds: Sequence[int | None], ranks: bool) -> None:
+    """All tasks on all matrices, as a table."""
     warnings.simplefilter("ignore", rg.ConvergenceWarning)  # what the library says of itself is a column
-    matrices = {name: load(name, data) for name in names or names_in(data)}
     for task in ("cross", "whole"):
         answer(problem(noisy(), task, "large"))
     click.echo(HEAD)
@@ -331,9 +363,17 @@ def main(names: tuple[str, ...], data: Path | None, only: tuple[str, ...], seeds
     for name, Y in matrices.items():
         for task, kind in TASKS:
             if wanted(task, kind, only):
-                lines.append(measure(name, task, kind, Y, seeds))
+                lines.append(measure(name, task, kind, Y, seeds, ranks))
                 click.echo(shown(lines[-1]))
     click.echo("\n" + "\n".join(summary(lines)))
+
+
+@click.command()
+@options
+@click.option("--data", type=click.Path(exists=True, file_okay=False, path_type=Path), help="A directory of .npy files.")
+def main(names: tuple[str, ...], data: Path | None, only: tuple[str, ...], seeds: list[int | None], ranks: bool) -> None:
+    """Default calls on real matrices with planted outliers, beside medians and a prototype."""
+    run({name: load(name, data) for name in names or names_in(data)}, only, seeds, ranks)
 
 
 if __name__ == "__main__":

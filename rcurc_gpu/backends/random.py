@@ -35,7 +35,7 @@ class Stream(IntEnum):
     RATINGS = 8  # models.ratings: which ratings are held out; was the numbers of START in the same solve
     VIDEO_CROSS = 9  # video.sample: frames and pixels of the cross, and what is seen; was the numbers of START
     NOISE_START = 11  # noise.start: random signs, and where Lanczos begins
-    NOISE_SAMPLE = 12  # noise.fit: entries by which sweeps are judged
+    NOISE_SAMPLE = 12  # noise.sweeps: entries by which sweeps are judged
     NOISE_PART = 13  # solve: which columns and rows the noise model is fitted to
     TIES = 14  # judge.ties: where Lanczos begins
     REJECTED = 16  # solve.rejected: which columns and rows are looked at; with a 1 more, judge.structure: random signs

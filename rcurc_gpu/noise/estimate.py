@@ -17,10 +17,11 @@ from ..backends.plain.regression import Schedule
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
-from .fit import POOL, from_prior, is_far, prior_size
+from .choices import from_prior, is_far, prior_size
 from .precision import precisions
 from .run import run_posterior
 from .start import MAD_TO_SIGMA
+from .sweeps import POOL
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
 _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
@@ -87,8 +88,8 @@ class Units:
         self.at = model.at.to(like)
         self.precision = asarray_on(model.precision, like)
         self.noise = Noise(*(float(x) for x in astuple(model.noise)))  # NumPy's numbers do not mix with all arrays
-        self.weight: Array | None = None  # all alike
-        if block.sigma is not None:
+        self.weight: Array | None = None
+        if block.sigma is not None and model.sigma is not None:
             self.weight = asarray_on(precisions(block.sigma, model.sigma, block.n_obs), like, like.dtype)
 
     def prior(self, n: int) -> Estimate:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.plain.posterior import Noise, packed_size
+from ..backends.plain.posterior import Noise, packed_size, unpacking
 from .precision import SigmaScale
 
 
@@ -57,14 +57,33 @@ class Group:
 
     def spread(self) -> np.ndarray:
         """Mean squares of the coefficients, doubt included (K,): the prior variances that fit them best."""
-        k = self.mean.shape[1]
-        diagonal = np.cumsum(np.arange(1, k + 1)) - 1
-        return np.mean(self.mean**2 + self.covariance[:, diagonal], axis=0)
+        return np.mean(self.squares(), axis=0)
+
+    def squares(self) -> np.ndarray:
+        """Expected squares of the coefficients (n, K)."""
+        diagonal = np.cumsum(np.arange(1, self.mean.shape[1] + 1)) - 1
+        return self.mean**2 + self.covariance[:, diagonal]
 
     def rescaled(self, factor: np.ndarray) -> Group:
         """Coefficients times `factor` (K,)."""
         q, p = np.tril_indices(self.mean.shape[1])
         return replace(self, mean=self.mean * factor, covariance=self.covariance * (factor[q] * factor[p]))
+
+    def turned(self, matrix: np.ndarray) -> Group:
+        """Coefficients z times a matrix (K, K): `matrix` z."""
+        k = self.mean.shape[1]
+        q, p = np.tril_indices(k)
+        covariance = np.empty_like(self.covariance)
+        place = unpacking(k)
+        for low in range(0, len(self), 1 << 12):  # a few MB at a time
+            part = slice(low, low + (1 << 12))
+            full = self.covariance[part][:, place]
+            covariance[part] = (matrix @ full @ matrix.T)[:, q, p]
+        return replace(self, mean=self.mean @ matrix.T, covariance=covariance)
+
+    def second_moment(self) -> np.ndarray:
+        """Mean products of the coefficients, doubt included (K, K)."""
+        return self.mean.T @ self.mean / len(self.mean) + self.covariance.mean(axis=0)[unpacking(self.mean.shape[1])]
 
     def widened(self, new: np.ndarray, offsets: bool) -> Group:
         """The same with `new` coefficients (n, c) after those of the components, sure of themselves."""
@@ -99,6 +118,9 @@ class Confirmation:
         Root mean square of their predictions.
     log_likelihood : float
         Mean over all of them.
+    excess : float
+        Root mean square residual over what the model predicts of it, of fitted entries that are no outliers, as if each had
+        been left out: above 1 where single rows and columns are worse than they seem.
     """
 
     n_held: int
@@ -107,6 +129,7 @@ class Confirmation:
     offsets_error: float
     size: float
     log_likelihood: float
+    excess: float = 1.0
 
 
 def outlier_threshold(noise: Noise) -> float:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, default_chunk_bytes, device_of
 from ..backends.blocks import Block
-from ..backends.kernels import RunContext
 from ..backends.plain.posterior import Fit, Model
+
+if TYPE_CHECKING:
+    from ..backends.kernels import RunContext
 
 _MATRICES = 12  # that plain code has in memory at a time, a number for each unit and position in each
 

@@ -17,9 +17,9 @@ from scipy.special import stdtrit
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
 from ..backends.plain.posterior import Noise
 from ..errors import check_number
-from ..noise.fit import POOL
 from ..noise.model import outlier_threshold
 from ..noise.precision import SigmaScale
+from ..noise.sweeps import POOL
 from ..samples.view import Samples
 from .matrix import LowRankMatrix
 

@@ -37,6 +37,7 @@ from .store import Arrays
 
 # Columns of the part over rows of I: noise of a row of I then adds 1/12 to the variance of any column, 4 % to its error.
 _ENOUGH = 12
+_MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of them, as far as `prediction_error` believes them
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 # Observations whose units are estimated at a time: what is known of these (300 bytes of each, in double precision) is soon
 # made smaller for keeps, instead of being copied as a whole, from memory and back, five times.
@@ -324,9 +325,12 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         square = float(np.sum(full_r * (right + np.outer(shift, first) + np.outer(first, shift) + np.outer(shift, shift))))
     else:
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
-    nu, f = model.noise.tail, 1.0 if model.confirmation is None else model.confirmation.factor
+    nu, held = model.noise.tail, model.confirmation
+    f, excess = (1.0, 1.0) if held is None else (held.factor, held.excess)
     noise = model.typical_noise.variance * nu / (nu - 2) * scale_c * scale_r
     size = max(square, np.finfo(float).tiny) ** 0.5
+    # Entries left out are off by more, but some of them are outliers that nobody can tell: a third of it, in logarithms.
+    worse = min(max(excess, 1.0), _MOST_EXCESS) ** (1 / 3)
     return NoiseFacts(
         model.typical_noise,
         model.offsets,
@@ -336,7 +340,7 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         model.n_sweeps,
         model.confirmation,
         f * doubt**0.5 / size,
-        (f * f * doubt + noise) ** 0.5 / size,
+        worse * (max(f, 1.0) ** 2 * doubt + noise) ** 0.5 / size,
         model.centre,
         tuple(model.row_precision.tolist()),
         tuple(model.col_precision.tolist()),

@@ -120,7 +120,8 @@ class CoreSearch:
             return replace(self._core_of(self.glimpse), chosen=True)
         asked, curve = self.asked_rank(rank)
         solved = self._core(asked)
-        if curve is None and not solved.verdict.ok and self._fits_anything(asked):
+        # a rank too large fits noise exactly, and then there seems to be none
+        if curve is None and not solved.verdict.ok and (not solved.noisy or self._fits_anything(asked)):
             # with noise a rank is only the most to be taken: what there is may still be found
             glimpse = self.glimpse
             if glimpse is not None and glimpse.noisy and glimpse.rank <= asked:

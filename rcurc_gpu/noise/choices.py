@@ -1,0 +1,248 @@
+"""What is chosen between the sweeps: tails, components, offsets, units to fit again; and what held-out entries say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from ..backends.arrays import to_numpy
+from ..backends.operators import product_svd
+from ..backends.plain.posterior import Fit, Noise, Positions
+from .model import Confirmation, Group
+from .start import structure_in
+from .sweeps import Sweeps
+
+_DEAD = 2e-3  # variance of a component over that of the noise, below which nothing is left of it
+# Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that
+# agree: it is fitted once more from its prior. Chance exceeds 6 once in a million rows of rank 5.
+_FAR = 6.0
+# Squared residual of an observation that is rejected over the variance that the prior allows it: below, a row or column that
+# is fitted once more from its prior may take it in. On spectra with odd samples whole columns were lost without (error of
+# `octane` with a fifth missing 22 times as large); where outliers are far off, hardly any row is fitted again.
+_ALLOWED = 4.0
+# Rows (columns) over which a component spreads, and share of the columns (rows) that have it, below which it is made of
+# outliers: (sum of squares)^2 over the sum of fourth powers. A tenth of outliers in a column gives 1 and less than 0.1.
+_SINGLE, _SPARSE = 2.5, 0.15
+_WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
+_MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
+_FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
+_GROWTH = 5  # components that are added at a time
+_MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
+
+
+class Choices(Sweeps):
+    """Sweeps, and what is chosen between them."""
+
+    def choose_tail(self) -> None:
+        """Degrees of freedom of the noise, by how likely entries of the sample are as if each had been left out."""
+        residual, variance = self.left_out()
+        noises = [replace(self.noise, tail=tail) for tail in self.tails]
+        # the scale that belongs to other tails: the same median
+        scores = [float(np.sum(self.log_likelihood(residual, variance, noise))) for noise in noises]
+        self.noise = noises[int(np.argmax(scores))]
+
+    # ------------------------------------------------------------ single rows, components
+
+    def restart_far(self) -> None:
+        """Fit rows and columns again that may sit on outliers or have missed something, and take what is more likely."""
+        tempted = self._tempted()
+        for side in ("rows", "cols"):
+            precision, group = self.precision(side), getattr(self, side)
+            far = is_far(group.mean, precision)
+            far |= tempted[side]
+            for name, units in self.views(side):
+                here = np.arange(len(group))[units]
+                only = np.flatnonzero(far[here])
+                if len(only) == 0:
+                    continue
+                now = group[here[only]]
+                _, old = self.posterior(name, units, precision, (1.0,), now, only, measure=True)
+                fresh = replace(Group.at(np.zeros_like(now.mean)), scale=now.scale)
+                heats = from_prior(precision, self.positions(name), self.noise)
+                found, new = self.posterior(name, units, precision, heats, fresh, only, measure=True)
+                better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
+                group = group.put(here[only[better]], found[better])
+            setattr(self, side, group)
+
+    def _tempted(self) -> dict[str, np.ndarray]:
+        """Rows and columns that reject observations which their prior would allow: perhaps they missed something."""
+        i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
+        residual = y - self.centre - self.predicted(i, j)
+        rejected = np.flatnonzero(self.inlying(residual, self.local(i, j, given)) < 0.5)
+        found = {}
+        for side, unit, other, place in (("rows", i, self.cols, j), ("cols", j, self.rows, i)):
+            second = other.squares()
+            if self.offsets:
+                second[:, -1] = 1.0
+            room = second @ (1 / self.precision(side))
+            tempting = rejected[residual[rejected] ** 2 < _ALLOWED * room[place[rejected]]]
+            found[side] = np.bincount(unit[tempting], minlength=len(getattr(self, side))) > 0
+        return found
+
+    def grow(self, most: int) -> bool:
+        """Add components that are left in the residuals, up to `most` in all; whether there were any.
+
+        Weak components shrink to nothing while the noise is still overestimated. Once the strong ones are right, they show.
+        """
+        room = min(most - len(self.strengths), _GROWTH)
+        if room <= 0:
+            return False
+        left, right = self._left_over(room)
+        if left.shape[1] == 0:
+            return False
+        self.rows, self.cols = self.rows.widened(left, self.offsets), self.cols.widened(right, self.offsets)
+        return True
+
+    def compress(self) -> bool:
+        """Turn the components so that they are singular ones of the intersection, and drop those far below its noise.
+
+        Where nothing was observed, two components may share what is one on the intersection, and add what is none; whether
+        any was dropped. If the intersection is all there is, there is no such place, and no reason to.
+        """
+        k, inside = len(self.strengths), self.part.inside
+        m, n = inside.n_units, inside.length
+        if k == 0 or self.part.shape == (m, n):
+            return False
+        rows, cols = self.rows.mean[:, :k], self.cols.mean[:, :k]
+        u, s, v = product_svd(rows[:m], cols[:n])
+        rate = max(float(self.given_by(inside.sigma, inside.n_obs).sum()), 1e-9) / (m * n)
+        edge = (self.noise.variance / rate) ** 0.5 * (m**0.5 + n**0.5)
+        kept = max(int(np.sum(s > _FAR_BELOW * edge)), 0 if self.offsets else 1)
+        if kept == k:
+            return False
+        root = np.sqrt(s[:kept])
+        left, right = u[:, :kept] * root, v[:, :kept] * root
+        # the others so that the part of the cross that was observed stays as it is: least squares on rows of I, columns of J
+        new_cols = cols @ (rows[:m].T @ left) / s[:kept]
+        new_rows = rows @ (cols[:n].T @ right) / s[:kept]
+        offset = [group.mean[:, k:] for group in (self.rows, self.cols)]
+        self.rows, self.cols = (
+            replace(Group.at(np.concatenate([new, a], axis=1)), scale=group.scale)
+            for new, a, group in ((new_rows, offset[0], self.rows), (new_cols, offset[1], self.cols))
+        )
+        return True
+
+    def has_structure(self) -> bool:
+        """Whether the residuals have a component that no rank allowed for, of a size that matters."""
+        left, right = self._left_over(1)
+        size = float(np.mean(left**2) * np.mean(right**2)) ** 0.5 if left.shape[1] else 0.0
+        return size > _MATTERS * float(np.mean((self.centre + self.predicted(*self.sample[:2])) ** 2)) ** 0.5
+
+    def _left_over(self, most: int) -> tuple[np.ndarray, np.ndarray]:
+        """Components that are left in the residuals, at most so many."""
+        i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
+        residual = y - self.centre - self.predicted(i, j)
+        nu, local = self.noise.tail, self.local(i, j, given)
+        weight = self.inlying(residual, local) * (nu + 1) / (nu + residual**2 / local) * (given / np.mean(given))
+        # in units of the noise of each row and column: a few noisy ones would hide what is left in the others
+        rows, cols = np.sqrt(self.rows.scale), np.sqrt(self.cols.scale)
+        left, right = structure_in((i, j, residual * weight / (rows[i] * cols[j])), self.part.shape, most, self.rng)
+        return left * rows[:, None], right * cols[:, None]
+
+    def drop_dead(self) -> None:
+        """Drop components of which nothing is left: they cost time."""
+        self._keep(np.flatnonzero((self.strengths**2 > _DEAD * self.noise.variance) & ~self._of_outliers()))
+
+    def _of_outliers(self) -> np.ndarray:
+        """Components that are outliers of a single row or column: these say nothing of any other entry (k,)."""
+        k = len(self.strengths)
+        found = np.zeros(k, dtype=bool)
+        if not self.settings.outliers:
+            return found
+        squares = [g.mean[:, :k] ** 2 for g in (self.rows, self.cols)]
+        many = [np.sum(x, axis=0) ** 2 / np.maximum(np.sum(x**2, axis=0), 1e-300) for x in squares]
+        for (n, one), other in zip(((len(squares[0]), many[0]), (len(squares[1]), many[1])), many[::-1], strict=True):
+            found |= (other < _SINGLE) & (one < _SPARSE * n)
+        return found
+
+    def drop_unsupported(self, may_drop_offsets: bool) -> None:
+        """Drop components, and perhaps the offsets, that entries do not support, as if each had been left out."""
+        i, j, _ = self.sample
+        residual, variance = self.left_out()
+        base = self.log_likelihood(residual, variance)
+
+        def gain(part: np.ndarray) -> float:
+            """By how much a part of the predictions makes the entries more likely."""
+            return float(np.sum(base - self.log_likelihood(residual + part, variance)))
+
+        k = len(self.strengths)
+        gains = [gain(self.rows.mean[i, c] * self.cols.mean[j, c]) for c in range(k)]
+        self._keep(np.flatnonzero((np.asarray(gains) > _WORTH) & (self.strengths**2 > _DEAD * self.noise.variance)))
+        k = len(self.strengths)
+        if not (self.offsets and may_drop_offsets and k):  # without both there would be nothing left
+            return
+        if gain(self.centre + self.rows.mean[i, k] + self.cols.mean[j, k]) <= _WORTH:
+            self.rows, self.cols = (g.taking(np.arange(k)) for g in (self.rows, self.cols))
+            self.centre, self.offsets = 0.0, False
+
+    def _keep(self, components: np.ndarray) -> None:
+        k = len(self.strengths)
+        if len(components) == 0 and not self.offsets:
+            components = np.argsort(-self.strengths)[:1]
+        if len(components) < k:
+            numbers = np.append(components, k) if self.offsets else components
+            self.rows, self.cols = self.rows.taking(numbers), self.cols.taking(numbers)
+
+    def confirm(self) -> Confirmation | None:
+        """What held-out entries say."""
+        i, j, y, given = (x[self.is_held] for x in (*self.part.entries, self.given))
+        if len(y) == 0:  # none were wanted, or there were too few to hold any out
+            return None if self.settings.holdout == 0 else Confirmation(0, 1.0, 0.0, 0.0, 0.0, 0.0)
+        x = self.centre + self.predicted(i, j)
+        residual, variance = y - x, self.doubt(i, j) + self.local(i, j, given)
+        inlier = self.inlying(residual, variance)
+        sizes = np.abs(residual) / np.sqrt(variance)
+        factor = _weighted_quantile(sizes, inlier, 0.9) / _quantile_of_t(0.9, self.noise.tail)
+        inlier = inlier * given  # what coarse instruments say of the errors is their noise
+        offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
+        total = max(float(inlier.sum()), 1e-300)
+        return Confirmation(
+            len(y),
+            factor,
+            float(np.sum(inlier * residual**2) / total) ** 0.5,
+            float(np.sum(inlier * offsets**2) / total) ** 0.5,
+            float(np.sum(inlier * x**2) / total) ** 0.5,
+            float(np.mean(self.log_likelihood(residual, variance))),
+            self._excess(factor),
+        )
+
+    def _excess(self, factor: float) -> float:
+        """Squares of residuals as if each entry had been left out, over what is expected of them, under a root."""
+        residual, variance = self.left_out()
+        i, j, _ = self.sample
+        local = self.local(i, j, self.given[self.sample_at])
+        inlier, nu = self.inlying(residual, variance), self.noise.tail
+        expected = max(factor, 1.0) ** 2 * (variance - local) + local * (nu / (nu - 2))
+        return float(np.sum(inlier * residual**2) / max(float(np.sum(inlier * expected)), 1e-300)) ** 0.5
+
+
+def _weighted_quantile(x: np.ndarray, weight: np.ndarray, level: float) -> float:
+    order = np.argsort(x)
+    total = np.cumsum(weight[order])
+    return float(x[order][min(int(np.searchsorted(total, level * total[-1])), len(x) - 1)])
+
+
+def _quantile_of_t(level: float, tail: float) -> float:
+    """Of the size of a number with Student's t distribution."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(tail, 0.5 + 0.5 * level))
+
+
+def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
+    """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1."""
+    steps = math.ceil(math.log2(max(2 * prior_size(precision, at) / noise.variance**0.5, 4.0)))
+    return (*(2.0**k for k in range(min(steps, _MOST_HALVINGS), 0, -1)), 1.0, 1.0)
+
+
+def prior_size(precision: np.ndarray, at: Positions) -> float:
+    """Standard deviation of an entry, without noise, by the prior."""
+    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
+    return float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
+
+
+def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:
+    """Which units are far from all others: they may sit on outliers that agree (n,)."""
+    return np.mean(mean**2 * precision, axis=1) > _FAR

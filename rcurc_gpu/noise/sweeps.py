@@ -1,0 +1,352 @@
+"""The sweeps of the noise model: rows given columns, then columns given rows, and what the noise is.
+
+Mean field: each row and column has a normal posterior. Priors are normal with variances from the data, so components that
+the data do not need shrink to nothing. What the noise is, by row and column, is found along with the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from ..backends.blocks import Block
+from ..backends.kernels import Kernels, RunContext
+from ..backends.plain.posterior import (
+    LARGEST_EXPONENT,
+    Fit,
+    Model,
+    Noise,
+    Positions,
+    laid_out,
+    positions_of,
+    posterior_of_matrix,
+)
+from ..backends.random import Stream, generator
+from ..options import Settings
+from .model import Group
+from .part import Part
+from .precision import SigmaScale, precisions
+from .run import run_posterior
+from .start import Start
+
+_TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from; below 4, outliers count as noise
+# Observations by which the scale of the noise of a row or column is drawn to that of all: as if so many had said 1. Of 10,
+# 30, 50 and 100 on four real matrices; with 10 rows of few observations lose.
+POOL = 50.0
+_NO_OUTLIERS = 1e-12  # share of the outliers where all observations are right; not 0, whose logarithm is asked for
+_MOST_OUTLIERS = 0.5  # share of the outliers, at most: above, they would be the data
+_SAMPLE = 6000  # entries on which sweeps, tails and components are judged: errors of a per cent or two
+_EXACT = 1e-14  # variance of the noise over the mean square of the data, at least: with less, weights have no digits left
+_LEAST = 1e-30  # of a prior variance, relative to the data's
+_DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
+_LARGEST = 1_000_000  # entries of such a matrix, at most: a dozen of these are in memory at a time
+
+
+@dataclass(frozen=True)
+class NoiseForm:
+    """What the noise may look like.
+
+    Attributes
+    ----------
+    tails : tuple of floats
+        Degrees of freedom to choose from, even numbers, ascending.
+    pool : float
+        Observations by which the scale of the noise of a row or column is drawn to that of all.
+    """
+
+    tails: tuple[float, ...] = _TAILS
+    pool: float = POOL
+
+
+class Sweeps:
+    """The state of a fit.
+
+    Parameters
+    ----------
+    part : Part
+    start : Start
+    offsets : bool
+    kernels : Kernels
+        For arrays on the host.
+    held : callable
+        Which of some entries (i, j) are held out.
+    settings : Settings
+    form : NoiseForm
+    """
+
+    def __init__(
+        self,
+        part: Part,
+        start: Start,
+        offsets: bool,
+        kernels: Kernels,
+        held: Callable[[np.ndarray, np.ndarray], np.ndarray],
+        settings: Settings,
+        form: NoiseForm,
+    ) -> None:
+        self.part, self.offsets, self.settings = part, offsets, settings
+        self.run = RunContext(np.empty(0), kernels, chunk_bytes=settings.chunk_bytes)
+        self.centre = start.centre
+        self.rows = Group.at(np.c_[start.left, start.row_offset] if offsets else start.left)
+        self.cols = Group.at(np.c_[start.right, start.col_offset] if offsets else start.right)
+        i, j, y = part.entries
+        self.is_held = held(i, j)
+        fitted = np.flatnonzero(~self.is_held)
+        span = float(y[fitted].max() - y[fitted].min())
+        self.tails: tuple[float, ...]
+        self.tails, share = (form.tails, 0.05) if settings.outliers else (form.tails[-1:], _NO_OUTLIERS)
+        self.pool = form.pool
+        self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
+        self.tables: dict[str, np.ndarray] = {}
+        self.rng = rng = generator(settings.seed, Stream.NOISE_SAMPLE)
+        if len(fitted) > _SAMPLE:
+            fitted = np.sort(rng.choice(fitted, _SAMPLE, replace=False))
+        self.sample = (i[fitted], j[fitted], y[fitted])
+        self.sigma, self.belief = SigmaScale.of(part.inside.sigma), 0.0
+        self.given = self.given_by(part.sigma, len(y))  # of `part.entries`
+        self.sample_at = fitted
+        self.weights = {name: self._weight(name) for name in ("by_rows", "rows", "by_cols", "columns")}
+        self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
+        self.least = _LEAST * max(float(np.mean(y * y)), np.finfo(float).tiny / _LEAST)
+        self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
+        self.last = np.zeros(0)  # predictions of the sample after the last sweep
+        self.n_done = 0
+
+    def given_by(self, sigma: np.ndarray | None, n: int) -> np.ndarray:
+        """Precisions of observations with this noise; 1 if it is not known."""
+        if self.sigma is None:
+            return np.broadcast_to(1.0, (n,))
+        return np.asarray(precisions(sigma, self.sigma.fine, n)) ** self.belief
+
+    def believe(self, belief: float) -> None:
+        """Take precisions to this power from now on: 0 for all alike, 1 for what the user says of their noise."""
+        if self.sigma is None or belief == self.belief:
+            return
+        before, self.belief = self.belief, belief
+        self.given = self.given_by(self.part.sigma, len(self.given))
+        # a typical observation (by the geometric mean) keeps its noise
+        logs = float(np.mean(np.log(precisions(self.part.sigma, self.sigma.fine, len(self.given)))))
+        self.noise = replace(self.noise, variance=self.noise.variance * math.exp((belief - before) * logs))
+        self.weights = {name: self._weight(name) for name in self.weights}
+        self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
+
+    def _weight(self, name: str) -> np.ndarray:
+        """Precisions of entries of the fit, 0 for others, of a block of the part."""
+        block: Block = getattr(self.part, name)
+        m, n = self.part.inside.n_units, self.part.inside.length
+        unit, index = block.unit_of_entry(), block.index.astype(np.int64)
+        places = {
+            "by_rows": (unit, index),
+            "rows": (m + unit, index),
+            "by_cols": (index, unit),
+            "columns": (index, n + unit),
+        }
+        return np.where(self.held_at(*places[name]), 0.0, self.given_by(block.sigma, block.n_obs))
+
+    def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Values and weights of a block as matrices, for plain code, if it is dense enough."""
+        if self.run.kernels.name == "numba":  # at full density and 20 components as fast, else faster
+            return None
+        block: Block = getattr(self.part, name)
+        size = block.n_units * block.length
+        if not _DENSE * size < block.n_obs or size > _LARGEST:
+            return None
+        return laid_out(block, self.weights[name], np.arange(block.n_units), np.empty(0))
+
+    def held_at(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Whether entries are held out."""
+        keys = self._held_keys
+        key = i * self.part.shape[1] + j
+        place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
+        return keys[place] == key if len(keys) else np.zeros(len(key), dtype=bool)
+
+    @cached_property
+    def _held_keys(self) -> np.ndarray:
+        i, j, _ = self.part.entries
+        return np.sort((i * self.part.shape[1] + j)[self.is_held])
+
+    def include_held(self) -> None:
+        """From now on fit everything: held-out entries have done their work."""
+        self.is_held = np.zeros_like(self.is_held)
+        blocks: dict[str, Block] = {name: getattr(self.part, name) for name in self.weights}
+        self.weights = {name: np.array(self.given_by(block.sigma, block.n_obs)) for name, block in blocks.items()}
+        self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
+
+    # ------------------------------------------------------------ one sweep
+
+    def sweep(self, heat: float) -> float:
+        """Update rows and columns; return the relative change of the predictions."""
+        for side in ("rows", "cols"):
+            self.tables[side] = self._half(side, heat)
+        self._rebalance(self.n_done % 2 == 0)
+        self.n_done += 1
+        self._noise_from(*self.tables.values())
+        i, j, _ = self.sample
+        new = self.predicted(i, j)
+        change = (
+            math.inf
+            if len(self.last) == 0
+            else float(np.linalg.norm(new - self.last)) / max(float(np.linalg.norm(self.centre + new)), 1e-300)
+        )
+        self.last = new
+        return change
+
+    @property
+    def fineness(self) -> float:
+        """Noise over the size of what is predicted."""
+        return self.noise.variance**0.5 / max(float(np.mean((self.centre + self.last) ** 2)) ** 0.5, 1e-300)
+
+    def precision(self, side: str) -> np.ndarray:
+        """Of the prior of a side."""
+        group: Group = getattr(self, side)
+        return 1 / np.maximum(group.spread(), self.least)
+
+    def _half(self, side: str, heat: float) -> np.ndarray:
+        """Update one side by what the other is now; the table of all its units."""
+        precision = self.precision(side)
+        found = [self.posterior(name, units, precision, (heat,)) for name, units in self.views(side)]
+        self._set(side, found)
+        return np.concatenate([table for _, table in found])
+
+    def views(self, side: str) -> list[tuple[str, slice]]:
+        """The blocks of a side, and the units in each."""
+        m, n = self.part.inside.n_units, self.part.inside.length
+        if side == "rows":
+            return [("by_rows", slice(0, m)), ("rows", slice(m, None))]
+        return [("by_cols", slice(0, n)), ("columns", slice(n, None))]
+
+    def _set(self, side: str, found: list[tuple[Group, np.ndarray]]) -> None:
+        setattr(self, side, found[0][0].joined(found[1][0]))
+
+    def positions(self, name: str) -> Positions:
+        """What the units of a block are regressed on."""
+        group = self.cols if name in ("by_rows", "rows") else self.rows
+        if name in ("rows", "columns"):  # these see the intersection's columns or rows alone
+            group = group[: self.part.inside.length if name == "rows" else self.part.inside.n_units]
+        return positions_of(group.mean, group.covariance, group.scale, self.centre, self.offsets)
+
+    def posterior(
+        self, name: str, units: slice, precision: np.ndarray, heats: tuple[float, ...], start: Group | None = None,
+        only: np.ndarray | None = None, measure: bool = False,
+    ) -> tuple[Group, np.ndarray]:  # fmt: skip
+        """Posterior of the units of a block, or of `only` some of them, and their table."""
+        block: Block = getattr(self.part, name)
+        begin = getattr(self, "rows" if name in ("by_rows", "rows") else "cols")[units] if start is None else start
+        chosen = np.arange(block.n_units) if only is None else only
+        model = Model(self.positions(name), self.noise, precision)
+        if name in self.dense:
+            values, given = (x if only is None else x[only] for x in self.dense[name])
+            g = (begin.mean, begin.covariance, begin.scale)
+            mean, covariance, table = posterior_of_matrix(values, given, model, g, heats, measure)
+            return Group(mean, covariance, begin.scale), table
+        g = (begin.mean, begin.covariance, begin.scale)
+        mean, covariance, table = run_posterior(self.run, block, self.weights[name], chosen, model, g, heats, measure)
+        return Group(mean, covariance, begin.scale), table
+
+    def _rebalance(self, turn: bool) -> None:
+        """Components as large on both sides, and offsets of mean 0; the components uncorrelated on both sides if turned.
+
+        Sweeps alone turn components slowly: with turns they need about half as many.
+        """
+        k = self.rows.mean.shape[1] - self.offsets
+        if turn and k:
+            there, back = np.eye(k + self.offsets), np.eye(k + self.offsets)
+            moments = (g.second_moment()[:k, :k] + self.least * np.eye(k) for g in (self.rows, self.cols))
+            there[:k, :k], back[:k, :k] = _turns(*moments)
+            self.rows, self.cols = self.rows.turned(there), self.cols.turned(back)
+        else:
+            sizes = [np.maximum(g.spread(), self.least) for g in (self.rows, self.cols)]
+            factor = (sizes[0] / sizes[1]) ** 0.25
+            if self.offsets:
+                factor[k] = 1.0
+            self.rows, self.cols = self.rows.rescaled(1 / factor), self.cols.rescaled(factor)
+        if self.offsets:
+            for group in (self.rows, self.cols):
+                middle = float(np.mean(group.mean[:, k]))
+                self.centre += middle
+                group.mean[:, k] -= middle
+
+    def _noise_from(self, row_table: np.ndarray, col_table: np.ndarray) -> None:
+        """Scales of rows and columns, the scale of all, and the share of the outliers."""
+        inliers, squares, n = (col_table[:, c].sum() + row_table[:, c].sum() for c in (Fit.INLIERS, Fit.SQUARES, Fit.N_FIT))
+        ratio = squares / max(inliers, 1e-300)
+        for side, table in (("rows", row_table), ("cols", col_table)):
+            group: Group = getattr(self, side)
+            total = table[:, Fit.SQUARES] / max(ratio, 1e-300) * group.scale
+            scale = (self.pool + total) / (self.pool + table[:, Fit.INLIERS])
+            setattr(self, side, replace(group, scale=scale / np.mean(scale)))
+        share = min(max(1 - inliers / max(n, 1), 1e-4), _MOST_OUTLIERS) if self.settings.outliers else _NO_OUTLIERS
+        variance = max(self.noise.variance * ratio, self.least_noise)
+        # numbers of Python: those of NumPy would bring arrays of other libraries to the host
+        self.noise = replace(self.noise, variance=float(variance), share=float(share))
+
+    @property
+    def strengths(self) -> np.ndarray:
+        """Standard deviation of what each component adds to an entry."""
+        k = self.rows.mean.shape[1] - self.offsets
+        return np.sqrt(self.rows.spread()[:k] * self.cols.spread()[:k])
+
+    # ------------------------------------------------------------ predictions of single entries
+
+    def predicted(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """The matrix at some places, without its centre."""
+        k = self.rows.mean.shape[1] - self.offsets
+        x = np.einsum("nk,nk->n", self.rows.mean[i, :k], self.cols.mean[j, :k])
+        return x + self.rows.mean[i, k] + self.cols.mean[j, k] if self.offsets else x
+
+    def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+        """Variance of the matrix at some places."""
+        at = positions_of(self.rows.mean, self.rows.covariance, self.rows.scale, 0.0, self.offsets)
+        q, p = np.tril_indices(self.rows.mean.shape[1])
+        double = np.where(q == p, 1.0, 2.0)
+        tilde = self.cols.mean.copy()
+        if self.offsets:
+            tilde[:, -1] = 1.0
+        out = np.empty(len(i))
+        for low in range(0, len(i), 1 << 14):  # a few MB at a time
+            part = slice(low, low + (1 << 14))
+            own = np.einsum("nc,nc->n", at.second[i[part]], self.cols.covariance[j[part]] * double)
+            t = tilde[j[part]]
+            out[part] = own + np.einsum("nc,nc->n", at.covariance[i[part]], t[:, q] * t[:, p] * double)
+        return np.maximum(out, 0.0)
+
+    def local(self, i: np.ndarray, j: np.ndarray, given: np.ndarray) -> np.ndarray:
+        """Squared scale of the noise at some places, of observations with these precisions."""
+        return self.noise.variance * self.rows.scale[i] * self.cols.scale[j] / given
+
+    def log_likelihood(self, residual: np.ndarray, variance: np.ndarray, noise: Noise | None = None) -> np.ndarray:
+        """Log density of observations with these residuals, given the squared scale of each."""
+        n = self.noise if noise is None else noise
+        inside = n.top - 0.5 * np.log(variance) - 0.5 * (n.tail + 1) * np.log1p(residual**2 / (n.tail * variance))
+        return np.logaddexp(math.log1p(-n.share) + inside, math.log(n.share / n.span))
+
+    def inlying(self, residual: np.ndarray, variance: np.ndarray) -> np.ndarray:
+        """Probability that observations with these residuals are no outliers."""
+        n = self.noise
+        bent = 1 + residual**2 / (n.tail * variance)
+        power = np.minimum(0.5 * (n.tail + 1) * np.log(bent), LARGEST_EXPONENT)
+        return 1 / (1 + n.odds * np.sqrt(variance) * np.exp(power))
+
+    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals of the sample as if each entry had been left out of the fit, and the squared scale of each."""
+        i, j, y = self.sample
+        residual, doubt = y - self.centre - self.predicted(i, j), self.doubt(i, j)
+        local = self.local(i, j, self.given[self.sample_at])
+        nu = self.noise.tail
+        square = (residual**2 + doubt) / local
+        weight = self.inlying(residual, local) * (nu + 1) / (nu + square)
+        own = np.minimum(weight * doubt / local, 0.9)  # influence; an entry that alone determines its row would divide by 0
+        return residual / (1 - own), local + doubt / (1 - own)
+
+
+def _turns(rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices R and R^-T that make both second moments, R rows R^T and R^-T cols R^-1, the same diagonal one."""
+    half = np.linalg.cholesky(rows)
+    values, q = np.linalg.eigh(half.T @ cols @ half)
+    root = np.maximum(values[::-1], np.finfo(float).tiny) ** 0.25
+    back = (half @ q[:, ::-1]).T / root[:, None]
+    return np.linalg.inv(back).T, back
