@@ -68,6 +68,10 @@ class DeviceError(WordedError, RuntimeError):
     """A device that was asked for is not there."""
 
 
+class InUseError(RuntimeError):
+    """Another run uses a file or directory that only one may use at a time."""
+
+
 class NothingObservedError(ValueError):
     """There is no observation where some are needed."""
 

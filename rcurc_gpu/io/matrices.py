@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..files import MALFORMED
+from ..files import MALFORMED, Gunzipped, check_unpacked, line_of, load_npy, load_npz
 
+_ENTRY_BYTES = 48  # of an entry of a Matrix Market file in memory, while it is read
 _SPARSE_NAMES = {"format", "shape", "data"}
 
 
@@ -62,7 +63,7 @@ def read_matrix(path: str) -> Any:
             raise ValueError(f"{path!r} is not a {ending} file (it does not begin like one)")
     if name.endswith(".npy"):
         with _damaged(path, ".npy"):
-            matrix = np.load(path, mmap_mode="r", allow_pickle=False)
+            matrix = load_npy(path, mmap_mode="r")
         return MaskedMatrix(_checked(path, matrix))
     if name.endswith(".npz"):
         return _read_npz(path)
@@ -77,7 +78,7 @@ def _damaged(path: str, kind: str) -> Iterator[None]:
     except (*MALFORMED, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = line_of(error)
         if kind == ".npy" and "bject" in reason:
             reason = "it holds Python objects, not numbers"
         raise ValueError(f"{path!r} is not a {kind} file, or is damaged ({reason})") from error
@@ -85,7 +86,7 @@ def _damaged(path: str, kind: str) -> Iterator[None]:
 
 def _read_npz(path: str) -> Any:
     with _damaged(path, ".npz"), open(path, "rb") as handle:
-        file: Any = np.load(handle, allow_pickle=False)
+        file = load_npz(handle)
         if set(file.files) >= _SPARSE_NAMES:
             handle.seek(0)
             sparse, arrays = _read_sparse(handle), {}
@@ -118,16 +119,25 @@ def _read_market(path: str) -> Any:
     import scipy.io
 
     with _damaged(path, "Matrix Market"):
+        packed = size = os.stat(path).st_size
+        if path.lower().endswith(".gz"):
+            size = _unpacked_size(path)
         n1, n2, entries, form, field, _ = scipy.io.mminfo(path)
-        most = os.stat(path).st_size * (1100 if path.lower().endswith(".gz") else 1)  # gzip's best is about 1030 times
-        if entries * 2 > most:  # an entry takes a digit and the end of the line at least
+        if entries * 2 > size:  # an entry takes a digit and the end of the line at least
             raise ValueError(f"its header declares {n1} x {n2} with {entries} entries, more than the file can hold")
+        check_unpacked(packed, entries * _ENTRY_BYTES)
         if field == "pattern":
             raise ValueError("it is a pattern without values")
         matrix: Any = scipy.io.mmread(path)
     if form == "array":
         return MaskedMatrix(_checked(path, np.asarray(matrix)))
     return _checked_sparse(path, matrix.tocoo())
+
+
+def _unpacked_size(path: str) -> int:
+    """Bytes in a gzip file that is whole, and no larger than it should be; SciPy's reader ends the process if it is not."""
+    with open(path, "rb") as raw, Gunzipped(raw) as file:
+        return sum(map(len, iter(lambda: file.read(1 << 20), b"")))
 
 
 def _check_real(path: str, dtype: np.dtype[Any]) -> None:

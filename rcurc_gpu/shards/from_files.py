@@ -16,13 +16,19 @@ from ..errors import ArgumentError
 from ..io.labels import Labels
 from ..io.numbering import TableNumbers
 from ..io.read import errors_in_labels
-from ..io.tables import PARQUET, TEXT, TableFile, kind_of, source_words
+from ..io.tables import PARQUET, TEXT, Justified, TableFile, kind_of, source_words
 from ..io.text import Columns
 from ..progress import progress_bar
-from .build import MEMORY_BYTES, BuildOptions, build, workspace
+from .build import MEMORY_BYTES, BuildOptions, build
+from .folder import workspace
 from .labels import LABELS, LabelledShards, write_labels
 from .samples import SHARD_BYTES
 from .spool import Spool
+
+# Observations of files may take so many bytes, or so many times the size of the files, here where they are on disk; of
+# gzip, 1,030 times is the most there is.
+_ROOM = 8 << 30
+_TIMES = 4000
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -146,11 +152,11 @@ def _opened(path: str, columns: Columns) -> TableFile:
 
 def _spooled(tables: list[TableFile], numbers: TableNumbers, spool: Spool, options: BuildOptions) -> int:
     """Put all observations into the spool; returns how many lines have no value."""
-    n_missing = 0
+    n_missing, justified = 0, Justified(_ROOM, _TIMES)
     name = Path(tables[0].path).name if len(tables) == 1 else f"{len(tables)} files"
     with progress_bar(f"reading {name}", sum(os.path.getsize(table.path) for table in tables), options.progress) as shown:
         for table in tables:
-            for i, j, values in table.pieces(numbers, shown):
+            for i, j, values in table.pieces(numbers, shown, justified):
                 there = ~np.isnan(values)
                 n_missing += len(values) - int(np.count_nonzero(there))
                 if not there.all():

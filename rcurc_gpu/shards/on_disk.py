@@ -52,9 +52,7 @@ def write_shard(path: str | os.PathLike[str], start: int, block: Block) -> Shard
             npy.write_array(file, array, version=(1, 0), allow_pickle=False)
 
     write_whole(path, write)
-    value = block.value
-    largest = max(float(value.max()), -float(value.min())) if block.n_obs else 0.0
-    return ShardFacts(start, start + block.n_units, block.n_obs, largest, checksum(arrays))
+    return ShardFacts(start, start + block.n_units, block.n_obs, largest_of(block.value), checksum(arrays))
 
 
 def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any) -> Block:
@@ -67,8 +65,29 @@ def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
     indptr, value, index = arrays
     if checksum(arrays) != facts.crc32:
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: its checksum is not the manifest's; write it again")
+    block = _safe(path, Block(indptr, index, value, length))
+    if (found := largest_of(value)) != facts.largest:  # also where one is NaN
+        raise ValueError(
+            f"the shard {os.fspath(path)!r} is damaged: its largest value has the size {found:g}, the manifest says "
+            f"{facts.largest:g}"
+        )
+    ascends = index[1:] > index[:-1]
+    starts = indptr[1:-1]
+    ascends[starts[(starts > 0) & (starts < len(index))] - 1] = True  # a new unit begins
+    if not ascends.all():
+        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index is repeated, or out of order")
     _verified.add(_state(path, facts))
-    return _safe(path, Block(indptr, index, value, length))
+    return block
+
+
+def largest_of(value: np.ndarray) -> float:
+    """The largest size among values; 0 if there are none."""
+    return max(float(value.max()), -float(value.min())) if len(value) else 0.0
+
+
+def file_bytes(facts: ShardFacts, dtype: Any) -> int:
+    """Bytes of the three arrays of a shard, without their headers."""
+    return 8 * (facts.stop - facts.start + 1) + facts.n_obs * (4 + np.dtype(dtype).itemsize)
 
 
 def _safe(path: Any, block: Block) -> Block:

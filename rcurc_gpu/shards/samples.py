@@ -18,8 +18,8 @@ from ..samples.building import check_both_observed, index_vector
 from ..samples.cross import CrossSamples
 from ..samples.describe import describe
 from ..samples.intersection import Intersection, freeze, join_intersection
-from .folder import SIDES, Cross, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
-from .on_disk import block_checksum, checksum
+from .folder import SIDES, Cross, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within, workspace
+from .on_disk import block_checksum, checksum, largest_of
 from .source import InMemory, Made, OnDisk, Shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
@@ -228,7 +228,8 @@ class ShardedSamples(Cross):
 
     def save(self, folder: str | os.PathLike[str]) -> ShardedSamples:
         """Write a directory of shards, the manifest last, and open it."""
-        with FolderWriter(folder, self, self.dtype) as writer:
+        with workspace(folder, keep=True):
+            writer = FolderWriter(folder, self, self.dtype)
             for side in SIDES:
                 for start, block in self.blocks(side):
                     writer.add(side, start, block)
@@ -257,9 +258,8 @@ def survey_shard(shard: Shard, chosen: np.ndarray) -> Surveyed:
     """What a shard has of the intersection, by ascending units; how many observations it has, the largest size, and if a
     function made them a checksum."""
     block = shard.load()
-    largest = max(float(block.value.max()), -float(block.value.min())) if block.n_obs else 0.0
     made = block_checksum(block) if isinstance(shard.source, Made) else ""
-    return block.take_units(units_within(chosen, shard.start, shard.stop)).copy(), block.n_obs, largest, made
+    return block.take_units(units_within(chosen, shard.start, shard.stop)).copy(), block.n_obs, largest_of(block.value), made
 
 
 def gathered(samples: ShardedSamples, answers: Iterable[Surveyed]) -> tuple[Survey, Block, Block]:
