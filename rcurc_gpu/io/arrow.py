@@ -111,11 +111,15 @@ def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[L
     bar : progress bar
         Counts bytes of the file, in proportion to the lines.
     """
+    with _parquet(path) as file:
+        if not file.metadata.num_rows:  # its columns may be of no type at all
+            return
+        kinds = [_checked_kind(path, name, file.schema_arrow, is_label=k < 2) for k, name in enumerate(taken)]
+        rows_at_once, chained = _rows_at_once(file.metadata, taken)
+    is_text = [str(kind) in ("string", "large_string") for kind in kinds[:2]]
+    text = [name for name, fine in zip(taken, is_text, strict=False) if fine and name not in chained]
     # with a buffer, pyarrow keeps what it has read until the file is closed; a dictionary keeps each label once
-    with _parquet(path, pre_buffer=False, read_dictionary=list(taken[:2])) as file:
-        for k, name in enumerate(taken):
-            _check_kind(path, name, file.schema_arrow.field(name).type, is_label=k < 2)
-        rows_at_once = _rows_at_once(file.metadata, taken)
+    with _parquet(path, pre_buffer=False, read_dictionary=text) as file:
         size, total, done = os.stat(path).st_size, max(file.metadata.num_rows, 1), 0
         batches = file.iter_batches(rows_at_once, columns=list(taken))
         for batch in batches:
@@ -128,21 +132,24 @@ def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[L
             done += n
 
 
-def _rows_at_once(metadata: Any, taken: Sequence[str]) -> int:
-    """How many lines to take at a time; what would unpack to far more than it should is refused.
+def _rows_at_once(metadata: Any, taken: Sequence[str]) -> tuple[int, set[str]]:
+    """How many lines to take at a time, and which columns write labels by what they have beyond the one before.
 
-    pyarrow unpacks a page whole, and a page may be all of a column of a row group. A label may be written as what it has
-    beyond the one before, and so be as long as all that is there.
+    What would unpack to far more than it should is refused.
+
+    pyarrow unpacks a page whole, and a page may be all of a column of a row group. A label that is written as what it has
+    beyond the one before may be as long as all that is there.
     """
-    rows = _ROWS
+    rows, chained = _ROWS, set()
     for group in map(metadata.row_group, range(metadata.num_row_groups)):
         for column in map(group.column, range(group.num_columns)):
             if column.path_in_schema in taken:
                 packed, unpacked = column.total_compressed_size, column.total_uncompressed_size
                 check_unpacked(packed, unpacked, _PAGE)
-                if "DELTA_BYTE_ARRAY" in column.encodings:
+                if "DELTA_BYTE_ARRAY" in column.encodings:  # which pyarrow does not read as a dictionary
+                    chained.add(column.path_in_schema)
                     rows = max(min(rows, _PAGE // max(unpacked, 1)), _LEAST_ROWS)
-    return rows
+    return rows, chained
 
 
 @contextmanager
@@ -197,19 +204,21 @@ def _encoded(column: Any) -> tuple[np.ndarray, Any]:
     return place[indices], column.dictionary.take(pa.array(used))
 
 
-def _check_kind(path: str, name: str, kind: Any, *, is_label: bool) -> None:
-    """Refuse a column that is none of labels, or of values, before any of it is read."""
+def _checked_kind(path: str, name: str, schema: Any, *, is_label: bool) -> Any:
+    """The type of a column; one that is none of labels, or of values, is refused before any of it is read."""
     import pyarrow as pa
 
     t, where = pa.types, f"{path!r}, column {name!r}"
+    kind = schema.field(name).type
     if not is_label:
         if not (t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind)):
             raise ValueError(f"{where}: values must be numbers, got {kind}")
-        return
+        return kind
     inner = kind.value_type if t.is_dictionary(kind) else kind
     checks = (t.is_integer, t.is_string, t.is_large_string, t.is_date, t.is_timestamp, t.is_floating)
     if not any(check(inner) for check in checks):
         raise ValueError(f"{where}: labels must be text, whole numbers, dates or timestamps, got {kind}")
+    return kind
 
 
 def _parquet_labels(where: str, labels: Any) -> list[str]:

@@ -111,9 +111,7 @@ class Justified:
         self.n_obs += n_obs
         check_unpacked(self.packed, self.n_obs * _OBSERVATION_BYTES, self.room, self.times)
         if n_labels > _LABELS + self.packed:
-            raise UnpackedError(
-                f"its {self.packed:,} bytes have {n_labels:,} different labels or more, which cannot be right"
-            )
+            raise UnpackedError(f"its {self.packed:,} bytes have {n_labels:,} different labels or more: far too many")
 
 
 def _text_pieces(path: str, layout: Layout, numbers: TableNumbers, bar: Any) -> Iterator[Piece]:

@@ -213,19 +213,21 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         check_fields("the manifest", manifest, _FIELDS)
         for side, n_units in zip(SIDES, manifest["shape"][::-1], strict=True):
             shards = manifest["shards"][side]
-            for k, entry in enumerate(shards):
-                _check_entry(entry, shard_name(side, k))
+            for entry in shards:
+                check_fields("a shard", entry, _ENTRY)
             edges = [0, *(shard["stop"] for shard in shards)]
             if [shard["start"] for shard in shards] != edges[:-1] or edges[-1] != n_units or sorted(edges) != edges:
                 raise ValueError(f"the shards of side {side!r} do not cover {n_units} units")
+            for k, entry in enumerate(shards):
+                _check_name(entry, shard_name(side, k))
         for name, size in zip(("rows", "cols"), manifest["shape"], strict=True):
             manifest[name] = _read_chosen(inside(path.parent, f"{name}.npy"), manifest["cross"][name], size)
         for side, other in zip(SIDES, ("cols", "rows"), strict=True):
-            _check_entry(core := manifest["core"][side], core_name(side))
+            core = manifest["core"][side]
+            check_fields("a shard", core, _ENTRY)
+            _check_name(core, core_name(side))
             if (core["start"], core["stop"]) != (0, len(manifest[other])):
-                raise ValueError(
-                    f"{core['file']} has units {core['start']} to {core['stop']}, {other} {len(manifest[other])}"
-                )
+                raise ValueError(f"{core['file']} does not have one unit for each of {other} ({len(manifest[other])})")
         for side in SIDES:
             for entry in (*manifest["shards"][side], manifest["core"][side]):
                 _check_size(path.parent, entry, manifest["dtype"])
@@ -298,9 +300,7 @@ def check_fields(what: str, found: dict[str, Any], fields: Fields) -> None:
             raise ValueError(f"{name} of {what} is {str(found[name])[:60]}")
 
 
-def _check_entry(entry: dict[str, Any], name: str) -> None:
-    """Refuse what `FolderWriter` cannot have written of the file `name`."""
-    check_fields("a shard", entry, _ENTRY)
+def _check_name(entry: dict[str, Any], name: str) -> None:
     if entry["file"] != name:
         raise ValueError(f"a shard is in {entry['file'][:60]!r}, where {name!r} belongs")
 

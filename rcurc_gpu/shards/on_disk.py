@@ -66,11 +66,7 @@ def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
     if checksum(arrays) != facts.crc32:
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: its checksum is not the manifest's; write it again")
     block = _safe(path, Block(indptr, index, value, length))
-    if (found := largest_of(value)) != facts.largest:  # also where one is NaN
-        raise ValueError(
-            f"the shard {os.fspath(path)!r} is damaged: its largest value has the size {found:g}, the manifest says "
-            f"{facts.largest:g}"
-        )
+    _check_largest(path, facts, value)
     ascends = index[1:] > index[:-1]
     starts = indptr[1:-1]
     ascends[starts[(starts > 0) & (starts < len(index))] - 1] = True  # a new unit begins
@@ -78,6 +74,25 @@ def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index is repeated, or out of order")
     _verified.add(_state(path, facts))
     return block
+
+
+def _check_largest(path: Any, facts: ShardFacts, value: np.ndarray) -> None:
+    if (found := largest_of(value)) != facts.largest:  # also where one is NaN
+        raise ValueError(
+            f"the shard {os.fspath(path)!r} is damaged: its largest value has the size {found:g}, the manifest says "
+            f"{facts.largest:g}"
+        )
+
+
+def check_values(path: str | os.PathLike[str], facts: ShardFacts, dtype: Any) -> None:
+    """Refuse a shard whose largest value is not what the manifest says, without the rest of it."""
+    try:
+        with open(path, "rb") as file:
+            placed = [(file.tell(), found[1]) for found in _headers(file, path, facts, dtype, skip=True)]
+    except OSError as error:
+        raise _missing(path, error) from error
+    at, count = placed[1]
+    _check_largest(path, facts, np.memmap(path, dtype, "r", at, (count,)) if count else np.empty(0, dtype))
 
 
 def largest_of(value: np.ndarray) -> float:

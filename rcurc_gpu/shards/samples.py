@@ -19,7 +19,7 @@ from ..samples.cross import CrossSamples
 from ..samples.describe import describe
 from ..samples.intersection import Intersection, freeze, join_intersection
 from .folder import SIDES, Cross, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within, workspace
-from .on_disk import block_checksum, checksum, largest_of
+from .on_disk import block_checksum, check_values, checksum, largest_of
 from .source import InMemory, Made, OnDisk, Shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
@@ -162,6 +162,9 @@ class ShardedSamples(Cross):
             entries = [manifest["shards"][side] for side in SIDES]
             n_obs = [sum(entry["n_obs"] for entry in side) for side in entries]
             largest = [max(entry["largest"] for entry in side) for side in entries]
+            for side in entries:  # all numbers are scaled by this, long before all shards are read and compared
+                one = max(side, key=lambda entry: entry["largest"])
+                check_values(Path(self.folder) / one["file"], facts_of(one), self.dtype)
             return _survey(n_obs, largest, *read_core(Path(self.folder), manifest))
         return gathered(self, (survey_shard(shard, self.chosen(shard.side)) for shard in (*self.r_shards, *self.c_shards)))
 

@@ -96,11 +96,11 @@ class Output:
         """The checkpoint of the core. One that cannot be read is replaced; stamps tell whether parts are of this core."""
         path = self.folder / "core.npz"
         try:
-            return Checkpoint(path, self.identity, every, lock=False)
+            return Checkpoint(path, self.identity, every, False)
         except ValueError as error:
             log.warning("%s: the core is solved again", error)
             path.unlink()
-            return Checkpoint(path, self.identity, every, lock=False)
+            return Checkpoint(path, self.identity, every, False)
 
     @property
     def done(self) -> dict[str, Any] | None:

@@ -73,7 +73,7 @@ class Checkpoint:
         If another solve uses it now.
     """
 
-    def __init__(self, path: str | os.PathLike[str], identity: dict[str, str], every: float, *, lock: bool = True) -> None:
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, str], every: float, lock: bool = True) -> None:
         self.path, self.identity, self.every = Path(path), identity, every
         self.steps: dict[str, dict[str, Any]] = {}
         self.elapsed = 0.0  # of earlier runs
