@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -115,29 +117,88 @@ def _read_sparse(handle: Any) -> Any:
 
 
 def _read_market(path: str) -> Any:
-    """Matrix Market. Its header is compared with the size of the file first: memory is taken for what it declares."""
-    import scipy.io
+    """Matrix Market. Its header is compared with the size of the file first: memory is taken for what it declares.
 
-    with _damaged(path, "Matrix Market"):
-        packed = size = os.stat(path).st_size
+    SciPy's reader is faster, but some damaged files end the process in it.
+    """
+    import scipy.sparse
+
+    with _damaged(path, "Matrix Market"), open(path, "rb") as raw:
+        packed = size = os.fstat(raw.fileno()).st_size
+        stream: Any = raw
         if path.lower().endswith(".gz"):
-            size = _unpacked_size(path)
-        n1, n2, entries, form, field, _ = scipy.io.mminfo(path)
+            with Gunzipped(raw) as whole:  # to the end: it is whole, and no larger than it should be
+                size = sum(map(len, iter(lambda: whole.read(1 << 20), b"")))
+            raw.seek(0)
+            stream = Gunzipped(raw)
+        text = io.TextIOWrapper(stream, encoding="latin-1")
+        form, field, symmetry, (n1, n2, entries) = _market_header(text)
         if entries * 2 > size:  # an entry takes a digit and the end of the line at least
             raise ValueError(f"its header declares {n1} x {n2} with {entries} entries, more than the file can hold")
         check_unpacked(packed, entries * _ENTRY_BYTES)
-        if field == "pattern":
-            raise ValueError("it is a pattern without values")
-        matrix: Any = scipy.io.mmread(path)
-    if form == "array":
-        return MaskedMatrix(_checked(path, np.asarray(matrix)))
-    return _checked_sparse(path, matrix.tocoo())
+        if field in ("pattern", "complex"):
+            raise ValueError(f"it is {field}: it must hold real numbers, not a pattern without values")
+        table = np.zeros((0, 1))
+        if entries:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # that there is no data is said below
+                table = np.loadtxt(text, comments="%", ndmin=2)
+        wanted = (entries, 1 if form == "array" else 3)
+        if entries and table.shape != wanted:
+            raise ValueError(f"its header declares {entries} entries of {wanted[1]} numbers, it has {table.shape}")
+        if form == "array":
+            return MaskedMatrix(_checked(path, _market_dense(table[:, 0], n1, n2, symmetry)))
+        if not entries:
+            return _checked_sparse(
+                path, scipy.sparse.coo_array((np.zeros(0), (np.zeros(0, int), np.zeros(0, int))), shape=(1, 1))
+            )
+        i, j, values = table.T
+        if not ((i >= 1) & (i <= n1) & (j >= 1) & (j <= n2) & (i % 1 == 0) & (j % 1 == 0)).all():
+            raise ValueError(f"a row or column does not lie in 1..{n1} or 1..{n2}")
+        i, j = i.astype(np.int64) - 1, j.astype(np.int64) - 1
+        if symmetry != "general":
+            other = i != j
+            values = np.concatenate([values, -values[other] if symmetry == "skew-symmetric" else values[other]])
+            i, j = np.concatenate([i, j[other]]), np.concatenate([j, i[other]])
+        if max(n1, n2) >= 1 << 62:
+            raise ValueError(f"its header declares {n1} x {n2}")
+    return _checked_sparse(path, scipy.sparse.coo_array((values, (i, j)), shape=(n1, n2)))
 
 
-def _unpacked_size(path: str) -> int:
-    """Bytes in a gzip file that is whole, and no larger than it should be; SciPy's reader ends the process if it is not."""
-    with open(path, "rb") as raw, Gunzipped(raw) as file:
-        return sum(map(len, iter(lambda: file.read(1 << 20), b"")))
+_MARKET = (("matrix",), ("coordinate", "array"), ("real", "double", "integer", "unsigned-integer", "complex", "pattern"))
+_SYMMETRIES = ("general", "symmetric", "skew-symmetric", "hermitian")
+
+
+def _market_header(text: Any) -> tuple[str, str, str, tuple[int, int, int]]:
+    """Form, field and symmetry of a Matrix Market file, and its rows, columns and stored entries; `text` is behind them."""
+    first = text.readline(1000).lower().split()
+    if len(first) != 5 or first[0] != "%%matrixmarket":
+        raise ValueError("it does not begin with %%MatrixMarket and four words")
+    for word, known in zip(first[1:], (*_MARKET, _SYMMETRIES), strict=True):
+        if word not in known:
+            raise ValueError(f"{word[:20]!r} is none of {', '.join(known)}")
+    _, _, form, field, symmetry = first
+    line = "%"
+    while line and (line.startswith("%") or not line.strip()):
+        line = text.readline(1 << 20)
+    found = line.split()
+    if len(found) != (2 if form == "array" else 3) or not all(word.isascii() and word.isdecimal() for word in found):
+        raise ValueError("it has no line with its size")
+    n1, n2, *stored = map(int, found)
+    if n1 < 1 or n2 < 1 or (symmetry != "general" and n1 != n2):
+        raise ValueError(f"its header declares {n1} x {n2}")
+    triangle = n1 * (n1 - 1) // 2 if symmetry == "skew-symmetric" else n1 * (n1 + 1) // 2
+    return form, field, symmetry, (n1, n2, stored[0] if stored else n1 * n2 if symmetry == "general" else triangle)
+
+
+def _market_dense(values: np.ndarray, n1: int, n2: int, symmetry: str) -> np.ndarray:
+    """A dense matrix from its columns, or from those of its lower triangle."""
+    if symmetry == "general":
+        return values.reshape(n2, n1).T
+    matrix = np.zeros((n1, n2))
+    j, i = np.triu_indices(n1, 1 if symmetry == "skew-symmetric" else 0)
+    matrix[i, j], matrix[j, i] = values, -values if symmetry == "skew-symmetric" else values
+    return matrix
 
 
 def _check_real(path: str, dtype: np.dtype[Any]) -> None:
