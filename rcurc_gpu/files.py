@@ -37,6 +37,7 @@ MALFORMED = (
     tokenize.TokenError,
     RecursionError,
     struct.error,
+    AttributeError,
 )
 UNREADABLE = (*MALFORMED, OSError, RuntimeError)  # and for a file that the system, or zipfile (encrypted), cannot read
 

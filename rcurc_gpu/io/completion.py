@@ -324,7 +324,7 @@ def _cells(cur: CURMatrix) -> Cells:
 
 def _ranked(cur: CURMatrix, i: np.ndarray, j: np.ndarray, observed: np.ndarray, threshold: float) -> Outliers:
     recovered = cur.entries(i, j).astype(np.float64)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         score = np.abs(observed - recovered) / threshold
     order = np.argsort(-score, kind="stable")
     return Outliers(*(x[order] for x in (i, j, observed, recovered, score)))

@@ -110,7 +110,8 @@ def _read_npz(path: str) -> Any:
 def _read_sparse(handle: Any) -> Any:
     import scipy.sparse
 
-    matrix: Any = scipy.sparse.load_npz(handle)
+    with np.errstate(all="ignore"):  # indices that are none are refused by SciPy, or just below
+        matrix: Any = scipy.sparse.load_npz(handle)
     if hasattr(matrix, "check_format"):
         matrix.check_format(full_check=True)
     return matrix.tocoo()

@@ -230,7 +230,7 @@ def _read_done(path: Path) -> dict[str, Any]:
             raise ValueError("sizes or checksums of files are none")
         if not {f"{name}.npy" for name in _FACTOR.values()} <= set(known):
             raise ValueError("factors are missing")
-    except (*UNREADABLE, AttributeError) as error:
+    except UNREADABLE as error:
         raise ValueError(f"{str(path)!r} is damaged; delete it, and the same solve makes the result again") from error
     return told
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -126,13 +127,15 @@ class Checkpoint:
         arrays = {f"{step}|{name}": x for step, parts in self.steps.items() for name, x in parts.items()}
         arrays |= {f"identity|{name}": np.asarray(value) for name, value in self.identity.items()}
         arrays["elapsed"] = np.asarray(self.elapsed + begun - self._started)
-        files.write_npz(self.path, "checkpoint", arrays)
+        files.write_npz(self.path, "checkpoint", arrays | {"crc32": np.asarray(_sum_of_all(arrays))})
         self._written = time.monotonic()
         self._pause = max(self.every, _WRITING * (self._written - begun))
         self._changed = False
 
     def _read(self) -> None:
-        arrays = files.read_npz(self.path, "checkpoint", ("elapsed",))
+        arrays = files.read_npz(self.path, "checkpoint", ("elapsed", "crc32"))
+        if str(arrays.pop("crc32")) != _sum_of_all(arrays):  # a solve that went on with other numbers would fail anywhere
+            raise ValueError(f"{str(self.path)!r} is damaged: its checksum is not that of its arrays")
         elapsed = arrays.pop("elapsed")
         if elapsed.shape != () or elapsed.dtype.kind != "f" or not 0 <= elapsed < np.inf:
             raise ValueError(f"{str(self.path)!r} is damaged: elapsed is not a time")
@@ -163,6 +166,17 @@ class Checkpoint:
         if "sums" not in part:
             self.put(part_name(step, shard), packed(stamp, part, numbers))
         return part
+
+
+def _sum_of_all(arrays: Mapping[str, np.ndarray]) -> str:
+    """CRC-32 of arrays with their names, shapes and types."""
+    total = 0
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        total = zlib.crc32(f"{name} {array.shape} {array.dtype}".encode(), total)
+        if array.nbytes:
+            total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, total)
+    return f"{total:08x}"
 
 
 def differences(found: dict[str, Any], wanted: dict[str, str]) -> str:
