@@ -138,6 +138,7 @@ def robust_pca(
     *,
     n_rows: int | None = None,
     n_cols: int | None = None,
+    sigma: Any = None,
     seed: Any = Settings.seed,
     **options: Any,
 ) -> Result:
@@ -152,6 +153,9 @@ def robust_pca(
     n_rows, n_cols : int, optional
         How many rows and columns to use; by default all of a matrix of up to 250,000 entries, else 4 r log(n), at least 128.
         More of them cost more, and reduce the effect of noise as the square root of their number.
+    sigma : array (n1, n2), or one that broadcasts to it, optional
+        Standard deviation of the noise of each entry, in any unit, if you know your instruments: (n2,) for a number for each
+        column, (n1, 1) for each row. Only ratios matter. Without noise it changes nothing.
     seed : int, None or numpy.random.Generator
         Fixes the rows and columns, and the result on one device.
 
@@ -176,7 +180,7 @@ def robust_pca(
     ]
     rng = generator(number, Stream.ROBUST_PCA)
     rows, cols = (np.sort(rng.choice(n, k, replace=False)) for n, k in zip(Y.shape, sizes, strict=True))
-    samples = DenseReader(Y, None).cross(rows, cols)
+    samples = DenseReader(Y, None).cross(rows, cols, sigma)
     return rcurc(samples, rank, seed=number, **options)
 
 

@@ -42,7 +42,8 @@ def test_results_load(expected):
     found = load_result(OLD / "result.npz")
     assert found.converged
     assert np.isnan(found.prediction_error)  # version 0.1 had no noise model
-    assert found.strengths is None
+    assert not found.has_noise_model
+    assert len(found.strengths) == found.rank
     assert found.cur.uncertainty is None
     assert found.rank == 2
     prediction = found.predict(["r3"], [found.labels.cols[4]])

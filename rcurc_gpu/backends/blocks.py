@@ -7,8 +7,8 @@ the same thing here, so everything that reads observations is written once.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -29,12 +29,15 @@ class Block:
         Where in the unit an entry stands, ascending within the unit.
     value : float array (n_obs,)
     length : int
+    sigma : float array (n_obs,), optional
+        Standard deviation of the noise of each entry, in a unit of its own; None if nobody knows.
     """
 
     indptr: Array
     index: Array
     value: Array
     length: int
+    sigma: Array | None = None
 
     @property
     def n_units(self) -> int:
@@ -48,9 +51,10 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the three arrays."""
+        """Bytes of the arrays."""
         xp = array_namespace(self.value)
-        return self.n_obs * (4 + xp.finfo(self.value.dtype).bits // 8) + 8 * (self.n_units + 1)
+        floats = 1 if self.sigma is None else 2
+        return self.n_obs * (4 + floats * (xp.finfo(self.value.dtype).bits // 8)) + 8 * (self.n_units + 1)
 
     @cached_property
     def host_indptr(self) -> np.ndarray:
@@ -74,26 +78,37 @@ class Block:
         if len(units) and units[-1] - units[0] == len(units) - 1 and bool(np.all(np.diff(units) == 1)):  # no copy
             low, high = int(self.host_indptr[units[0]]), int(self.host_indptr[units[-1] + 1])
             indptr = self.indptr[int(units[0]) : int(units[-1]) + 2] - low
-            return Block(indptr, self.index[low:high], self.value[low:high], self.length)
+            index, value, sigma = self.per_entry(lambda x: x[low:high])
+            return Block(indptr, index, value, self.length, sigma)
         counts = self.counts[units]
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         shift = asarray_on(self.host_indptr[:-1][units] - indptr[:-1], self.value)
         total = xp.arange(int(indptr[-1]), dtype=xp.int64, device=device_of(self.value))
         position = total + xp.repeat(shift, asarray_on(counts, self.value))
-        return Block(asarray_on(indptr, self.value), gather(self.index, position), gather(self.value, position), self.length)
+        index, value, sigma = self.per_entry(lambda x: gather(x, position))
+        return Block(asarray_on(indptr, self.value), index, value, self.length, sigma)
+
+    def per_entry(self, change: Callable[[Array], Array]) -> tuple[Array, Array, Array | None]:
+        """What has a number for each entry, changed: `index`, `value` and, if there is any, `sigma`."""
+        return change(self.index), change(self.value), None if self.sigma is None else change(self.sigma)
+
+    def mapped(self, change: Callable[[Array], Array]) -> Block:
+        """The same block with all its arrays changed, to another place for example."""
+        index, value, sigma = self.per_entry(change)
+        return Block(change(self.indptr), index, value, self.length, sigma)
 
     def copy(self) -> Block:
         """A block that shares nothing with this one, on the host."""
-        return Block(np.array(self.indptr), np.array(self.index), np.array(self.value), self.length)
+        return self.mapped(np.array)
 
     def scaled(self, factor: float) -> Block:
         """The same entries times `factor`."""
         half = 2.0 ** round(math.log2(abs(factor)) / 2) if factor else 1.0  # the whole may be too large for float32
-        return Block(self.indptr, self.index, (self.value * half) * (factor / half), self.length)
+        return replace(self, value=(self.value * half) * (factor / half))
 
     def to(self, like: Array) -> Block:
         """The same block where `like` is."""
-        return Block(bring(self.indptr, like), bring(self.index, like), bring(self.value, like), self.length)
+        return self.mapped(lambda x: bring(x, like))
 
     def transpose(self) -> Block:
         """The same entries with units and positions exchanged."""
@@ -102,14 +117,19 @@ class Block:
             from scipy.sparse import csr_array
 
             # 64-bit indices where scipy would not choose them otherwise are harmless
-            flipped = csr_array((self.value, self.index, self.indptr), shape=(self.n_units, self.length)).tocsc()
-            return Block(flipped.indptr.astype(np.int64), flipped.indices.astype(np.int32), flipped.data, self.n_units)
+            shape = (self.n_units, self.length)
+            flipped = csr_array((self.value, self.index, self.indptr), shape=shape).tocsc()
+            indptr, unit = flipped.indptr.astype(np.int64), flipped.indices.astype(np.int32)
+            sigma = (
+                None if self.sigma is None else csr_array((self.sigma, self.index, self.indptr), shape=shape).tocsc().data
+            )
+            return Block(indptr, unit, flipped.data, self.n_units, sigma)
         order = xp.argsort(self.index, stable=True)
-        index = gather(self.index, order)
+        index, value, sigma = self.per_entry(lambda x: gather(x, order))
         edges = xp.arange(self.length + 1, dtype=self.index.dtype, device=device_of(self.value))
         indptr = xp.astype(xp.searchsorted(index, edges), xp.int64)
         unit = xp.astype(gather(self.unit_of_entry(), order), self.index.dtype)
-        return Block(indptr, unit, gather(self.value, order), self.n_units)
+        return Block(indptr, unit, value, self.n_units, sigma)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +225,8 @@ def join_blocks(blocks: list[Block]) -> Block:
     shifts = np.cumsum([0, *(block.n_obs for block in blocks[:-1])])
     indptr = [np.zeros(1, np.int64), *(block.indptr[1:] + shift for block, shift in zip(blocks, shifts, strict=True))]
     index, value = (np.concatenate([getattr(block, name) for block in blocks]) for name in ("index", "value"))
-    return Block(np.concatenate(indptr), index, value, blocks[0].length)
+    sigmas = [block.sigma for block in blocks if block.sigma is not None]  # all of them, or none
+    return Block(np.concatenate(indptr), index, value, blocks[0].length, np.concatenate(sigmas) if sigmas else None)
 
 
 def load_chunk(block: Block, units: np.ndarray) -> Chunk:

@@ -24,7 +24,8 @@ def describe_completion(c: Completion, better: float | None = None) -> dict[str,
         **{name: getattr(c, name) for name in ("converged", "message", "cause", "rank", "method", "device")},
         "iterations": c.n_iter,
         **{name: getattr(c, name) for name in ("seconds", "expected_error", "prediction_error", "noise", "threshold")},
-        "strengths": None if c.strengths is None else c.strengths.tolist(),
+        "noise_model": c.has_noise_model,
+        "strengths": c.strengths.tolist(),
         "offsets": c.offsets,
         "times_better_than_offsets": better,
         "singular_values": c.cur.singular_values().tolist(),
@@ -78,7 +79,7 @@ _FATE = {"prior": "Filled in:", "nan": "No value: ", "keep": "Guesses:  "}
 def _noise_words(report: dict[str, Any]) -> list[str]:
     """What there is besides the verdict where the noise model was used: components and, in a bad result, the errors."""
     strengths = report["strengths"]
-    if strengths is None:
+    if not report["noise_model"]:
         return []
     more = f" and {len(strengths) - _STRENGTHS} weaker ones" if len(strengths) > _STRENGTHS else ""
     sizes = ", ".join(f"{x:.3g}" for x in strengths[:_STRENGTHS]) + more

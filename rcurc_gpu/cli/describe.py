@@ -55,7 +55,7 @@ def observations(file: Path, progress: bool, how: dict[str, Any]) -> LabelledSam
         if how["header"] is not None and kind_of(str(file)) == "matrix":
             raise BadInput(f"--header and --no-header are for text files, not for {str(file)!r}")
         return read_observations(file, progress=progress, **how)
-    given = sorted(name for name, value in how.items() if value not in (None, "error"))
+    given = sorted(name for name, value in how.items() if value is not None and (name, value) != ("duplicates", "error"))
     if given:
         options = ", ".join("--no-header" if how[name] is False else f"--{name.replace('_', '-')}" for name in given)
         raise BadInput(f"{options}: 'rcurc-gpu shard' was told how to read the table; {str(file)!r} has its observations")

@@ -134,13 +134,18 @@ column_options = in_order(*_COLUMNS)
 table_options = in_order(
     *_COLUMNS,
     click.option(
+        "--sigma-column",
+        metavar="NAME",
+        help="Column of a table with the standard deviation of each value's noise, in any unit.  [default: not known]",
+    ),
+    click.option(
         "--duplicates",
         type=click.Choice(["error", "mean", "median"]),
         default="error",
         help="What to do where an entry is observed twice with different values.",
     ),
 )
-TABLE_OPTIONS = ("row_column", "column_column", "value_column", "header", "duplicates")
+TABLE_OPTIONS = ("row_column", "column_column", "value_column", "sigma_column", "header", "duplicates")
 
 
 class CommandOptions(SimpleNamespace):

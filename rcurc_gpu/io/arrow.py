@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..files import check_unpacked
+from ..samples.building import observed
 from .labels import wrong_with_label
 from .numbering import LabelColumn
 from .text import MISSING, Columns, Layout, find_columns
@@ -24,7 +25,7 @@ _PARSE = 4 << 20
 
 
 def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColumn, LabelColumn, np.ndarray] | None:
-    """Whole lines of a text file as rows, columns and values (NaN where there is none).
+    """Whole lines of a text file as rows, columns and values (NaN where there is none), with sigmas if they are wanted.
 
     None if pyarrow is not there or finds anything odd, which `parse_lines` then takes or names.
 
@@ -43,7 +44,7 @@ def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColu
     label = pa.dictionary(pa.int32(), pa.string())
     names = [str(k) for k in range(layout.n_columns)]  # numbers for names: a header may name two columns alike
     taken = [names[k] for k in layout.taken]
-    types = dict(zip(taken, (label, label, pa.float64()), strict=False))
+    types = dict(zip(taken, (label, label, pa.float64(), pa.float64()), strict=False))
     missing = {"null_values": list(MISSING), "strings_can_be_null": False}
     options = (
         csv.ReadOptions(block_size=_PARSE, column_names=names, skip_rows=n_skipped),
@@ -54,10 +55,11 @@ def parse_block(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColu
         table = csv.read_csv(pa.BufferReader(block), *options)
     except (pa.ArrowException, OSError):
         return None
-    values = table.column(2).to_numpy() if len(layout.taken) == 3 else np.full(table.num_rows, np.nan)
-    if not table.num_rows or np.isinf(values).any():
+    values, sigma = (table.column(k).to_numpy() if len(layout.taken) > k else None for k in (2, 3))
+    if not table.num_rows or any(np.isinf(x).any() for x in (values, sigma) if x is not None):
         return None
-    return _text_column(table.column(0)), _text_column(table.column(1)), values
+    values = np.full(table.num_rows, np.nan) if values is None else values
+    return _text_column(table.column(0)), _text_column(table.column(1)), observed(values, sigma)
 
 
 def _text_column(column: Any) -> LabelColumn:
@@ -101,13 +103,13 @@ def parquet_columns(path: str, columns: Columns) -> tuple[str, ...]:
 
 
 def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[LabelColumn, LabelColumn, np.ndarray]]:
-    """Rows, columns and values (NaN where there is none) of a Parquet file, some lines at a time.
+    """Rows, columns and values (NaN where there is none; with sigmas, if wanted) of a Parquet file, some lines at a time.
 
     Parameters
     ----------
     path : str
     taken : sequence of str
-        What the file calls row, column and (if it is wanted) value.
+        What the file calls row, column and (if they are wanted) value and sigma.
     bar : progress bar
         Counts bytes of the file, in proportion to the lines.
     """
@@ -123,11 +125,13 @@ def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[L
         size, total, done = os.stat(path).st_size, max(file.metadata.num_rows, 1), 0
         batches = file.iter_batches(rows_at_once, columns=list(taken))
         for batch in batches:
-            row, column, *value = (batch.column(name) for name in taken)
+            row, column, *given = (batch.column(name) for name in taken)
             n = batch.num_rows
             if n:
                 labels = _parquet_column(path, taken[0], row, batches), _parquet_column(path, taken[1], column, batches)
-                yield *labels, _parquet_values(path, taken[2], value[0], done) if value else np.full(n, np.nan)
+                parts = [_parquet_values(path, name, x, done) for name, x in zip(taken[2:], given, strict=True)]
+                value, sigma, *_ = (*parts, None, None)
+                yield *labels, np.full(n, np.nan) if value is None else observed(value, sigma)
             bar.update(size * (done + n) // total - size * done // total)
             done += n
 

@@ -154,7 +154,7 @@ class Completion(Outcome):
     ----------
     cur, converged, message, cause, history, columns, rows, noise, threshold, expected_error, prediction_error, strengths, \
 rank_curve, method, device, kernels, seconds :
-        As in `Result`, on the host. Files of version 0.1 have no `prediction_error` (NaN) and no `strengths` (None).
+        As in `Result`, on the host. Files of version 0.1 have no `prediction_error` (NaN) and no `noise_strengths` (None).
     labels : Labels
     outliers : Outliers
     n_obs : int
@@ -206,12 +206,12 @@ rank_curve, method, device, kernels, seconds :
     @property
     def offsets(self) -> bool:
         """Whether rows and columns have offsets beside the components."""
-        return self.strengths is not None and self.cur.rank > len(self.strengths)
+        return self.has_noise_model and self.cur.rank > self.rank
 
     @property
     def has_intervals(self) -> bool:
         """Whether `interval` can be asked."""
-        return self.strengths is None or self.cur.uncertainty is not None
+        return not self.has_noise_model or self.cur.uncertainty is not None
 
     def predict(self, rows: Sequence[str], cols: Sequence[str], level: float = 0.95) -> Predictions:
         """Entries by the labels of their rows and columns (or numbers from 0, where there are no labels).
@@ -239,7 +239,9 @@ rank_curve, method, device, kernels, seconds :
         intervals = (lower, upper) if self.has_intervals else ()
         return Predictions(value, error, known_row, known_col, guess & ~np.isnan(value), *intervals)
 
-    def interval(self, i: Any, j: Any, level: float = 0.95, *, new: bool = True) -> tuple[np.ndarray, np.ndarray]:
+    def interval(
+        self, i: Any, j: Any, level: float = 0.95, *, new: bool = True, sigma: Any = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Intervals that hold entries with a probability, as `Result.interval`.
 
         Where there is no noise model, those of rows and columns that could not be determined are as wide as others differ.
@@ -251,13 +253,15 @@ rank_curve, method, device, kernels, seconds :
             The probability.
         new : bool
             Whether of a new observation of the entry, noise included, or of the matrix itself.
+        sigma : float or array, optional
+            Of the new observation, as in `Result.interval`.
 
         Returns
         -------
         lower, upper : float arrays
         """
-        lower, upper = Result.interval(self, i, j, level, new=new)  # type: ignore[arg-type]  # needs an Outcome only
-        if self.strengths is not None:
+        lower, upper = Result.interval(self, i, j, level, new=new, sigma=sigma)  # type: ignore[arg-type]  # needs an Outcome only
+        if self.has_noise_model:
             return lower, upper
         i, j = np.broadcast_arrays(i, j)
         square = self._spread(i.reshape(-1), j.reshape(-1)).reshape(i.shape) ** 2 + (self.noise**2 if new else 0.0)
@@ -282,7 +286,7 @@ rank_curve, method, device, kernels, seconds :
             return np.sqrt(self.cur.variances(i, j)[0])
         square = self.rows.standard_error[i] ** 2 / len(self.cur.cols)
         square += self.columns.standard_error[j] ** 2 / len(self.cur.rows)
-        if self.strengths is not None:
+        if self.has_noise_model:
             return np.sqrt(square)
         still = self.history[-1].change if self.history else 0.0
         typical = float(np.sum(self.cur.singular_values() ** 2)) / (self.shape[0] * self.shape[1])
@@ -356,8 +360,8 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
         **{f"observed_{f.name}": getattr(c.some_observed, f.name) for f in fields(Observations)},
         "prediction_error": np.asarray(float(c.prediction_error)),
     }
-    if c.strengths is not None:
-        arrays["strengths"] = np.asarray(c.strengths, dtype=np.float64)
+    if c.noise_strengths is not None:
+        arrays["strengths"] = np.asarray(c.noise_strengths, dtype=np.float64)
     arrays |= {name: np.asarray(str(getattr(c, name))) for name in _WORDS}
     arrays |= {name: np.asarray(float(getattr(c, name))) for name in _NUMBERS}
     for axis, units in (("row", c.rows), ("col", c.columns)):
@@ -450,6 +454,6 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         seen=a["seen"],
         some_observed=_some_observed(where, a, cur.shape),
         prediction_error=float(a.get("prediction_error", np.nan)),
-        strengths=strengths,
+        noise_strengths=strengths,
         **words,
     )

@@ -50,7 +50,7 @@ class LabelColumn:
     text: Callable[[], list[str]]
 
 
-Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of rows and of columns, values (NaN where there is none)
+Piece = tuple[np.ndarray, np.ndarray, np.ndarray]  # numbers of rows, of columns, values (NaN for none; `observed_dtype`)
 
 
 class LabelNumbers:

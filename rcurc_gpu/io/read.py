@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +28,7 @@ def read_observations(
     row_column: str | None = None,
     column_column: str | None = None,
     value_column: str | None = None,
+    sigma_column: str | None = None,
     header: bool | None = None,
     duplicates: str = "error",
     progress: bool = False,
@@ -42,6 +43,9 @@ def read_observations(
         .mtx, .mtx.gz); or what `CrossSamples.save` wrote. A matrix has no labels: rows and columns are numbers from 0.
     row_column, column_column, value_column : str, optional
         Which columns of a table to take, by its header. By default the first, the second and the third.
+    sigma_column : str, optional
+        The column of a table with the standard deviation of the noise of each value, as `CrossSamples.from_triplets` takes
+        it. By default nothing is known of that.
     header : bool, optional
         Whether the first line of a text file names the columns. By default it does if its value is no number.
     duplicates : {"error", "mean", "median"}
@@ -64,9 +68,11 @@ def read_observations(
     """
     name = os.fspath(path)
     if kind_of(name) != "matrix":
-        table = read_table(name, Columns(row_column, column_column, value_column, header=header), progress=progress)
+        columns = Columns(row_column, column_column, value_column, header=header, sigma=sigma_column)
+        table = read_table(name, columns, progress=progress)
         return _from_table(name, table, duplicates)
-    for option, given in (("row_column", row_column), ("column_column", column_column), ("value_column", value_column)):
+    named = {"row_column": row_column, "column_column": column_column, "value_column": value_column}
+    for option, given in (named | {"sigma_column": sigma_column}).items():
         if given is not None:
             raise ArgumentError(option, f"is for tables, got {given!r} for {name!r}, which has no columns with names", given)
     if header is not None:
@@ -95,13 +101,15 @@ def _from_samples_file(path: str) -> LabelledSamples:
 def _from_table(path: str, table: Table, duplicates: str) -> LabelledSamples:
     labels = Labels(table.rows.names, table.cols.names)
     i, j, values = table.rows.codes, table.cols.codes, np.asarray(table.values)
+    values, sigma = (values, None) if values.dtype.names is None else (values["value"], values["sigma"])
     missing = np.isnan(values)
     n_missing = int(missing.sum())
     if n_missing == len(values):
         raise ValueError(f"{path!r} has no values: there are no observations")
     if n_missing:
         i, j, values = i[~missing], j[~missing], values[~missing]
-    samples = _cross(path, i, j, values, (len(table.rows.names), len(table.cols.names)), duplicates, labels)
+        sigma = None if sigma is None else sigma[~missing]
+    samples = _cross(path, i, j, values, (len(table.rows.names), len(table.cols.names)), duplicates, labels, sigma)
     return LabelledSamples(samples, labels, table.source, n_missing, table.columns)
 
 
@@ -129,15 +137,33 @@ def _observed(path: str, matrix: MaskedMatrix, progress: bool) -> tuple[np.ndarr
 
 
 def _cross(
-    path: str, i: np.ndarray, j: np.ndarray, values: np.ndarray, shape: tuple[int, int], duplicates: str, labels: Labels
+    path: str,
+    i: np.ndarray,
+    j: np.ndarray,
+    values: np.ndarray,
+    shape: tuple[int, int],
+    duplicates: str,
+    labels: Labels,
+    sigma: np.ndarray | None = None,
 ) -> CrossSamples:
     """Samples of observations, with errors in the user's labels."""
     finite = np.isfinite(values)
     if not finite.all():
         k = int(np.argmin(finite))
         raise ValueError(f"{path!r}: the value of {place(labels, int(i[k]), int(j[k]))} is not finite, got {values[k]}")
+    if sigma is not None:
+        check_sigma(path, sigma, lambda k: place(labels, int(i[k]), int(j[k])))
     with errors_in_labels(repr(path), labels):
-        return CrossSamples.from_triplets(i, j, values, shape, duplicates=duplicates)
+        return CrossSamples.from_triplets(i, j, values, shape, duplicates=duplicates, sigma=sigma)
+
+
+def check_sigma(path: str, sigma: np.ndarray, where: Callable[[int], str]) -> None:
+    """Refuse noise that is missing or not positive, of observations of a file; ``where(k)`` names number k of them."""
+    fine = np.isfinite(sigma) & (sigma > 0)
+    if not fine.all():
+        k = int(np.argmin(fine))
+        got = "none" if np.isnan(sigma[k]) else f"{sigma[k]:g}"
+        raise InputError(f"{path!r}: ", Argument("sigma_column"), f" must have a positive number for {where(k)}, got {got}")
 
 
 def place(labels: Labels, row: int, column: int) -> str:

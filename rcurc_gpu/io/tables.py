@@ -49,7 +49,7 @@ class TableFile:
     layout : Layout or None
         How a text file is laid out; None for Parquet.
     columns : tuple of str or None
-        What the file calls row, column and (if it is wanted) value, if it does.
+        What the file calls row, column and (if they are wanted) value and sigma, if it does.
     """
 
     path: str
@@ -149,7 +149,7 @@ class Table:
     rows, cols : Encoded
         Labels, each once; whole numbers ascend, others stand in the order in which they come.
     values : float64 array (n,) or None
-        NaN where the file has none; None for pairs.
+        NaN where the file has none; None for pairs. With sigmas, if they are wanted: of the type `observed_dtype`.
     columns : tuple of str or None
         What the file calls the columns that were taken, if it does.
     source : str

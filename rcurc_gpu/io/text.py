@@ -23,10 +23,12 @@ import numpy as np
 
 from ..errors import Argument, InputError
 from ..files import Gunzipped
+from ..samples.building import observed
 from .labels import wrong_with_label
 from .numbering import Piece, TableNumbers
 
 MISSING = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None")  # values that say there is none
+_NUMBERS = ("value", "sigma")  # what follows row and column
 _NAMES = {"row", "column", "col", "user", "item", "movie", "customer", "product"}
 HEADER_WORDS = _NAMES | {f"{name}id" for name in _NAMES} | {"rows", "columns", "i", "j"}
 DELIMITERS = (",", "\t", ";", "|")
@@ -52,6 +54,8 @@ class Columns:
         Whether the first line names the columns; None to find out.
     usual : tuple of str
         What the row and the column are called elsewhere: such words make the first line of pairs a header, too.
+    sigma : str or None
+        The column with the noise of each value; None if there is none.
     """
 
     row: str | None = None
@@ -60,11 +64,13 @@ class Columns:
     with_value: bool = True
     header: bool | None = None
     usual: tuple[str, ...] = ()
+    sigma: str | None = None
 
     @property
     def wanted(self) -> tuple[str | None, ...]:
         """The names asked for, as many as columns are taken."""
-        return (self.row, self.column, self.value) if self.with_value else (self.row, self.column)
+        more = (self.value,) if self.with_value else ()
+        return (self.row, self.column, *more) if self.sigma is None else (self.row, self.column, *more, self.sigma)
 
 
 @dataclass(frozen=True)
@@ -80,7 +86,7 @@ class Layout:
     n_skipped : int
         Lines of the file before the first observation.
     taken : tuple of int
-        Positions of row, column and (if it is wanted) value.
+        Positions of row, column and (if they are wanted) value and sigma.
     """
 
     delimiter: str
@@ -131,7 +137,7 @@ def find_layout(path: str, columns: Columns) -> Layout:
     first = [field.strip() for field in first]
     needed = len(columns.wanted)
     if len(first) < needed:
-        wanted = "row, column, value" if needed == 3 else "row, column"
+        wanted = ", ".join(("row", "column", *_NUMBERS)[:needed])
         raise ValueError(
             f"{path!r} must have at least {needed} columns ({wanted}), separated by one of , ; | or tab; "
             f"its first line has {len(first)}: {_short(line.strip())}"
@@ -170,7 +176,9 @@ def find_columns(path: str, header: Sequence[str], wanted: Sequence[str | None],
             raise ValueError(f"{path!r} {problem} {name!r}; {listing}")
         taken.append(k if name is None else header.index(name))
     if len(set(taken)) < len(taken):
-        raise ValueError(f"row, column and value must be different columns of {path!r}, got {[header[k] for k in taken]}")
+        *most, last = ("row", "column", *_NUMBERS)[: len(taken)]
+        words = f"{', '.join(most)} and {last}"
+        raise ValueError(f"{words} must be different columns of {path!r}, got {[header[k] for k in taken]}")
     return tuple(taken)
 
 
@@ -260,10 +268,9 @@ def parse_lines(path: str, layout: Layout, blocks: TextBlocks, block: bytes, num
             yield line.decode("utf-8")
 
     rows, cols = numbers.rows.text, numbers.cols.text
-    i, j, values = array("i"), array("i"), array("d")
+    i, j, parsed = array("i"), array("i"), (array("d"), array("d"))  # values, and if they are wanted sigmas
     reader = csv.reader(lines(), delimiter=layout.delimiter, strict=True)
     a, b, *c = layout.taken
-    value_column = "" if not c else repr(layout.header[c[0]]) if layout.header else str(c[0] + 1)
     while here.tell() < len(text) and (record := next(reader, None)) is not None:
         if not record:
             continue
@@ -273,19 +280,23 @@ def parse_lines(path: str, layout: Layout, blocks: TextBlocks, block: bytes, num
         line = blocks.n_lines + reader.line_num
         if len(record) != layout.n_columns:
             raise ValueError(f"{path!r}, line {line}: {len(record)} columns, but the first line has {layout.n_columns}")
-        try:
-            values.append(_value(record[c[0]]) if c else math.nan)
-        except ValueError as error:
-            advice = (Argument("value_column"), ", leave the field empty if the value is missing)")
-            where = f"{path!r}, line {line}: {error} (column {value_column}; choose another with "
-            raise InputError(where, *advice) from None
+        for what, column, into in zip(_NUMBERS, c, parsed, strict=False):
+            try:
+                into.append(_value(record[column], what))
+            except ValueError as error:
+                advice = (Argument(f"{what}_column"), ", leave the field empty if the value is missing)")
+                named = repr(layout.header[column]) if layout.header else str(column + 1)
+                where = f"{path!r}, line {line}: {error} (column {named}; choose another with "
+                raise InputError(where, *advice) from None
         try:
             i.append(_number_of("row", record[a], rows))
             j.append(_number_of("column", record[b], cols))
         except ValueError as error:
             raise ValueError(f"{path!r}, line {line}: {error}") from None
     blocks.n_lines += reader.line_num
-    return np.frombuffer(i, np.int32), np.frombuffer(j, np.int32), np.frombuffer(values, np.float64)
+    values, sigma = (np.frombuffer(x, np.float64) for x in parsed)
+    values = values if c else np.full(len(i), np.nan)
+    return np.frombuffer(i, np.int32), np.frombuffer(j, np.int32), observed(values, sigma if len(c) > 1 else None)
 
 
 def _number_of(what: str, text: str, known: dict[str, int]) -> int:
@@ -298,17 +309,17 @@ def _number_of(what: str, text: str, known: dict[str, int]) -> int:
     return number
 
 
-def _value(field: str) -> float:
-    """A value, NaN if it is missing; what is wrong with it is the error."""
+def _value(field: str, what: str) -> float:
+    """A value (or a sigma), NaN if it is missing; what is wrong with it is the error."""
     text = field.strip()
     if text in MISSING:
         return math.nan
     value = _number(text)
     if value is None:
         comma = ": decimal commas are not read, write a point" if re.fullmatch(r"[+-]?[\d.]*,\d+", text) else ""
-        raise ValueError(f"the value {_short(text)} is not a number{comma}")
+        raise ValueError(f"the {what} {_short(text)} is not a number{comma}")
     if math.isinf(value):
-        raise ValueError(f"the value {text} is not finite")
+        raise ValueError(f"the {what} {text} is not finite")
     return value
 
 

@@ -15,6 +15,7 @@ from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Unit
 from ..extend.tasks import Task, run_pass
 from ..extend.typical import FLOOR_SIGMAS
 from .fit import POOL, from_prior, is_far, run_posterior
+from .precision import precisions
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
 _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
@@ -48,6 +49,8 @@ class UnitModel:
     noise : Noise
     known, known_ids : float array (., K), int64 array
         Where the estimates of some units begin, and their numbers, ascending.
+    sigma : float or None
+        What the user says of observations with this `noise`, if anything.
     """
 
     at: Positions
@@ -57,6 +60,7 @@ class UnitModel:
     noise: Noise
     known: np.ndarray = field(default_factory=_no_means)
     known_ids: np.ndarray = field(default_factory=_no_ids)
+    sigma: float | None = None
 
 
 class Units:
@@ -79,8 +83,7 @@ class Units:
         self.at = model.at.to(like)
         self.precision = asarray_on(model.precision, like)
         self.noise = Noise(*(float(x) for x in astuple(model.noise)))  # NumPy's numbers do not mix with all arrays
-        xp = array_namespace(like)
-        self.weight = xp.ones_like(xp.astype(block.value, like.dtype))
+        self.weight = asarray_on(precisions(block.sigma, model.sigma, block.n_obs), like, like.dtype)
 
     def prior(self, n: int) -> Estimate:
         """The mean of the prior, sure of itself: where fits begin."""

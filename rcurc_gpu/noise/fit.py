@@ -32,6 +32,7 @@ from ..backends.random import Stream, generator
 from ..options import Settings
 from .model import Confirmation, Group, NoiseModel
 from .part import Part
+from .precision import SigmaScale, precisions
 from .start import Start, most_components, start_of, structure_in
 
 # Sweeps at most. Real matrices (traffic, weather, spectra) need 15 to 40; what moves after that moves by little.
@@ -137,14 +138,35 @@ class Sweeps:
         if len(fitted) > _SAMPLE:
             fitted = np.sort(rng.choice(fitted, _SAMPLE, replace=False))
         self.sample = (i[fitted], j[fitted], y[fitted])
+        self.sigma, self.belief = SigmaScale.of(part.inside.sigma), 0.0
+        self.given = self._given(part.sigma, len(y))  # of `part.entries`
+        self.sample_at = fitted
         self.weights = {name: self._weight(name) for name in ("by_rows", "rows", "by_cols", "columns")}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
         self.least = _LEAST * max(float(np.mean(y * y)), np.finfo(float).tiny / _LEAST)
         self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
         self.last: np.ndarray | None = None
 
+    def _given(self, sigma: np.ndarray | None, n: int) -> np.ndarray:
+        """Precisions of observations with this noise; 1 if it is not known."""
+        if self.sigma is None:
+            return np.broadcast_to(1.0, (n,))
+        return np.asarray(precisions(sigma, self.sigma.fine, n)) ** self.belief
+
+    def believe(self, belief: float) -> None:
+        """Take precisions to this power from now on: 0 for all alike, 1 for what the user says of their noise."""
+        if self.sigma is None or belief == self.belief:
+            return
+        before, self.belief = self.belief, belief
+        self.given = self._given(self.part.sigma, len(self.given))
+        # a typical observation (by the geometric mean) keeps its noise
+        logs = float(np.mean(np.log(precisions(self.part.sigma, self.sigma.fine, len(self.given)))))
+        self.noise = replace(self.noise, variance=self.noise.variance * math.exp((belief - before) * logs))
+        self.weights = {name: self._weight(name) for name in self.weights}
+        self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
+
     def _weight(self, name: str) -> np.ndarray:
-        """1 for entries of the fit, 0 for others, of a block of the part."""
+        """Precisions of entries of the fit, 0 for others, of a block of the part."""
         block: Block = getattr(self.part, name)
         m, n = self.part.inside.n_units, self.part.inside.length
         unit, index = block.unit_of_entry(), block.index.astype(np.int64)
@@ -154,7 +176,7 @@ class Sweeps:
             "by_cols": (index, unit),
             "columns": (index, n + unit),
         }
-        return (~self.held_at(*places[name])).astype(np.float64)
+        return np.where(self.held_at(*places[name]), 0.0, self._given(block.sigma, block.n_obs))
 
     def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
         """Values and weights of a block as matrices, if it is dense enough."""
@@ -178,7 +200,8 @@ class Sweeps:
 
     def include_held(self) -> None:
         """From now on fit everything: held-out entries have done their work."""
-        self.weights = {name: np.ones_like(weight) for name, weight in self.weights.items()}
+        blocks: dict[str, Block] = {name: getattr(self.part, name) for name in self.weights}
+        self.weights = {name: np.array(self._given(block.sigma, block.n_obs)) for name, block in blocks.items()}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
 
     # ------------------------------------------------------------ one sweep
@@ -300,9 +323,9 @@ class Sweeps:
             out[part] = own + np.einsum("nc,nc->n", at.covariance[i[part]], t[:, q] * t[:, p] * double)
         return np.maximum(out, 0.0)
 
-    def local(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Squared scale of the noise at some places."""
-        return self.noise.variance * self.rows.scale[i] * self.cols.scale[j]
+    def local(self, i: np.ndarray, j: np.ndarray, given: np.ndarray) -> np.ndarray:
+        """Squared scale of the noise at some places, of observations with these precisions."""
+        return self.noise.variance * self.rows.scale[i] * self.cols.scale[j] / given
 
     def log_likelihood(self, residual: np.ndarray, variance: np.ndarray, noise: Noise | None = None) -> np.ndarray:
         """Log density of observations with these residuals, given the squared scale of each."""
@@ -320,7 +343,8 @@ class Sweeps:
     def _left_out(self) -> tuple[np.ndarray, np.ndarray]:
         """Residuals of the sample as if each entry had been left out of the fit, and the squared scale of each."""
         i, j, y = self.sample
-        residual, doubt, local = y - self.centre - self.predicted(i, j), self.doubt(i, j), self.local(i, j)
+        residual, doubt = y - self.centre - self.predicted(i, j), self.doubt(i, j)
+        local = self.local(i, j, self.given[self.sample_at])
         nu = self.noise.tail
         square = (residual**2 + doubt) / local
         weight = self.inlying(residual, local) * (nu + 1) / (nu + square)
@@ -382,7 +406,7 @@ class Sweeps:
             return False
         rows, cols = self.rows.mean[:, :k], self.cols.mean[:, :k]
         u, s, v = product_svd(rows[:m], cols[:n])
-        rate = max(inside.n_obs, 1) / (m * n)
+        rate = max(float(self._given(inside.sigma, inside.n_obs).sum()), 1e-9) / (m * n)
         edge = (self.noise.variance / rate) ** 0.5 * (m**0.5 + n**0.5)
         kept = max(int(np.sum(s > _FAR_BELOW * edge)), 0 if self.offsets else 1)
         if kept == k:
@@ -407,9 +431,9 @@ class Sweeps:
 
     def _left_over(self, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Components that are left in the residuals, at most so many."""
-        i, j, y = (x[~self.is_held] for x in self.part.entries)
+        i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
         residual = y - self.centre - self.predicted(i, j)
-        inlying = residual * self.inlying(residual, self.local(i, j))
+        inlying = residual * self.inlying(residual, self.local(i, j, given)) * (given / np.mean(given))
         return structure_in((i, j, inlying), self.part.shape, most, self.rng)
 
     def drop_dead(self) -> None:
@@ -452,14 +476,15 @@ class Sweeps:
 
     def confirm(self) -> Confirmation | None:
         """What held-out entries say."""
-        i, j, y = (x[self.is_held] for x in self.part.entries)
+        i, j, y, given = (x[self.is_held] for x in (*self.part.entries, self.given))
         if len(y) == 0:  # none were wanted, or there were too few to hold any out
             return None if self.settings.holdout == 0 else Confirmation(0, 1.0, 0.0, 0.0, 0.0, 0.0)
         x = self.centre + self.predicted(i, j)
-        residual, variance = y - x, self.doubt(i, j) + self.local(i, j)
+        residual, variance = y - x, self.doubt(i, j) + self.local(i, j, given)
         inlier = self.inlying(residual, variance)
         sizes = np.abs(residual) / np.sqrt(variance)
         factor = _weighted_quantile(sizes, inlier, 0.9) / _quantile_of_t(0.9, self.noise.tail)
+        inlier = inlier * given  # what coarse instruments say of the errors is their noise
         offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
         total = max(float(inlier.sum()), 1e-300)
         return Confirmation(
@@ -533,6 +558,11 @@ def run_posterior(
     return mean, covariance, table
 
 
+def room_for(n_rows: int, n_cols: int, offsets: bool) -> int:
+    """Components, at most, with so many chosen rows and columns: offsets add two to the rank, but one is always tried."""
+    return max(min(n_rows, n_cols) - (2 if offsets else 0), 1)
+
+
 def fit_noise(
     part: Part,
     most: int,
@@ -555,12 +585,14 @@ def fit_noise(
     if not fitted.any():
         fitted[:] = True
     offsets = s.offsets is not False
+    asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
     start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
     state = Sweeps(part, start, offsets, kernels, held, s, form)
     settled, number, grown = False, 0, 0
     enough = most_components((i[fitted], j[fitted]), part.shape)
     limit = min(most, enough)
     for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
+        state.believe(min((number - 1) / _HEATED, 1.0))
         before = state.noise.variance
         change = state.sweep(_heat(number))
         still = abs(math.log(state.noise.variance / before)) < _STILL
@@ -585,7 +617,7 @@ def fit_noise(
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
     confirmation = state.confirm()
-    left_over = most < enough and len(state.strengths) >= most and state.has_structure()
+    left_over = asked < enough and len(state.strengths) >= asked and state.has_structure()
     state.include_held()
     for _ in range(2):
         state.sweep(1.0)
@@ -612,6 +644,7 @@ def fit_noise(
         left_over=left_over,
         n_sweeps=number,
         confirmation=confirmation,
+        sigma=state.sigma,
     )
 
 

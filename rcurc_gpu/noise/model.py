@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.plain.posterior import Noise, packed_size
+from .precision import SigmaScale
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +138,8 @@ class NoiseFacts:
         m, the offset of all entries.
     row_precision, col_precision : tuples of K floats, or None
         Of the priors of rows and columns; None in files that were written before these were kept.
+    sigma : float or None
+        What the user says of the noise of an observation with noise `noise`, if anything.
     """
 
     noise: Noise
@@ -151,6 +154,7 @@ class NoiseFacts:
     centre: float = 0.0
     row_precision: tuple[float, ...] | None = None
     col_precision: tuple[float, ...] | None = None
+    sigma: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -195,6 +199,8 @@ class NoiseModel:
     n_sweeps : int
     confirmation : Confirmation or None
         None if nothing was held out.
+    sigma : SigmaScale or None
+        What the user says of the noise; `noise` is that of a fine observation, then.
     """
 
     rows: Group
@@ -215,11 +221,17 @@ class NoiseModel:
     left_over: bool
     n_sweeps: int
     confirmation: Confirmation | None
+    sigma: SigmaScale | None = None
 
     @property
     def rank(self) -> int:
         """Components, without offsets."""
         return len(self.strengths)
+
+    @property
+    def typical_noise(self) -> Noise:
+        """The noise of a typical observation."""
+        return self.noise if self.sigma is None else replace(self.noise, variance=self.noise.variance * self.sigma.ratio**2)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
@@ -232,6 +244,7 @@ class NoiseModel:
             [self.centre, self.offsets, self.settled, self.left_over, self.n_sweeps], dtype=np.float64
         )
         found["noise"] = np.asarray([n.variance, n.tail, n.share, n.span])
+        found["sigma"] = np.asarray([] if self.sigma is None else [self.sigma.fine, self.sigma.typical], dtype=np.float64)
         found["confirmation"] = np.asarray([] if c is None else [getattr(c, f.name) for f in fields(c)], dtype=np.float64)
         return found
 
@@ -246,6 +259,7 @@ class NoiseModel:
         more |= {"centre": centre, "offsets": bool(offsets), "settled": bool(settled), "n_sweeps": int(n_sweeps)}
         more["left_over"] = bool(left_over)
         more |= {"noise": Noise(*a["noise"].tolist()), "confirmation": confirmation}
+        more["sigma"] = SigmaScale(*a["sigma"].tolist()) if len(a["sigma"]) else None
         return cls(rows=rows, cols=cols, **more)
 
 

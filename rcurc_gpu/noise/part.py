@@ -59,6 +59,12 @@ class Part:
         j = np.concatenate([self.by_rows.index, self.rows.index]).astype(np.int64)
         return i, j, np.concatenate([self.by_rows.value, self.rows.value]).astype(np.float64)
 
+    @cached_property
+    def sigma(self) -> np.ndarray | None:
+        """Standard deviation of the noise of every observation, if it is known."""
+        first, rest = self.by_rows.sigma, self.rows.sigma
+        return first if first is None or rest is None else np.concatenate([first, rest])
+
     def is_held(self, i: np.ndarray, j: np.ndarray, seed: int, share: float) -> np.ndarray:
         """Whether entries of the part are held out of the fit."""
         return is_held_out(self.row_ids[i], self.col_ids[j], seed, share)
@@ -66,7 +72,7 @@ class Part:
 
 def on_host(block: Block) -> Block:
     """The same block as NumPy arrays."""
-    return Block(to_numpy(block.indptr), to_numpy(block.index), to_numpy(block.value), block.length)
+    return block.mapped(to_numpy)
 
 
 def _side_by_side(left: Block, right: Block) -> Block:
@@ -74,7 +80,10 @@ def _side_by_side(left: Block, right: Block) -> Block:
     counts = left.counts + right.counts
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     index, value = np.empty(int(indptr[-1]), np.int32), np.empty(int(indptr[-1]), left.value.dtype)
+    sigma = None if left.sigma is None else np.empty_like(value)
     for block, first, shift in ((left, indptr[:-1], 0), (right, indptr[:-1] + left.counts, left.length)):
         place = np.arange(block.n_obs) + np.repeat(first - block.indptr[:-1], block.counts)
         index[place], value[place] = block.index + np.int32(shift), block.value
-    return Block(indptr, index, value, left.length + right.length)
+        if sigma is not None and block.sigma is not None:
+            sigma[place] = block.sigma
+    return Block(indptr, index, value, left.length + right.length, sigma)

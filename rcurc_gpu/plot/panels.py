@@ -237,21 +237,13 @@ def strengths(result: Result | Completion, ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     result : Result or rcurc_gpu.io.Completion
-        With noise.
     ax : matplotlib.axes.Axes, optional
 
     Returns
     -------
     matplotlib.axes.Axes
         A bar for each component. One below the noise may be well known all the same, from many entries.
-
-    Raises
-    ------
-    ValueError
-        If there is no noise, so that no strengths were estimated.
     """
-    if result.strengths is None:
-        raise ValueError("result has no strengths: only noise needs them; singular_values can be drawn instead")
     ax = axes_or_new(ax)
     sizes, noise = np.asarray(result.strengths), float(result.noise)
     ax.bar(np.arange(1, sizes.size + 1), sizes, color=BLUE, width=0.7, label="components")
@@ -263,7 +255,7 @@ def strengths(result: Result | Completion, ax: Axes | None = None) -> Axes:
         ax.set_ylim(0, 1.25 * largest)
     ax.set_xlim(0.3, max(sizes.size, 1) + 0.7)
     ax.set(xlabel="component", ylabel="standard deviation (unit of the data)")
-    beside = " beside offsets" if result.cur.rank > sizes.size else ""
+    beside = " beside offsets" if result.cur.rank > result.rank else ""
     found = f"{sizes.size or 'no'} component{'' if sizes.size == 1 else 's'}"
     ax.set_title(f"{found}{beside} supported by the data", fontsize=10)
     _whole_numbers(ax)

@@ -51,9 +51,9 @@ def result_figure(completion: Completion) -> Figure:
 def pictures(completion: Completion) -> dict[str, Callable[[Axes | None], Axes]]:
     """Every picture that can be drawn of a result, by name: functions that take an Axes or None."""
     c = completion
-    rank: Any = strengths if c.strengths is not None else singular_values if c.rank_curve is None else rank_curve
+    rank: Any = strengths if c.has_noise_model else singular_values if c.rank_curve is None else rank_curve
     # the most telling six come first; with noise the core is only where the noise model begins
-    noisy = c.strengths is not None and c.has_intervals and len(c.some_observed) > 0
+    noisy = c.has_noise_model and c.has_intervals and len(c.some_observed) > 0
     first: Any = intervals if noisy else convergence
     drawn: dict[str, Callable[[Axes | None], Axes]] = {
         first.__name__: lambda ax: first(c, ax),

@@ -8,6 +8,7 @@ are multiplied out instead. Either way they are read in pieces, wherever their a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from ..backends.arrays import (
     to_numpy,
 )
 from ..backends.blocks import Block
-from ..samples.building import check_same_place
+from ..samples.building import check_same_place, positive_sigma, sigma_matrix
 from ..samples.dense import DenseReader, dense_source
 from ..samples.view import Samples
 from .matrix import LowRankMatrix
@@ -110,22 +111,29 @@ def _pieces(block: Block, basis: Array, coefficients: Array, rule: OutlierRule |
         index, value = block.index[start:stop], block.value[start:stop]
         fitted = xp.sum(take_rows(basis, index) * take_rows(coefficients, unit), axis=1)
         residual = value - fitted
-        some = _candidates(rule, residual)
+        sigma = None if block.sigma is None else block.sigma[start:stop]
+        some, coarse = _candidates(rule, residual, sigma)
         there = place(gather(unit, some), gather(index, some)) if isinstance(rule, OutlierRule) else None
-        out, score, probability = _judged(rule, fitted, residual, some, there)
+        out, score, probability = _judged(rule, fitted, residual, some, there, coarse)
         yield Outlying(gather(unit, out), gather(index, out), gather(value, out), gather(residual, out), score, probability)
 
 
-def _candidates(rule: OutlierRule | float, residual: Array) -> Array:
-    """Numbers of the observations that may be outliers; none where the recovered value is NaN."""
+def _candidates(rule: OutlierRule | float, residual: Array, sigma: Array | None) -> tuple[Array, Array | float]:
+    """Numbers of the observations that may be outliers, none where the recovered value is NaN; and how coarse they are."""
     xp = array_namespace(residual)
-    least = rule.smallest if isinstance(rule, OutlierRule) else rule
+    coarse = rule.coarseness(sigma) if isinstance(rule, OutlierRule) and residual.shape[0] else 1.0
+    least = rule.smallest(coarse) if isinstance(rule, OutlierRule) else rule
     (some,) = xp.nonzero(xp.abs(residual) >= least)
-    return some
+    return some, coarse if isinstance(coarse, float) else gather(coarse, some)
 
 
 def _judged(
-    rule: OutlierRule | float, fitted: Array, residual: Array, some: Array, place: tuple[Array, Array] | None
+    rule: OutlierRule | float,
+    fitted: Array,
+    residual: Array,
+    some: Array,
+    place: tuple[Array, Array] | None,
+    coarse: Array | float,
 ) -> tuple[Array, Array, Array]:
     """Numbers of the outliers among `some` observations, which are at a `place`, their scores and probabilities."""
     xp = array_namespace(residual)
@@ -133,7 +141,7 @@ def _judged(
     if not isinstance(rule, OutlierRule):
         return some, size / rule if rule > 0 else size, xp.ones_like(size)
     assert place is not None
-    judged = rule.judged(gather(fitted, some), size, *place)
+    judged = rule.judged(gather(fitted, some), size, *place, coarse)
     return gather(some, judged.which), judged.score, judged.probability
 
 
@@ -182,7 +190,12 @@ def outlier_table(samples: Samples, cur: LowRankMatrix, rule: OutlierRule | floa
     return table
 
 
-def outlying_in_matrix(Y: Any, X: LowRankMatrix, rule: OutlierRule | float) -> Any:
+def _place_in(start: int, n2: int, k: int) -> tuple[int, int]:
+    """Row and column of entry `k` of rows from `start` on."""
+    return start + k // n2, k % n2
+
+
+def outlying_in_matrix(Y: Any, X: LowRankMatrix, rule: OutlierRule | float, sigma: Any = None) -> Any:
     """``Y - X`` where that is an outlier, as a sparse matrix (n1, n2) of the kind of the factors of X.
 
     Here all entries of a row are wanted, and a product of matrices gives them much faster than one entry after the other.
@@ -194,12 +207,19 @@ def outlying_in_matrix(Y: Any, X: LowRankMatrix, rule: OutlierRule | float) -> A
     if is_array(Y) and not isinstance(Y, np.ndarray):
         check_same_place("Y", Y, "the recovered matrix", X.left)
     parts, n2 = [], X.shape[1]
+    if sigma is not None:
+        sigma = sigma_matrix(sigma, X.left, X.shape)
     for start, part in DenseReader(Y, X.left).pieces():
         fitted = X.left[start : start + part.shape[0], :] @ X.right.T
         residual = part - fitted
         flat = xp.reshape(residual, (-1,))
-        some = _candidates(rule, flat)
-        out, *_ = _judged(rule, xp.reshape(fitted, (-1,)), flat, some, (some // n2 + start, some % n2))
+        there = None
+        if sigma is not None:
+            there = xp.reshape(sigma[start : start + part.shape[0], :], (-1,))
+            there = xp.where(xp.isnan(flat), xp.ones_like(there), there)  # there is nothing to judge
+            there = positive_sigma(there, flat, partial(_place_in, start, n2))
+        some, coarse = _candidates(rule, flat, there)
+        out, *_ = _judged(rule, xp.reshape(fitted, (-1,)), flat, some, (some // n2 + start, some % n2), coarse)
         parts.append((out // n2 + start, out % n2, gather(flat, out)))
     i, j, value = (xp.concat(column) for column in zip(*parts, strict=True))
     make = getattr(sparse, "csr_array", None) or sparse.csr_matrix

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,12 +17,13 @@ from ..backends.kernels import RunContext, choose
 from ..backends.plain.posterior import positions_of
 from ..backends.plain.regression import Schedule
 from ..core.history import IterationState, RankCurve
-from ..errors import check_choice
+from ..errors import ArgumentError, check_choice
 from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
 from ..judge.words import Verdict
 from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
+from ..noise.precision import SigmaScale
 from ..options import Settings
 from ..samples.building import block_from_entries, index_vector, new_block
 from ..samples.cross import as_sparse
@@ -75,12 +77,39 @@ class Outcome:
         return len(self.history)
 
     prediction_error: float = float("nan")
-    strengths: np.ndarray | None = None
+    noise_strengths: np.ndarray | None = None
+
+    @property
+    def has_noise_model(self) -> bool:
+        """Whether the noise model made the result: there is noise, and the model was not turned off."""
+        return self.noise_strengths is not None
+
+    @cached_property
+    def strengths(self) -> np.ndarray:
+        """Standard deviation of what each component adds to an entry, largest first, on the host (r,).
+
+        Offsets of rows and columns are not counted. Without noise these are singular values over the root of the number of
+        entries; rows and columns that could not be determined are left out.
+        """
+        if self.noise_strengths is not None:
+            return self.noise_strengths
+        refuse_dask(self.cur)
+        xp = array_namespace(self.cur.left)
+        sizes = [int(xp.sum(xp.astype(xp.isfinite(f[:, 0]), xp.int64))) for f in (self.cur.left, self.cur.right)]
+        return np.asarray(self.cur.singular_values() / max(math.prod(sizes), 1) ** 0.5)
 
     @property
     def rank(self) -> int:
         """Components of the recovered matrix; offsets are not counted."""
-        return self.cur.rank if self.strengths is None else len(self.strengths)
+        return self.cur.rank if self.noise_strengths is None else len(self.noise_strengths)
+
+    def _check_sigma(self, used: bool = True) -> None:
+        """Refuse a `sigma` where there is nothing to compare it with."""
+        if not used:
+            raise ArgumentError("sigma", "is for new=True: the matrix itself has no noise")
+        known = self.cur.uncertainty
+        if self.has_noise_model and (known is None or known.sigma is None):
+            raise ArgumentError("sigma", "is for results of samples with sigma, solved with intervals=True")
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -114,8 +143,12 @@ class Result(Outcome):
         Relative error of the matrix to expect, over all of it.
     prediction_error : float
         The same of a prediction of new observations, noise included.
-    strengths : float array (r,) or None
-        With noise: standard deviation of what each component adds to an entry, largest first. None without noise.
+    has_noise_model : bool
+        Whether the noise model made the result: there is noise, and the model was not turned off.
+    strengths : float array (r,)
+        Standard deviation of what each component adds to an entry, largest first.
+    noise_strengths : float array (r,) or None
+        The same as the noise model has them; None without noise.
     agreeing : float or None
         Share of the observations, among those that agree with something, that agree on something else than their row or
         column: about 0 for outliers at random. None if all observations are taken for right.
@@ -145,7 +178,7 @@ class Result(Outcome):
             f"expected_error={self.expected_error:.1e}, seconds={self.seconds:.2f}, message={self.message!r})"
         )
 
-    def interval(self, i: Any, j: Any, level: float = 0.95, *, new: bool = True) -> tuple[Array, Array]:
+    def interval(self, i: Any, j: Any, level: float = 0.95, *, new: bool = True, sigma: Any = None) -> tuple[Array, Array]:
         """Intervals that hold entries with a probability.
 
         Parameters
@@ -155,6 +188,9 @@ class Result(Outcome):
             The probability.
         new : bool
             Whether of a new observation of the entry, noise included, or of the matrix itself. Outliers are not included.
+        sigma : float or array, optional
+            Standard deviation of the noise of the new observation, in the unit of the `sigma` of the samples; by default
+            the median one of these. Only for samples that have it.
 
         Returns
         -------
@@ -165,10 +201,14 @@ class Result(Outcome):
         level = check_level(level)
         known = self.cur.uncertainty
         middle = self.cur.entries(i, j)
+        if sigma is not None:
+            self._check_sigma(new)
         if known is not None:
             matrix, noise = (x / known.factor**2 for x in self.cur.variances(i, j))
+            if sigma is not None:
+                noise = noise * known.coarseness(sigma, middle) ** 2
             half = known.half_width(matrix / known.widening, noise if new else None, level)
-        elif self.strengths is not None:
+        elif self.has_noise_model:
             raise ValueError("intervals were not kept; solve with intervals=True")
         else:
             size = float(np.sqrt(np.mean(np.square(self.cur.singular_values())) * self.rank / np.prod(self.cur.shape)))
@@ -180,7 +220,7 @@ class Result(Outcome):
     def outlier_rule(self) -> OutlierRule:
         """What an outlier is: by the noise model and by how the noise depends on the size of the values."""
         refuse_dask(self.cur)
-        return rule_of(self.samples, self.cur, self.threshold)
+        return rule_of(self.samples, self.cur, self.threshold, self.has_noise_model)
 
     def outlier_table(self, probability: float = 0.5, least: float = 0.0) -> np.ndarray:
         """The observations that are outliers under the fitted noise, the most extreme first.
@@ -248,23 +288,28 @@ class Result(Outcome):
         r, c = (blocks[0] if len(blocks) == 1 else join_blocks(blocks) for blocks in parts.values())
         return as_sparse(r, units_last=True), as_sparse(c, units_last=False)
 
-    def outliers_of(self, Y: Any) -> Any:
+    def outliers_of(self, Y: Any, *, sigma: Any = None) -> Any:
         """The outliers of a whole matrix: ``Y - X`` where that is an outlier by the same rule as in `outlier_table`.
 
         Parameters
         ----------
         Y : array (n1, n2)
             Of the kind of the factors, or on the host: NumPy, a memory map, HDF5, Zarr. NaN means not known.
+        sigma : array (n1, n2), or one that broadcasts to it, optional
+            Standard deviation of the noise of each entry, in the unit of the `sigma` of the samples; by default the median
+            one of these everywhere. Only for samples that have it.
 
         Returns
         -------
         S : (n1, n2) in CSR form
             A SciPy sparse array, or a cupyx matrix if the factors are on a GPU.
         """
-        return outlying_in_matrix(Y, self.cur, self.outlier_rule)
+        if sigma is not None:
+            self._check_sigma()
+        return outlying_in_matrix(Y, self.cur, self.outlier_rule, sigma)
 
     def transform_columns(
-        self, Y_new: Any, mask: Any = None, *, rows: Any = None, undetermined: str = Settings.undetermined
+        self, Y_new: Any, mask: Any = None, *, rows: Any = None, undetermined: str = Settings.undetermined, sigma: Any = None
     ) -> Transformed:
         """Complete new columns from what was observed of them on the chosen rows I, or on other rows.
 
@@ -279,24 +324,27 @@ class Result(Outcome):
             The rows of the matrix that `Y_new` has, if these are not I.
         undetermined : {"prior", "nan", "keep"}
             What to put where a column cannot be determined, as in the solvers: by default what is typical of all others.
+        sigma : array of the shape of `Y_new`, or one that broadcasts to it, optional
+            Standard deviation of the noise of each entry, in the unit of the `sigma` of the samples; by default the median
+            one of these everywhere. Only for samples that have it.
 
         Returns
         -------
         Transformed
             With ``matrix`` of shape (n1, k).
         """
-        return self._transform(Y_new, mask, "rows", rows, undetermined)
+        return self._transform(Y_new, mask, "rows", rows, undetermined, sigma)
 
     def transform_rows(
-        self, Y_new: Any, mask: Any = None, *, cols: Any = None, undetermined: str = Settings.undetermined
+        self, Y_new: Any, mask: Any = None, *, cols: Any = None, undetermined: str = Settings.undetermined, sigma: Any = None
     ) -> Transformed:
         """Complete new rows from what was observed of them on the chosen columns J, or on other columns.
 
         As `transform_columns`, with `Y_new` (k, |J|), or one column for each of `cols`, and ``matrix`` (k, n2).
         """
-        return self._transform(Y_new, mask, "cols", cols, undetermined)
+        return self._transform(Y_new, mask, "cols", cols, undetermined, sigma)
 
-    def _transform(self, Y_new: Any, mask: Any, name: str, index: Any, undetermined: str) -> Transformed:
+    def _transform(self, Y_new: Any, mask: Any, name: str, index: Any, undetermined: str, sigma: Any) -> Transformed:
         """Complete columns that were seen at some rows (`name` is "rows"), or rows that were seen at some columns."""
         refuse_dask(self.cur)
         check_choice("undetermined", undetermined, ("prior", "nan", "keep"))
@@ -305,7 +353,9 @@ class Result(Outcome):
         factor, known, peers = (left, self.rows, self.columns) if columns else (right, self.columns, self.rows)
         if index is not None:
             chosen, what = index_vector(name, index, factor.shape[0]), name
-        block = new_block("Y_new", Y_new, mask, len(chosen), what, left, units_last=columns)
+        if sigma is not None:
+            self._check_sigma()
+        block = new_block("Y_new", Y_new, mask, len(chosen), what, left, units_last=columns, sigma=sigma)
         model = self.cur.uncertainty
         if model is not None and model.left_precision is not None:
             new, diagnostics, model = estimated(block, self.cur, model, chosen, columns, self.chunk_bytes)
@@ -375,7 +425,11 @@ def estimated(
     block = block if known.unit == 1 else block.scaled(1 / known.unit)
     like = asarray_on(np.empty(0), block.value)  # of double precision, as in the solve
     run = RunContext(like, choose("auto", like), chunk_bytes=chunk_bytes)
-    units = Units(UnitModel(at, chosen, columns, precision, known.noise), block, like, run)
+    noise, told = known.noise, SigmaScale.of(None if block.sigma is None else to_numpy(block.sigma))
+    if told is not None and known.sigma is not None:  # that of a fine observation, as in the solve
+        noise = replace(noise, variance=noise.variance * (told.fine / known.sigma) ** 2)
+    model = UnitModel(at, chosen, columns, precision, noise, sigma=None if told is None else told.fine)
+    units = Units(model, block, like, run)
     (mean_new, covariance_new, scale_new), table = units.estimated(np.arange(block.n_units))
     diagnostics = diagnosed(table, len(precision), expected_square(to_numpy(covariance_new), at)).scaled(known.unit)
     dtype = str(factor.dtype).rpartition(".")[2]
@@ -393,7 +447,8 @@ def _at_positions(block: Block, kept: np.ndarray) -> Block:
     numbers = asarray_on(np.cumsum(kept) - 1, block.value)
     (entry,) = xp.nonzero(gather(asarray_on(kept, block.value), index))
     new = gather(numbers, gather(index, entry))
-    return block_from_entries(gather(unit, entry), new, gather(block.value, entry), block.n_units, int(kept.sum()))
+    value, sigma = (None if x is None else gather(x, entry) for x in (block.value, block.sigma))
+    return block_from_entries(gather(unit, entry), new, value, block.n_units, int(kept.sum()), sigma)
 
 
 def refuse_dask(cur: LowRankMatrix) -> None:

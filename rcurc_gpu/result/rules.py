@@ -19,6 +19,7 @@ from ..backends.plain.posterior import Noise
 from ..errors import check_number
 from ..noise.fit import POOL
 from ..noise.model import outlier_threshold
+from ..noise.precision import SigmaScale
 from ..samples.view import Samples
 from .matrix import LowRankMatrix
 
@@ -88,6 +89,8 @@ class OutlierRule:
         Smaller residuals are no outliers, whatever the noise.
     probability : float in [0, 1]
         From which on an observation is an outlier.
+    sigma : float or None
+        What the samples say of an observation with this noise, if they say how large the noise of each is.
     """
 
     cur: LowRankMatrix
@@ -95,24 +98,32 @@ class OutlierRule:
     sizes: NoiseBySize
     least: float
     probability: float = 0.5
+    sigma: float | None = None
 
     def with_limits(self, probability: float, least: float) -> OutlierRule:
         """The same for another probability, and a least size of the residuals."""
         probability = check_number("probability", probability, 0, 1)
         return replace(self, probability=probability, least=max(self.least, check_number("least", least)))
 
-    @property
-    def smallest(self) -> float:
-        """Smaller residuals are no outliers anywhere."""
+    def coarseness(self, sigma: Array | None) -> Array | float:
+        """The noise of observations with this `sigma`, over the noise of the rule, float64 (k,); 1 if nothing is known."""
+        if sigma is None or self.sigma is None:
+            return 1.0
+        xp = array_namespace(sigma)
+        return xp.astype(sigma, xp.float64) / self.sigma
+
+    def smallest(self, coarse: Array | float = 1.0) -> float:
+        """Smaller residuals are no outliers anywhere, among observations with noise that is so many times as large."""
         if self.probability < 0.5:
             return self.least
-        square = self.noise.variance * float(self.sizes.factors.min()) ** 2
+        finest = coarse if isinstance(coarse, float) else float(array_namespace(coarse).min(coarse))
+        square = self.noise.variance * (finest * float(self.sizes.factors.min())) ** 2
         known = self.cur.uncertainty
         if known is not None:
             square *= float(np.prod([to_numpy(x).min() for x in (known.left_scale, known.right_scale)], dtype=np.float64))
         return max(self.least, (1 - 1e-6) * outlier_threshold(replace(self.noise, variance=square)))
 
-    def judged(self, fitted: Array, residual: Array, i: Array, j: Array) -> Judged:
+    def judged(self, fitted: Array, residual: Array, i: Array, j: Array, coarse: Array | float = 1.0) -> Judged:
         """Which of some observations are outliers.
 
         Parameters
@@ -120,10 +131,12 @@ class OutlierRule:
         fitted, residual : float arrays (k,)
         i, j : int64 arrays (k,)
             Rows and columns.
+        coarse : float array (k,) or float
+            As `coarseness` gives it.
         """
         xp = array_namespace(residual)
         size = xp.abs(xp.astype(residual, xp.float64))
-        local = self.local(fitted, i, j)
+        local = self.local(fitted, i, j) * coarse
         (which,) = xp.nonzero((outlier_probability(self.noise, size, local) >= self.probability) & (size >= self.least))
         if self.cur.uncertainty is None:
             size, local = gather(size, which), gather(local, which)
@@ -138,7 +151,7 @@ class OutlierRule:
         return Judged(gather(which, kept), gather(size / local, kept), gather(probability, kept))
 
     def local(self, fitted: Array, i: Array, j: Array) -> Array:
-        """Scale of the noise of observations, without the doubt about the entry (k,)."""
+        """Scale of the noise of typical observations, without the doubt about the entry (k,)."""
         xp = array_namespace(fitted)
         scale = self.noise.variance**0.5 * self.sizes.at(fitted)
         known = self.cur.uncertainty
@@ -157,18 +170,23 @@ def outlier_probability(noise: Noise, size: Array, scale: Array) -> Array:
     return 1 / (1 + xp.exp(-xp.clip(log, -_MOST_LOG, _MOST_LOG)))
 
 
-def rule_of(samples: Samples, cur: LowRankMatrix, threshold: float) -> OutlierRule:
-    """The rule of a result: by its noise model, or by its threshold where there is none (or none was kept)."""
-    seen = _seen(samples, cur)
+def rule_of(samples: Samples, cur: LowRankMatrix, threshold: float, noisy: bool) -> OutlierRule:
+    """The rule of a result: by its noise model, or by its threshold where there is none (or none was kept).
+
+    What `samples` say of the noise of each observation counts only if there is noise (`noisy`).
+    """
     known = cur.uncertainty
+    told = SigmaScale.of(to_numpy(samples.intersection.block.sigma)) if noisy and samples.has_sigma else None
+    sigma = None if told is None else told.typical
+    seen = _seen(samples, cur, sigma)
     if known is not None:
         n, unit = known.noise, abs(known.unit)
         noise = replace(n, variance=n.variance * (unit * known.factor) ** 2, span=n.span * unit)
-        scale = noise.variance**0.5 * np.sqrt(seen.row_scale * seen.column_scale)
+        scale = noise.variance**0.5 * np.sqrt(seen.row_scale * seen.column_scale) * seen.coarse
         sizes = _sizes(np.abs(seen.fitted), np.abs(seen.residual) / scale, _WIDE, noise.tail, _LEAST_FACTOR, POOL)
         score = np.abs(seen.residual) / (scale * sizes.at(seen.fitted))
-        return OutlierRule(cur, _with_tail(noise, score), sizes, 0.0)
-    return _by_threshold(seen, cur, threshold)
+        return OutlierRule(cur, _with_tail(noise, score), sizes, 0.0, sigma=sigma)
+    return replace(_by_threshold(seen, cur, threshold), sigma=sigma)
 
 
 def _with_tail(noise: Noise, score: np.ndarray) -> Noise:
@@ -190,7 +208,7 @@ def _by_threshold(seen: _Seen, cur: LowRankMatrix, threshold: float) -> OutlierR
     value = seen.fitted + seen.residual
     span = 2 * float(value.max() - value.min()) if len(value) else 0.0
     span = max(span, 10 * threshold)
-    noise, size = Noise((threshold / 8) ** 2, _TAIL, 0.1, span), np.abs(seen.residual)
+    noise, size = Noise((threshold / 8) ** 2, _TAIL, 0.1, span), np.abs(seen.residual) / seen.coarse
     wide = min(_BEYOND * threshold, max(_OF_SPAN * span, threshold))
     for _ in range(3):  # the share of the outliers and the scale at which the threshold is the limit depend on each other
         sigma = noise.variance**0.5
@@ -201,19 +219,21 @@ def _by_threshold(seen: _Seen, cur: LowRankMatrix, threshold: float) -> OutlierR
         noise = replace(noise, variance=(sigma * threshold / outlier_threshold(noise)) ** 2)
     sigma = noise.variance**0.5
     sizes = _sizes(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
-    return OutlierRule(cur, noise, sizes, threshold)
+    return OutlierRule(cur, noise, sizes, threshold * float(seen.coarse.min(initial=1.0)))
 
 
 class _Seen(NamedTuple):
-    """Some observations, on the host: recovered values, residuals, scales of the squared noise of rows and columns (k,)."""
+    """Some observations, on the host (k,): recovered values, residuals, scales of the squared noise of rows and columns, and
+    how many times the noise of a typical one the noise of each is."""
 
     fitted: np.ndarray
     residual: np.ndarray
     row_scale: np.ndarray
     column_scale: np.ndarray
+    coarse: np.ndarray
 
 
-def _seen(samples: Samples, cur: LowRankMatrix) -> _Seen:
+def _seen(samples: Samples, cur: LowRankMatrix, sigma: float | None) -> _Seen:
     """A sample of the observations, evenly from the first blocks of each side; undetermined entries are left out."""
     parts: list[Any] = []
     known = cur.uncertainty
@@ -234,8 +254,11 @@ def _seen(samples: Samples, cur: LowRankMatrix) -> _Seen:
                 there_too = ((known.left_scale, rows), (known.right_scale, cols))
                 scales = [np.asarray(to_numpy(gather(x, at)), dtype=np.float64) for x, at in there_too]
             value = np.asarray(to_numpy(gather(block.value, there)), dtype=np.float64)
+            coarse = np.ones(len(i))
+            if sigma is not None:
+                coarse = np.asarray(to_numpy(gather(block.sigma, there)), dtype=np.float64) / sigma
             ok = np.isfinite(fitted)
-            parts.append([x[ok] for x in (fitted, value - fitted, *scales)])
+            parts.append([x[ok] for x in (fitted, value - fitted, *scales, coarse)])
             missing -= len(entry)
             if missing <= 0:
                 break

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy
 from ..backends.plain.posterior import Noise, packed_size
-from ..errors import check_number
+from ..errors import ArgumentError, ArgumentTypeError, check_number
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +35,8 @@ class Uncertainty:
         m, the offset of all entries.
     left_precision, right_precision : float64 arrays (K,) on the host, or None
         Of the priors of rows and columns, for new ones; None in files that were written before they were kept.
+    sigma : float or None
+        What the samples say of the noise of an observation with this `noise`, the typical one, if they do.
     """
 
     left: Array
@@ -49,6 +51,7 @@ class Uncertainty:
     centre: float = 0.0
     left_precision: np.ndarray | None = None
     right_precision: np.ndarray | None = None
+    sigma: float | None = None
 
     @property
     def unit(self) -> float:
@@ -107,6 +110,24 @@ class Uncertainty:
         unit = self.unit**2
         return unit * xp.maximum(matrix, xp.zeros_like(matrix)), unit * self.noise.variance * scales
 
+    def coarseness(self, sigma: Any, like: Array) -> Array:
+        """The noise of observations with this `sigma`, in the unit of the samples, over the typical one; beside `like`."""
+        given = to_numpy(sigma) if is_array(sigma) else np.asarray(sigma)
+        if given.dtype.kind not in "iuf":
+            raise ArgumentTypeError("sigma", f"must be a positive number, or an array of such, got dtype {given.dtype}")
+        given = given.astype(np.float64)
+        if not (np.isfinite(given) & (given > 0)).all():
+            bad = given[~(np.isfinite(given) & (given > 0))].flat[0]
+            raise ArgumentError("sigma", f"must be positive and finite, got {bad}")
+        try:
+            np.broadcast_to(given, like.shape)
+        except ValueError:
+            raise ArgumentError(
+                "sigma",
+                f"must be a number or broadcast to the shape of the entries, {tuple(like.shape)}, got {given.shape}",
+            ) from None
+        return asarray_on(given / self.sigma, like, like.dtype)
+
     def half_width(self, matrix: Array, noise: Array | None, level: float) -> Array:
         """Half of the interval that holds an entry (or, with its `noise`, a new observation) at this level.
 
@@ -140,6 +161,7 @@ def uncertainty_arrays(known: Uncertainty | None) -> dict[str, np.ndarray]:
     n = known.noise
     numbers = [n.variance, n.tail, n.share, n.span, float(known.offsets), known.factor]
     numbers += [known.right_unit, known.left_unit, known.centre]
+    numbers += [] if known.sigma is None else [known.sigma]
     found = {name: to_numpy(x) for name, x in zip(_FILE, arrays, strict=True)} | {"noise_model": np.asarray(numbers)}
     return found | {name: x for name in _PRIORS if (x := getattr(known, name)) is not None}
 
@@ -154,10 +176,10 @@ def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -
     fits = sizes == ((shape[0],), (shape[1],)) * 2 and left.ndim == right.ndim == 2 and left.shape[1:] == right.shape[1:]
     priors = {name: np.asarray(arrays[name], dtype=np.float64) for name in _PRIORS if name in arrays}
     fits = fits and all(x.ndim == 1 and packed_size(len(x)) == left.shape[1] and x.min() > 0 for x in priors.values())
-    names = ("factor", "right_unit", "left_unit", "centre")
+    names = ("factor", "right_unit", "left_unit", "centre", "sigma")
     counted = numbers.ndim == 1 and _LEAST_NUMBERS <= len(numbers) <= 5 + len(names)
     whole = counted and np.isfinite(numbers).all()
-    if not (whole and fits and numbers[:2].min() > 0):
+    if not (whole and fits and numbers[:2].min() > 0 and (len(numbers) < 5 + len(names) or numbers[-1] > 0)):
         raise ValueError("the noise model in the file is damaged")
     noise, rest = Noise(*numbers[:4].tolist()), numbers[4:].tolist()
     more = dict(zip(names, rest[1:], strict=False)) | priors

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
 from ..backends.blocks import Block
-from ..errors import DisagreementError, NothingObservedError, check_choice
+from ..errors import ArgumentError, ArgumentTypeError, DisagreementError, NothingObservedError, check_choice
 
 ReadPiece = Callable[[int, int], tuple[Array, "Array | None"]]  # units start to stop as (units, length), and their mask
 READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
@@ -84,6 +84,46 @@ def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index 
         )
 
 
+def sigma_vector(sigma: Any, values: Array, name: str = "sigma") -> Array:
+    """Standard deviations of the noise of observations, beside their `values` and as many of them, checked."""
+    refuse_masked(name, sigma)
+    sigma = sigma if is_array(sigma) else asarray_on(host_array(name, sigma), values)
+    check_same_place(name, sigma, "values", values)
+    if sigma.shape != values.shape:
+        wanted = f"a vector with a number for each of {values.shape[0]} values"
+        raise ArgumentError(name, f"must be {wanted}, got shape {tuple(sigma.shape)}")
+    return positive_sigma(sigma, values, name=name)
+
+
+def sigma_matrix(sigma: Any, like: Array, shape: tuple[int, int], name: str = "Y") -> Array:
+    """Standard deviations of the noise of a matrix, a view that shares memory; numbers are checked when they are taken."""
+    refuse_masked("sigma", sigma)
+    sigma = sigma if is_array(sigma) else asarray_on(host_array("sigma", sigma), like)
+    check_same_place("sigma", sigma, name, like)
+    try:
+        return array_namespace(sigma).broadcast_to(sigma, shape)
+    except ValueError:
+        raise ArgumentError(
+            "sigma", f"must have the shape of {name}, {shape}, or one that broadcasts to it, got {tuple(sigma.shape)}"
+        ) from None
+
+
+def positive_sigma(
+    sigma: Array, values: Array, place: Callable[[int], Any] = "index {}".format, name: str = "sigma"
+) -> Array:
+    """`sigma` in the type of `values`, if it is positive and finite; ``place(k)`` is where the user finds number k."""
+    xp = array_namespace(values)
+    if not xp.isdtype(sigma.dtype, ("integral", "real floating")):
+        raise ArgumentTypeError(name, f"must be real numbers, got dtype {sigma.dtype}")
+    found = xp.astype(sigma, values.dtype)
+    fine = (found > 0) & xp.isfinite(found)
+    if not bool(xp.all(fine)):
+        first = int(xp.argmin(xp.astype(fine, xp.int8)))
+        what = f"must be positive and finite in {values.dtype}"
+        raise ArgumentError(name, f"{what}, got {float(sigma[first])} at {place(first)}")
+    return found
+
+
 def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
     """Where each of `index` stands in `chosen`, and whether it does at all."""
     xp = array_namespace(index)
@@ -93,6 +133,55 @@ def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
     place = xp.minimum(place, xp.asarray(len(chosen) - 1, dtype=place.dtype, device=device_of(index)))
     inside = gather(ascending, place) == xp.astype(index, xp.int64)
     return gather(asarray_on(order, index, xp.int64), place), inside
+
+
+def observed_dtype(dtype: Any, sigma: bool) -> np.dtype[Any]:
+    """Of what is known of an observation on its way through tables and files: its value, or its value and its `sigma`."""
+    return np.dtype([("value", dtype), ("sigma", dtype)]) if sigma else np.dtype(dtype)
+
+
+def observed(value: np.ndarray, sigma: np.ndarray | None) -> np.ndarray:
+    """Values and, if they are known, their sigmas, as one array of `observed_dtype`."""
+    if sigma is None:
+        return value
+    both = np.empty(len(value), observed_dtype(value.dtype, True))
+    both["value"], both["sigma"] = value, sigma
+    return both
+
+
+def resolve_weighted(key: Array, value: Array, sigma: Array, n_cols: int, duplicates: str) -> tuple[Array, Array]:
+    """`resolve_duplicates` of values with noise of known size: the value and its `sigma`.
+
+    A mean is weighted by the precisions, as of observations with independent noise, and has the smaller sigma that follows.
+    """
+    if duplicates == "median":
+        raise ArgumentError("duplicates", "must be 'error' or 'mean' where sigma is given, got 'median'")
+    if duplicates == "error":
+        value = resolve_duplicates(key, value, n_cols, duplicates)
+        try:
+            return value, resolve_duplicates(key, sigma, n_cols, duplicates)
+        except DisagreementError as error:
+            raise ArgumentError(
+                "sigma", f"must be the same wherever an entry stands, got {error.seen} for the entry {error.entry}"
+            ) from None
+    check_choice("duplicates", duplicates, ("error", "mean", "median"))
+    xp = array_namespace(key, value)
+    order = xp.argsort(key, stable=True)
+    key = gather(key, order)
+    if key.shape[0] < 2 or not bool(xp.any(key[1:] == key[:-1])):
+        return value, sigma
+    group, starts, count = _groups(key[1:] == key[:-1], value)
+    value, sigma = gather(value, order), gather(sigma, order)
+    first, finest = gather(value, starts), gather(sigma, starts)
+    total, weights = xp.zeros_like(first), xp.ones_like(first)  # relative to the first of each group
+    for k in range(1, int(xp.max(count))):
+        there = count > k
+        place = xp.where(there, starts + k, starts)
+        weight = xp.where(there, (finest / gather(sigma, place)) ** 2, xp.zeros_like(total))
+        total, weights = total + weight * (gather(value, place) - first), weights + weight
+    back = xp.argsort(order, stable=True)
+    means, sigmas = first + total / weights, finest / xp.sqrt(weights)
+    return gather(gather(means, group), back), gather(gather(sigmas, group), back)
 
 
 def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -> Array:
@@ -125,13 +214,19 @@ def resolve_duplicates(key: Array, value: Array, n_cols: int, duplicates: str) -
     return _combine(order, same, sorted_value, duplicates)
 
 
-def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
+def _groups(same: Array, value: Array) -> tuple[Array, Array, Array]:
+    """The group of each of some sorted numbers, and where each group begins and how many are in it."""
     xp = array_namespace(value)
     start_flag = xp.concat([xp.ones((1,), dtype=xp.int64, device=device_of(value)), 1 - xp.astype(same, xp.int64)])
     group = xp.cumulative_sum(start_flag) - 1
     starts = xp.nonzero(start_flag)[0]
     stops = xp.concat([starts[1:], asarray_on(np.asarray([value.shape[0]]), value, starts.dtype)])
-    count = stops - starts
+    return group, starts, stops - starts
+
+
+def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
+    xp = array_namespace(value)
+    group, starts, count = _groups(same, value)
     if duplicates == "median":
         combined = 0.5 * (gather(value, starts + (count - 1) // 2) + gather(value, starts + count // 2))
     else:
@@ -145,7 +240,9 @@ def _combine(order: Array, same: Array, value: Array, duplicates: str) -> Array:
     return gather(gather(combined, group), xp.argsort(order, stable=True))
 
 
-def block_from_entries(unit: Array, index: Array, value: Array, n_units: int, length: int) -> Block:
+def block_from_entries(
+    unit: Array, index: Array, value: Array, n_units: int, length: int, sigma: Array | None = None
+) -> Block:
     """Sort entries by unit and index, drop repeats (which agree by now) and compress."""
     xp = array_namespace(unit, index, value)
     key = xp.astype(unit, xp.int64) * length + xp.astype(index, xp.int64)
@@ -157,7 +254,8 @@ def block_from_entries(unit: Array, index: Array, value: Array, n_units: int, le
             order, key = order[first], key[first]
     edges = xp.arange(n_units + 1, dtype=xp.int64, device=device_of(key)) * length
     indptr = xp.astype(xp.searchsorted(key, edges), xp.int64)
-    return Block(indptr, xp.astype(key % length, xp.int32), gather(value, order), length)
+    sigma = None if sigma is None else gather(sigma, order)
+    return Block(indptr, xp.astype(key % length, xp.int32), gather(value, order), length, sigma)
 
 
 def observation_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> Array | None:
@@ -182,12 +280,17 @@ def taken(Y: Array, chosen: np.ndarray, axis: int) -> Array:
 
 
 def block_from_dense(
-    name: str, read: ReadPiece, n_units: int, length: int, place: Callable[[int, int], tuple[int, int]]
+    name: str,
+    read: ReadPiece,
+    n_units: int,
+    length: int,
+    place: Callable[[int, int], tuple[int, int]],
+    read_sigma: Callable[[int, int], Array] | None = None,
 ) -> Block:
-    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length);
-    ``place(unit, position)`` is where the user knows an entry."""
+    """Collect the observed entries of `n_units` vectors that ``read(start, stop)`` gives as (units, length), and
+    `read_sigma` likewise their noise; ``place(unit, position)`` is where the user knows an entry."""
     step = max(READ_BYTES // (8 * length), 1)
-    counts, index, value = [], [], []
+    counts, index, value, sigma = [], [], [], []
     for start in range(0, max(n_units, 1), step):
         dense, mask = read(start, min(start + step, n_units))
         xp = array_namespace(dense)
@@ -200,10 +303,13 @@ def block_from_dense(
         counts.append(xp.sum(xp.astype(mask, xp.int64), axis=1))
         index.append(xp.astype(position, xp.int32))
         value.append(seen)
+        if read_sigma is not None:
+            there = gather(xp.reshape(read_sigma(start, min(start + step, n_units)), (-1,)), unit * length + position)
+            sigma.append(positive_sigma(there, seen, _locator(place, start, unit, position)))
     xp = array_namespace(value[0])
     ends = xp.cumulative_sum(xp.concat(counts))
     indptr = xp.concat([xp.zeros((1,), dtype=ends.dtype, device=device_of(ends)), ends])
-    return Block(indptr, xp.concat(index), xp.concat(value), length)
+    return Block(indptr, xp.concat(index), xp.concat(value), length, xp.concat(sigma) if sigma else None)
 
 
 def _locator(place: Callable[[int, int], Any], start: int, unit: Array, position: Array) -> Callable[[int], Any]:
@@ -241,10 +347,14 @@ def check_both_observed(n_rows: int, n_cols: int) -> None:
             raise NothingObservedError(f"no entry of the chosen {name} was observed: both blocks need observations")
 
 
-def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool) -> Block:
+def new_block(
+    name: str, Y: Any, mask: Any, length: int, what: str, like: Array, units_last: bool, sigma: Any = None
+) -> Block:
     """New units as a block, with a position for each of `what`; `units_last` if they are the columns of `Y`."""
     xp = array_namespace(like)
     if hasattr(Y, "tocoo"):
+        if sigma is not None:
+            raise ArgumentTypeError("sigma", f"must be None where {name} is a sparse matrix")
         if mask is not None:
             raise TypeError(f"mask must be None where {name} is a sparse matrix: its stored entries are the observations")
         coo = Y.tocoo()
@@ -263,6 +373,9 @@ def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array,
     if Y.ndim != 2:
         raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")
     mask = observation_mask("mask", mask, Y, tuple(Y.shape))  # type: ignore[arg-type]
+    if sigma is not None:
+        sigma = sigma_matrix(sigma, Y, tuple(Y.shape), name)  # type: ignore[arg-type]
+        sigma = sigma.T if units_last else sigma
     if units_last:
         Y, mask = Y.T, None if mask is None else mask.T
     _check_length(name, Y.shape[1], length, what, units_last)
@@ -271,7 +384,17 @@ def new_block(name: str, Y: Any, mask: Any, length: int, what: str, like: Array,
     def read(start: int, stop: int) -> tuple[Array, Array | None]:
         return Y[start:stop, :], None if mask is None else mask[start:stop, :]
 
-    return block_from_dense(name, read, Y.shape[0], length, lambda unit, k: (k, unit) if units_last else (unit, k))
+    def read_sigma(start: int, stop: int) -> Array:
+        return sigma[start:stop, :]
+
+    return block_from_dense(
+        name,
+        read,
+        Y.shape[0],
+        length,
+        lambda unit, k: (k, unit) if units_last else (unit, k),
+        None if sigma is None else read_sigma,
+    )
 
 
 def _check_length(name: str, found: int, length: int, what: str, units_last: bool) -> None:

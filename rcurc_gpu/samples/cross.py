@@ -28,6 +28,9 @@ from .building import (
     positions_in,
     refuse_masked,
     resolve_duplicates,
+    resolve_weighted,
+    sigma_matrix,
+    sigma_vector,
     taken,
     to_coo,
     triplet_index,
@@ -70,15 +73,16 @@ class CrossSamples:
     def __post_init__(self) -> None:
         check_both_observed(self.r_block.n_obs, self.c_block.n_obs)
         for block in (self.r_block, self.c_block):
-            for array in (block.indptr, block.index, block.value):
-                freeze(array)
+            block.mapped(freeze)
         freeze(self.rows)
         freeze(self.cols)
 
     # ---------------------------------------------------------------- constructors
 
     @classmethod
-    def from_dense(cls, Y: Any, rows: Any, cols: Any, mask_rows: Any = None, mask_cols: Any = None) -> CrossSamples:
+    def from_dense(
+        cls, Y: Any, rows: Any, cols: Any, mask_rows: Any = None, mask_cols: Any = None, *, sigma: Any = None
+    ) -> CrossSamples:
         """Take the cross out of a dense matrix.
 
         Parameters
@@ -92,6 +96,9 @@ class CrossSamples:
             Which entries of ``Y[rows, :]`` were observed. By default those that are not NaN.
         mask_cols : bool array (n1, |J|), optional
             The same for ``Y[:, cols]``.
+        sigma : array (n1, n2), or one that broadcasts to it, optional
+            Standard deviation of the noise of each entry, as in `from_triplets`; (n2,) for a number for each column, (n1, 1)
+            for each row. Where nothing was observed it may be anything.
 
         Returns
         -------
@@ -115,7 +122,9 @@ class CrossSamples:
         def read_c(start: int, stop: int) -> tuple[Array, Array | None]:
             return taken(Y[start:stop, :], cols, 1), None if mask_cols is None else mask_cols[start:stop, :]
 
-        return samples_of_pieces(read_r, read_c, (n1, n2), rows, cols)
+        return samples_of_pieces(
+            read_r, read_c, (n1, n2), rows, cols, None if sigma is None else sigma_matrix(sigma, Y, (n1, n2))
+        )
 
     @classmethod
     def from_triplets(
@@ -128,6 +137,7 @@ class CrossSamples:
         cols: Any = None,
         *,
         duplicates: str = "error",
+        sigma: Any = None,
     ) -> CrossSamples:
         """Make samples from a list of observations.
 
@@ -143,6 +153,10 @@ class CrossSamples:
             observations; `n_unused` and `describe` tell how many fall outside.
         duplicates : {"error", "mean", "median"}
             What to do with repeated observations that disagree.
+        sigma : array (n,), optional
+            Standard deviation of the noise of each observation, if instruments differ and you know by how much. In any
+            unit: only ratios matter, the solver finds what they have in common. Data without noise do not need it. With
+            `duplicates` "mean", repeated observations are weighted by it; "median" is not possible then.
         """
         n1, n2 = check_shape("shape", shape)
         for name, x in (("i", i), ("j", j), ("values", values)):
@@ -152,17 +166,22 @@ class CrossSamples:
         if values.shape[0] == 0:
             raise ValueError("values is empty: there are no observations")
         check_finite("values", values)
+        sigma = None if sigma is None else sigma_vector(sigma, values)
         if rows is None or cols is None:
             best_rows, best_cols = choose_cross(to_numpy(i), to_numpy(j), (n1, n2))
             rows = best_rows if rows is None else rows
             cols = best_cols if cols is None else cols
         rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
         xp = array_namespace(values)
-        values = resolve_duplicates(i * n2 + j, values, n2, duplicates)
+        if sigma is None:
+            values = resolve_duplicates(i * n2 + j, values, n2, duplicates)
+        else:
+            values, sigma = resolve_weighted(i * n2 + j, values, sigma, n2, duplicates)
         place_i, in_rows = positions_in(i, rows)
         place_j, in_cols = positions_in(j, cols)
-        r_block = block_from_entries(j[in_rows], place_i[in_rows], values[in_rows], n2, len(rows))
-        c_block = block_from_entries(i[in_cols], place_j[in_cols], values[in_cols], n1, len(cols))
+        of_rows, of_cols = (None if sigma is None else sigma[some] for some in (in_rows, in_cols))
+        r_block = block_from_entries(j[in_rows], place_i[in_rows], values[in_rows], n2, len(rows), of_rows)
+        c_block = block_from_entries(i[in_cols], place_j[in_cols], values[in_cols], n1, len(cols), of_cols)
         unused = int(xp.sum(xp.astype(~(in_rows | in_cols), xp.int64)))
         return cls((n1, n2), rows, cols, r_block, c_block, unused)
 
@@ -250,6 +269,11 @@ class CrossSamples:
         return self.c_block.n_obs / (len(self.cols) * self.shape[0])
 
     @property
+    def has_sigma(self) -> bool:
+        """Whether the noise of each observation is known (`sigma` of `from_triplets` and `from_dense`)."""
+        return self.r_block.sigma is not None
+
+    @property
     def R(self) -> Any:
         """``Y[rows, :]`` as a sparse matrix (|I|, n2) in CSC form, sharing memory."""
         return as_sparse(self.r_block, units_last=True)
@@ -292,15 +316,15 @@ class CrossSamples:
         def make(x: Array) -> Array:
             return xp.asarray(to_numpy(x), **place)
 
-        r, c = (Block(make(b.indptr), make(b.index), make(b.value), b.length) for b in (self.r_block, self.c_block))
-        return replace(self, r_block=r, c_block=c)
+        return replace(self, r_block=self.r_block.mapped(make), c_block=self.c_block.mapped(make))
 
     def file_arrays(self) -> dict[str, np.ndarray]:
         """What `save` writes, on the host."""
         arrays = {"shape": np.asarray(self.shape), "rows": self.rows, "cols": self.cols}
         arrays["n_unused"] = np.asarray(self.n_unused)
         for name, block in (("r", self.r_block), ("c", self.c_block)):
-            arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in _PARTS}
+            parts = _PARTS if block.sigma is None else (*_PARTS, "sigma")
+            arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in parts}
         return arrays
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -313,18 +337,31 @@ class CrossSamples:
         parts = [f"{name}_{part}" for name in "rc" for part in _PARTS]
         a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", *parts))
         _check_arrays(os.fspath(path), a)
-        r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]))
-        c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]))
+        r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]), a.get("r_sigma"))
+        c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]), a.get("c_sigma"))
         return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))
 
 
 def samples_of_pieces(
-    read_r: ReadPiece, read_c: ReadPiece, shape: tuple[int, int], rows: np.ndarray, cols: np.ndarray
+    read_r: ReadPiece,
+    read_c: ReadPiece,
+    shape: tuple[int, int],
+    rows: np.ndarray,
+    cols: np.ndarray,
+    sigma: Array | None = None,
 ) -> CrossSamples:
     """Samples from pieces of a dense matrix: ``read_r(start, stop)`` gives columns of R, (columns, |I|), and `read_c` rows
-    of C, (rows, |J|)."""
-    r_block = block_from_dense("Y", read_r, shape[1], len(rows), lambda unit, k: (int(rows[k]), unit))
-    c_block = block_from_dense("Y", read_c, shape[0], len(cols), lambda unit, k: (unit, int(cols[k])))
+    of C, (rows, |J|); `sigma` (n1, n2) is of the whole matrix."""
+
+    def sigma_r(start: int, stop: int) -> Array:
+        return taken(sigma[:, start:stop], rows, 0).T  # type: ignore[index]
+
+    def sigma_c(start: int, stop: int) -> Array:
+        return taken(sigma[start:stop, :], cols, 1)  # type: ignore[index]
+
+    of_r, of_c = (None, None) if sigma is None else (sigma_r, sigma_c)
+    r_block = block_from_dense("Y", read_r, shape[1], len(rows), lambda unit, k: (int(rows[k]), unit), of_r)
+    c_block = block_from_dense("Y", read_c, shape[0], len(cols), lambda unit, k: (unit, int(cols[k])), of_c)
     return CrossSamples(shape, rows, cols, r_block, c_block)
 
 
@@ -372,4 +409,8 @@ def _check_arrays(path: object, arrays: Mapping[str, np.ndarray]) -> None:
         starts = indptr[1:-1]
         ascends[starts[(starts > 0) & (starts < value.size)] - 1] = True  # a new unit begins
         need(ascends.all(), f"{name}_index does not ascend within a unit")
+        if ("r_sigma" in arrays) or ("c_sigma" in arrays):
+            sigma = arrays.get(f"{name}_sigma", np.zeros(0))
+            need(sigma.shape == value.shape and sigma.dtype == value.dtype, f"{name}_sigma does not fit {name}_value")
+            need((np.isfinite(sigma) & (sigma > 0)).all(), f"{name}_sigma is not positive and finite")
     need(arrays["r_value"].dtype == arrays["c_value"].dtype, "r_value and c_value are of different types")

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, bring, is_array, to_numpy
 from ..errors import check_shape
-from .building import READ_BYTES, float_values, host_array, refuse_masked, taken
+from .building import READ_BYTES, float_values, host_array, refuse_masked, sigma_matrix, taken
 from .cross import CrossSamples, samples_of_pieces
 
 # Rows (columns) over r log(n), as in IRCUR. At 3000 x 3000 and rank 5 that is 161 of them, and an error of 7e-12. More cost
@@ -87,14 +87,15 @@ class DenseReader:
         """The number of the first row of some rows, and these rows; all of them one after the other."""
         return ((start, self._floats(part)) for start, part in self._pieces())
 
-    def cross(self, rows: np.ndarray, cols: np.ndarray) -> CrossSamples:
+    def cross(self, rows: np.ndarray, cols: np.ndarray, sigma: Any = None) -> CrossSamples:
         """All entries of a cross that are not NaN, as samples of the kind of `Y`."""
         if is_array(self.Y):
-            samples = CrossSamples.from_dense(self.Y, rows, cols)
+            samples = CrossSamples.from_dense(self.Y, rows, cols, sigma=sigma)
         else:
+            sigma = None if sigma is None else sigma_matrix(sigma, np.empty(0), self.Y.shape)
             R, C = self._taken(rows, 0).T, self._taken(cols, 1)
             read_r, read_c = (lambda a, b, units=units: (units[a:b], None) for units in (R, C))
-            samples = samples_of_pieces(read_r, read_c, self.Y.shape, rows, cols)
+            samples = samples_of_pieces(read_r, read_c, self.Y.shape, rows, cols, sigma)
         return samples if self.scale == 1 else samples.scaled(1 / self.scale)
 
     def _taken(self, chosen: np.ndarray, axis: int) -> Any:

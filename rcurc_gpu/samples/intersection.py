@@ -50,15 +50,19 @@ def join_intersection(from_r: Block, by_c: Block) -> Intersection:
     # 1 for R only, 2 for C only, 3 for both
     code = xp.astype(xp.where(both, xp.full_like(order, 3), 2 - xp.astype(is_from_r, order.dtype)), xp.int8)
     value = gather(xp.concat([by_r.value, by_c.value]), order)
+    sigma = None
+    if by_r.sigma is not None and by_c.sigma is not None:
+        sigma = gather(xp.concat([by_r.sigma, by_c.sigma]), order)[first]
     key, value, code = key[first], value[first], code[first]
     edges = xp.arange(by_c.n_units + 1, dtype=xp.int64, device=device_of(key)) * width
-    block = Block(xp.astype(xp.searchsorted(key, edges), xp.int64), xp.astype(key % width, xp.int32), value, width)
-    for array in (block.indptr, block.index, block.value, code):
-        freeze(array)
+    block = Block(xp.astype(xp.searchsorted(key, edges), xp.int64), xp.astype(key % width, xp.int32), value, width, sigma)
+    block.mapped(freeze)
+    freeze(code)
     return Intersection(block, code)
 
 
-def freeze(array: Array) -> None:
-    """Make a NumPy array read-only."""
+def freeze(array: Array) -> Array:
+    """The array; one of NumPy is read-only from now on."""
     if isinstance(array, np.ndarray):
         array.flags.writeable = False
+    return array

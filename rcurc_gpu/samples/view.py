@@ -52,6 +52,10 @@ class Samples(Protocol):
         """p_C, the share of C that was observed."""
 
     @property
+    def has_sigma(self) -> bool:
+        """Whether the noise of each observation is known."""
+
+    @property
     def intersection(self) -> Intersection:
         """The observations inside I x J, each once."""
 

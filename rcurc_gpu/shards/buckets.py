@@ -61,7 +61,7 @@ class Buckets:
         The units of each bucket.
     counts : int64 array (n_units,)
         Entries of each unit.
-    dtype : float32 or float64
+    dtype : float32 or float64, or `observed_dtype` of one
     """
 
     def __init__(self, path: Path, edges: np.ndarray, counts: np.ndarray, dtype: np.dtype) -> None:
@@ -128,7 +128,7 @@ class Buckets:
                 parts.add(records["index"], np.zeros(len(records), np.int32), records["value"])
             whole = join_blocks([parts._of_few_places(part, most_entries, resolve) for part in range(len(parts))])
         index = np.flatnonzero(np.diff(whole.indptr)).astype(np.int32)
-        return Block(np.asarray([0, len(index)], np.int64), index, whole.value, length)
+        return Block(np.asarray([0, len(index)], np.int64), index, whole.value, length, whole.sigma)
 
     def _of_few_places(self, k: int, most_entries: int, resolve: Resolve) -> Block:
         """The units of bucket `k`, of one position each."""
@@ -161,7 +161,10 @@ def sorted_block(records: np.ndarray, n_units: int, length: int, resolve: Resolv
         first = np.append(True, ~same)
         index, value = index[first], value[first]
         indptr = np.append(0, np.cumsum(np.bincount(unit[first], minlength=n_units)))
-    return Block(indptr.astype(np.int64), index, value, length)
+    indptr = indptr.astype(np.int64)
+    if value.dtype.names is None:
+        return Block(indptr, index, value, length)
+    return Block(indptr, index, value["value"].copy(), length, value["sigma"].copy())
 
 
 def grouped(numbers: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

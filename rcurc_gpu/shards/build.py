@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import check_choice, check_count
 from ..progress import progress_bar
-from ..samples.building import check_both_observed, resolve_duplicates
+from ..samples.building import check_both_observed, observed, observed_dtype, resolve_duplicates, resolve_weighted
 from ..samples.choosing import choose_cross_of
 from .buckets import Buckets, Resolve, plan
 from .folder import SIDES, WORK, Cross, FolderWriter
@@ -23,6 +23,7 @@ from .spool import Spool, SpoolPairs
 MEMORY_BYTES = 512 << 20  # by default
 _LEAST_MEMORY = 1 << 20  # with less, pieces have so few observations that seeking takes all the time
 _ENTRY_BYTES = 96  # of memory, for an observation that is being sorted: its record, copies in two orders, and the orders
+_SIGMA_BYTES = 32  # more of it, if its noise is known
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,12 @@ class BuildOptions:
     shard_bytes: int
     memory_bytes: int
     progress: bool
+    sigma: bool
 
     @classmethod
-    def checked(cls, duplicates: str, dtype: Any, shard_bytes: Any, memory_bytes: Any, progress: bool) -> BuildOptions:
+    def checked(
+        cls, duplicates: str, dtype: Any, shard_bytes: Any, memory_bytes: Any, progress: bool, sigma: bool
+    ) -> BuildOptions:
         """What a user gave, or an error that names it."""
         try:
             kind = np.dtype(dtype)
@@ -50,12 +54,18 @@ class BuildOptions:
             check_count("shard_bytes", shard_bytes),
             check_count("memory_bytes", memory_bytes, least=_LEAST_MEMORY),
             bool(progress),
+            sigma,
         )
+
+    @property
+    def observed(self) -> np.dtype[Any]:
+        """Of what is kept of an observation beside its place."""
+        return observed_dtype(self.dtype, self.sigma)
 
     @property
     def at_once(self) -> int:
         """Observations that are looked at, or sorted, at a time."""
-        return self.memory_bytes // _ENTRY_BYTES
+        return self.memory_bytes // (_ENTRY_BYTES + (_SIGMA_BYTES if self.sigma else 0))
 
     def as_dtype(self, values: np.ndarray, words: Callable[[int, str], str]) -> np.ndarray:
         """Finite values as `dtype`; ``words(k, problem)`` says that number k has a problem."""
@@ -94,7 +104,10 @@ class CrossPlaces(Cross):
 
         def resolve(unit: np.ndarray, position: np.ndarray, value: np.ndarray) -> np.ndarray:
             i, j = (self.rows[position], unit) if side == "r" else (unit, self.cols[position])
-            return np.asarray(resolve_duplicates(i * np.int64(n2) + j, value, n2, duplicates))
+            key = i * np.int64(n2) + j
+            if value.dtype.names is None:
+                return np.asarray(resolve_duplicates(key, value, n2, duplicates))
+            return observed(*resolve_weighted(key, value["value"].copy(), value["sigma"].copy(), n2, duplicates))
 
         return resolve
 
@@ -129,12 +142,13 @@ def build(
         rows, cols = best_rows if rows is None else rows, best_cols if cols is None else cols
     cross = CrossPlaces(shape, rows, cols)
     counts, outside = _counted(spool, cross, options)
-    work, entry_bytes = Path(folder) / WORK, 4 + options.dtype.itemsize
+    work, kind = Path(folder) / WORK, options.observed
+    entry_bytes = 4 + kind.itemsize
     edges = {side: plan(counts[side], options.at_once, entry_bytes, options.shard_bytes) for side in SIDES}
     writer = FolderWriter(folder, cross, options.dtype)
     with (
-        closing(Buckets(work / "r", edges["r"], counts["r"], options.dtype)) as r,
-        closing(Buckets(work / "c", edges["c"], counts["c"], options.dtype)) as c,
+        closing(Buckets(work / "r", edges["r"], counts["r"], kind)) as r,
+        closing(Buckets(work / "c", edges["c"], counts["c"], kind)) as c,
     ):
         with progress_bar("sorting", len(spool) * spool.bytes_each, options.progress) as shown:
             for i, j, values in spool.triplets(options.at_once):

@@ -214,7 +214,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         for side, n_units in zip(SIDES, manifest["shape"][::-1], strict=True):
             shards = manifest["shards"][side]
             for entry in shards:
-                check_fields("a shard", entry, _ENTRY)
+                _check_entry(entry)
             edges = [0, *(shard["stop"] for shard in shards)]
             if [shard["start"] for shard in shards] != edges[:-1] or edges[-1] != n_units or sorted(edges) != edges:
                 raise ValueError(f"the shards of side {side!r} do not cover {n_units} units")
@@ -224,13 +224,15 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
             manifest[name] = _read_chosen(inside(path.parent, f"{name}.npy"), manifest["cross"][name], size)
         for side, other in zip(SIDES, ("cols", "rows"), strict=True):
             core = manifest["core"][side]
-            check_fields("a shard", core, _ENTRY)
+            _check_entry(core)
             _check_name(core, core_name(side))
             if (core["start"], core["stop"]) != (0, len(manifest[other])):
                 raise ValueError(f"{core['file']} does not have one unit for each of {other} ({len(manifest[other])})")
-        for side in SIDES:
-            for entry in (*manifest["shards"][side], manifest["core"][side]):
-                _check_size(path.parent, entry, manifest["dtype"])
+        every = [entry for side in SIDES for entry in (*manifest["shards"][side], manifest["core"][side])]
+        if len({entry["sigma"] for entry in every}) > 1:
+            raise ValueError("sigma of a shard is False, that of another True: all must have it, or none")
+        for entry in every:
+            _check_size(path.parent, entry, manifest["dtype"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else line_of(error)
         raise ValueError(f"{str(path)!r} is not a manifest of shards, or is damaged: {what}") from error
@@ -290,6 +292,7 @@ _ENTRY: Fields = {
     "n_obs": is_count,
     "largest": _is_size,
     "crc32": is_text,
+    "sigma": lambda x: isinstance(x, bool),
 }
 
 
@@ -298,6 +301,11 @@ def check_fields(what: str, found: dict[str, Any], fields: Fields) -> None:
     for name, is_fine in fields.items():
         if not is_fine(found[name]):
             raise ValueError(f"{name} of {what} is {str(found[name])[:60]}")
+
+
+def _check_entry(entry: dict[str, Any]) -> None:
+    entry.setdefault("sigma", False)  # those of version 0.1 do not say
+    check_fields("a shard", entry, _ENTRY)
 
 
 def _check_name(entry: dict[str, Any], name: str) -> None:

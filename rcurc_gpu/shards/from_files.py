@@ -15,10 +15,11 @@ import numpy as np
 from ..errors import ArgumentError
 from ..io.labels import Labels
 from ..io.numbering import TableNumbers
-from ..io.read import errors_in_labels
+from ..io.read import check_sigma, errors_in_labels
 from ..io.tables import PARQUET, TEXT, Justified, TableFile, kind_of, source_words
 from ..io.text import Columns
 from ..progress import progress_bar
+from ..samples.building import observed
 from .build import MEMORY_BYTES, BuildOptions, build
 from .folder import workspace
 from .labels import LABELS, LabelledShards, write_labels
@@ -40,6 +41,7 @@ def shard_file(
     row_column: str | None = None,
     column_column: str | None = None,
     value_column: str | None = None,
+    sigma_column: str | None = None,
     header: bool | None = None,
     rows: Sequence[Any] | None = None,
     cols: Sequence[Any] | None = None,
@@ -65,6 +67,8 @@ def shard_file(
         A directory that is empty or does not exist yet. After an error, or Ctrl-C, nothing is left in it.
     row_column, column_column, value_column : str, optional
         Which columns of a table to take, by its header. By default the first, the second and the third.
+    sigma_column : str, optional
+        The column with the standard deviation of the noise of each value, as in `io.read_observations`.
     header : bool, optional
         Whether the first line of a text file names the columns. By default it does if its value is no number.
     rows, cols : sequences of labels, optional
@@ -86,8 +90,8 @@ def shard_file(
     ImportError
         If there is a Parquet file and pyarrow is not installed.
     """
-    options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress)
-    columns = Columns(row_column, column_column, value_column, header=header)
+    options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress, sigma_column is not None)
+    columns = Columns(row_column, column_column, value_column, header=header, sigma=sigma_column)
     paths = table_paths(path)
     tables = [_opened(name, columns) for name in paths if os.path.getsize(name)]
     where = repr(paths[0]) if len(paths) == 1 else f"{paths[0]!r} and {len(paths) - 1} more"
@@ -95,7 +99,7 @@ def shard_file(
         raise ValueError(
             f"{where}: there is nothing but empty files (0 bytes)" if len(paths) > 1 else f"{where} is empty (0 bytes)"
         )
-    with workspace(folder) as work, closing(Spool(work, np.int32, options.dtype)) as spool:
+    with workspace(folder) as work, closing(Spool(work, np.int32, options.observed)) as spool:
         numbers = TableNumbers()
         n_missing = _spooled(tables, numbers, spool, options)
         if not len(spool):
@@ -157,17 +161,25 @@ def _spooled(tables: list[TableFile], numbers: TableNumbers, spool: Spool, optio
     with progress_bar(f"reading {name}", sum(os.path.getsize(table.path) for table in tables), options.progress) as shown:
         for table in tables:
             for i, j, values in table.pieces(numbers, shown, justified):
-                there = ~np.isnan(values)
+                there = ~np.isnan(values["value"] if options.sigma else values)
                 n_missing += len(values) - int(np.count_nonzero(there))
                 if not there.all():
                     i, j, values = i[there], j[there], values[there]
-                spool.append(i, j, options.as_dtype(values, partial(_value_words, table.path, numbers, i, j)))
+                words = partial(_value_words, table.path, numbers, i, j)
+                if options.sigma:
+                    check_sigma(table.path, values["sigma"].astype(options.dtype), partial(_place_words, numbers, i, j))
+                    spool.append(i, j, observed(options.as_dtype(values["value"], words), values["sigma"]))
+                else:
+                    spool.append(i, j, options.as_dtype(values, words))
     return n_missing
 
 
 def _value_words(path: str, numbers: TableNumbers, i: np.ndarray, j: np.ndarray, k: int, problem: str) -> str:
-    row, column = numbers.rows.label(int(i[k])), numbers.cols.label(int(j[k]))
-    return f"{path!r}: the value of row {row!r} and column {column!r} {problem}"
+    return f"{path!r}: the value of {_place_words(numbers, i, j, k)} {problem}"
+
+
+def _place_words(numbers: TableNumbers, i: np.ndarray, j: np.ndarray, k: int) -> str:
+    return f"row {numbers.rows.label(int(i[k]))!r} and column {numbers.cols.label(int(j[k]))!r}"
 
 
 def _numbers(name: str, wanted: Sequence[Any] | None, find: Any, size: int) -> np.ndarray | None:

@@ -13,7 +13,7 @@ import numpy as np
 from ..backends.arrays import is_array
 from ..errors import check_shape
 from ..progress import progress_bar
-from ..samples.building import check_finite, float_values, host_array, index_vector, refuse_masked
+from ..samples.building import check_finite, float_values, host_array, index_vector, observed, refuse_masked, sigma_vector
 from .build import MEMORY_BYTES, BuildOptions, CrossPlaces, build
 from .folder import workspace
 from .samples import SHARD_BYTES, ShardedSamples
@@ -21,13 +21,14 @@ from .spool import Spool
 
 
 def shard_triplets(
-    chunks: Iterable[tuple[Any, Any, Any]],
+    chunks: Iterable[tuple[Any, ...]],
     folder: str | os.PathLike[str],
     shape: tuple[int, int],
     rows: Any = None,
     cols: Any = None,
     *,
     duplicates: str = "error",
+    sigma: bool = False,
     dtype: Any = "float64",
     shard_bytes: int = SHARD_BYTES,
     memory_bytes: int = MEMORY_BYTES,
@@ -49,6 +50,9 @@ def shard_triplets(
         I and J. What is not given is chosen as `CrossSamples.from_triplets` does.
     duplicates : {"error", "mean", "median"}
         What to do with repeated observations that disagree; those that lie outside of the cross are not compared.
+    sigma : bool
+        Whether chunks are (i, j, values, sigma), with the standard deviation of the noise of each value, as
+        `CrossSamples.from_triplets` takes it.
     dtype : float32 or float64
         What values become.
     shard_bytes : int
@@ -65,13 +69,13 @@ def shard_triplets(
         What `ShardedSamples.open` gives for `folder`.
     """
     n1, n2 = check_shape("shape", shape)
-    options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress)
+    options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress, bool(sigma))
     rows = None if rows is None else index_vector("rows", rows, n1)
     cols = None if cols is None else index_vector("cols", cols, n2)
     given = None if rows is None or cols is None else CrossPlaces((n1, n2), rows, cols)
     n_unused = 0
     index_dtype = np.int32 if max(n1, n2) <= 1 << 31 else np.int64
-    with workspace(folder) as work, closing(Spool(work, index_dtype, options.dtype)) as spool:
+    with workspace(folder) as work, closing(Spool(work, index_dtype, options.observed)) as spool:
         with progress_bar("reading", None, options.progress) as shown:
             for i, j, values in _checked_chunks(chunks, (n1, n2), options):
                 if given is not None:  # what lies outside of the cross need not be kept
@@ -87,26 +91,34 @@ def shard_triplets(
 
 
 def _checked_chunks(
-    chunks: Iterable[tuple[Any, Any, Any]], shape: tuple[int, int], options: BuildOptions
+    chunks: Iterable[tuple[Any, ...]], shape: tuple[int, int], options: BuildOptions
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Chunks as arrays, cut into what is looked at at a time; errors name the chunk."""
     for k, chunk in enumerate(chunks):
         try:
-            i, j, values = chunk
+            i, j, values, *rest = chunk
+            if len(rest) != options.sigma:
+                raise ValueError
         except (TypeError, ValueError):
-            raise TypeError(f"chunk {k} must be (i, j, values), got {type(chunk).__name__}") from None
+            wanted = "(i, j, values, sigma)" if options.sigma else "(i, j, values)"
+            length = f" of length {len(chunk)}" if isinstance(chunk, tuple) else ""
+            raise TypeError(f"chunk {k} must be {wanted}, got {type(chunk).__name__}{length}") from None
         values = float_values(f"values of chunk {k}", _on_host(f"values of chunk {k}", values))
         i, j = (_on_host(f"{name} of chunk {k}", x) for name, x in (("i", i), ("j", j)))
         if values.ndim != 1 or not i.shape == j.shape == values.shape:
             raise ValueError(
                 f"i, j and values of chunk {k} must be vectors of one length, got {i.shape}, {j.shape} and {values.shape}"
             )
+        sigma, like = None, np.broadcast_to(np.zeros((), options.dtype), values.shape)
+        if rest:
+            sigma = sigma_vector(_on_host(f"sigma of chunk {k}", rest[0]), like, f"sigma of chunk {k}")
         for start in range(0, len(values), options.at_once):
             piece = slice(start, start + options.at_once)
             for name, index, size in (("i", i, shape[0]), ("j", j, shape[1])):
                 _check_index(f"{name} of chunk {k}", index[piece], size, start)
             check_finite(f"values of chunk {k}", values[piece], partial(_index_words, start))
-            yield i[piece], j[piece], options.as_dtype(values[piece], partial(_value_words, k, start))
+            new = options.as_dtype(values[piece], partial(_value_words, k, start))
+            yield i[piece], j[piece], observed(new, None if sigma is None else sigma[piece])
 
 
 def _index_words(start: int, k: int) -> str:

@@ -1,6 +1,6 @@
-"""One shard in one file: the three arrays of a `Block` as ``.npy`` records, one after the other.
+"""One shard in one file: the arrays of a `Block`, three or with `sigma` four, as ``.npy`` records, one after the other.
 
-``numpy.load`` three times from the open file reads it. Nothing is compressed: noisy numbers hardly shrink, reading goes at
+``numpy.load`` as often from the open file reads it. Nothing is compressed: noisy numbers hardly shrink, reading goes at
 the speed of the disk, and what is looked at a second time is mapped, a few pages instead of the file.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -19,6 +20,7 @@ from ..files import UNREADABLE, write_whole
 
 # 8-byte numbers first, so that all arrays are aligned in the file
 _PARTS = (("indptr", np.int64), ("value", None), ("index", np.int32))
+_SIGMA = ("sigma", None)  # a fourth part, if the noise of each observation is known
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,9 @@ class ShardFacts:
     largest : float
         The largest size of an observation.
     crc32 : str
-        Checksum of the three arrays.
+        Checksum of the arrays.
+    sigma : bool
+        Whether the file says of each observation how large its noise is.
     """
 
     start: int
@@ -41,18 +45,26 @@ class ShardFacts:
     n_obs: int
     largest: float
     crc32: str
+    sigma: bool = False
 
 
 def write_shard(path: str | os.PathLike[str], start: int, block: Block) -> ShardFacts:
     """Write a block on the host whose first unit has the number `start`; the file appears whole or not at all."""
-    arrays = [np.ascontiguousarray(getattr(block, name)) for name, _ in _PARTS]
+    arrays = _arrays_of(block)
 
     def write(file: BinaryIO) -> None:
         for array in arrays:
             npy.write_array(file, array, version=(1, 0), allow_pickle=False)
 
     write_whole(path, write)
-    return ShardFacts(start, start + block.n_units, block.n_obs, largest_of(block.value), checksum(arrays))
+    facts = start, start + block.n_units, block.n_obs, largest_of(block.value), checksum(arrays)
+    return ShardFacts(*facts, block.sigma is not None)
+
+
+def _arrays_of(block: Block) -> list[np.ndarray]:
+    """What a file has of a block on the host, in this order."""
+    names = [name for name, _ in (*_PARTS, _SIGMA) if getattr(block, name) is not None]
+    return [np.ascontiguousarray(getattr(block, name)) for name in names]
 
 
 def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any) -> Block:
@@ -62,10 +74,10 @@ def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
             arrays = [np.fromfile(file, kind, count) for kind, count in _headers(file, path, facts, dtype, skip=False)]
     except OSError as error:
         raise _missing(path, error) from error
-    indptr, value, index = arrays
+    indptr, value, index, *sigma = arrays
     if checksum(arrays) != facts.crc32:
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: its checksum is not the manifest's; write it again")
-    block = _safe(path, Block(indptr, index, value, length))
+    block = _safe(path, Block(indptr, index, value, length, *sigma))
     _check_largest(path, facts, value)
     ascends = index[1:] > index[:-1]
     starts = indptr[1:-1]
@@ -101,8 +113,15 @@ def largest_of(value: np.ndarray) -> float:
 
 
 def file_bytes(facts: ShardFacts, dtype: Any) -> int:
-    """Bytes of the three arrays of a shard, without their headers."""
-    return 8 * (facts.stop - facts.start + 1) + facts.n_obs * (4 + np.dtype(dtype).itemsize)
+    """Bytes of the arrays of a shard, without their headers."""
+    return sum(count * kind.itemsize for _, kind, count in _expected(facts, dtype))
+
+
+def _expected(facts: ShardFacts, dtype: Any) -> Iterator[tuple[str, np.dtype[Any], int]]:
+    """Name, dtype and length of each array of a shard."""
+    for name, kind in (*_PARTS, _SIGMA) if facts.sigma else _PARTS:
+        count = facts.stop - facts.start + 1 if name == "indptr" else facts.n_obs
+        yield name, np.dtype(dtype if kind is None else kind), count
 
 
 def _safe(path: Any, block: Block) -> Block:
@@ -111,6 +130,8 @@ def _safe(path: Any, block: Block) -> Block:
     ends = indptr[0] == 0 and indptr[-1] == len(index) and bool((indptr[1:] >= indptr[:-1]).all())
     if not ends or (len(index) and (int(index.min()) < 0 or int(index.max()) >= block.length)):
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index does not lie in 0..{block.length - 1}")
+    if block.sigma is not None and not (np.isfinite(block.sigma) & (block.sigma > 0)).all():
+        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: a sigma is not positive and finite")
     return block
 
 
@@ -135,8 +156,8 @@ def read_units(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
             ]
     except OSError as error:
         raise _missing(path, error) from error
-    indptr, value, index = arrays
-    return _safe(path, Block(np.array(indptr), index, value, length).take_units(units))
+    indptr, value, index, *sigma = arrays
+    return _safe(path, Block(np.array(indptr), index, value, length, *sigma).take_units(units))
 
 
 def checksum(arrays: list[np.ndarray]) -> str:
@@ -149,14 +170,12 @@ def checksum(arrays: list[np.ndarray]) -> str:
 
 def block_checksum(block: Block) -> str:
     """CRC-32 of the observations of a block on the host."""
-    return checksum([block.indptr, block.value, block.index])
+    return checksum(_arrays_of(block))
 
 
 def _headers(file: BinaryIO, path: Any, facts: ShardFacts, dtype: Any, skip: bool) -> Any:
     """Dtype and length of each array, with the file at its numbers; `skip` to go on behind them."""
-    wanted = (facts.stop - facts.start + 1, facts.n_obs, facts.n_obs)
-    for (name, kind), count in zip(_PARTS, wanted, strict=True):
-        expected = np.dtype(dtype if kind is None else kind)
+    for name, expected, count in _expected(facts, dtype):
         try:
             npy.read_magic(file)
             shape, _, found = npy.read_array_header_1_0(file)

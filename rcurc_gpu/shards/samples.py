@@ -76,7 +76,7 @@ class ShardedSamples(Cross):
             raise TypeError(f"samples must be a CrossSamples, got {type(samples).__name__}")
         if not isinstance(samples.r_block.value, np.ndarray):
             raise TypeError(f"samples must be NumPy arrays, got some on {samples.device!r}; use samples.to_namespace(numpy)")
-        size = check_count("shard_bytes", shard_bytes) // (4 + samples.dtype.itemsize)
+        size = check_count("shard_bytes", shard_bytes) // _bytes_each(samples)
         shards = [cut(side, block, size) for side, block in zip(SIDES, (samples.r_block, samples.c_block), strict=True)]
         return cls(samples.shape, samples.rows, samples.cols, samples.dtype, shards[0], shards[1], samples.n_unused)
 
@@ -205,7 +205,12 @@ class ShardedSamples(Cross):
     @property
     def nbytes(self) -> int:
         """Bytes that all observations take."""
-        return sum(self.survey.n_obs) * (4 + self.dtype.itemsize) + 8 * sum(self.shape)
+        return sum(self.survey.n_obs) * _bytes_each(self) + 8 * sum(self.shape)
+
+    @property
+    def has_sigma(self) -> bool:
+        """Whether the noise of each observation is known."""
+        return self.intersection.block.sigma is not None
 
     @property
     def rate_rows(self) -> float:
@@ -243,6 +248,11 @@ class ShardedSamples(Cross):
         """All of them in memory."""
         r, c = (join_blocks([block for _, block in self.blocks(side)]) for side in SIDES)
         return CrossSamples(self.shape, self.rows, self.cols, r, c, self.n_unused)
+
+
+def _bytes_each(samples: CrossSamples | ShardedSamples) -> int:
+    """Bytes that an observation takes."""
+    return 4 + (2 if samples.has_sigma else 1) * int(samples.dtype.itemsize)
 
 
 def cut(side: str, block: Block, size: int | None = None) -> list[Shard]:

@@ -76,7 +76,7 @@ def concluded(
         threshold=threshold,
         expected_error=expected,
         prediction_error=prediction,
-        strengths=None if noise is None else scale * np.asarray(noise.strengths),
+        noise_strengths=None if noise is None else scale * np.asarray(noise.strengths),
         agreeing=solved.consensus,
         rank_curve=curve,
         method=s.method,
@@ -99,7 +99,8 @@ def _uncertainty(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: fl
     plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
     known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
     left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
-    return replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
+    known = replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
+    return replace(known, sigma=noise.sigma)
 
 
 def announced(result: Result) -> Result:

@@ -14,6 +14,8 @@ from typing import Any
 
 from ..backends.arrays import device_scope
 from ..backends.devices import place_for
+from ..errors import ArgumentError
+from ..noise.fit import room_for
 from ..options import Settings, Where, check_rank
 from ..progress import Progress
 from ..result.result import Result
@@ -30,7 +32,7 @@ from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .sides import Sides
 from .solved import Extended, SolvedCore
 from .store import Checkpoint, identity_of
-from .supply import Supply, check_where, is_in_memory, supply_of
+from .supply import Supply, check_sigma, check_where, is_in_memory, supply_of
 
 
 def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where) -> Result:
@@ -45,6 +47,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         if is_in_memory(samples, where):
             at_the_end.enter_context(device_scope(place_for(where.device, samples.r_block.value)))
         supply = supply_of(samples, where, engine.surveyed)
+        check_sigma(supply.view, settings)
         steps, output = _stores(supply, rank, settings, where)
         if output is not None:
             at_the_end.callback(output.close)  # the last to be called: it lets others use the directory
@@ -129,6 +132,10 @@ def _with_noise(
     """Fit the noise model to a part of the observations, and estimate every column and row."""
     s = solved.settings
     most = max(len(view.rows), len(view.cols)) if solved.chosen else solved.asked
+    if not solved.chosen and s.offsets is True and most > (room := room_for(len(view.rows), len(view.cols), True)):
+        counts = f"{len(view.rows)} chosen rows and {len(view.cols)} chosen columns"
+        what = f"must be at most {room} with {counts} and offsets=True, which add two to the rank of the matrix"
+        raise ArgumentError("rank", f"{what}, got {most}", most)
     if solved.curve is not None:  # a search chose the rank, by what the model does not know, such as the resolution
         most = solved.core.rank
     model = solved.model

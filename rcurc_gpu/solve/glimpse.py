@@ -11,6 +11,7 @@ from ..backends.kernels import choose
 from ..noise.fit import fit_noise
 from ..noise.model import NoiseModel
 from ..noise.part import Part, on_host
+from ..noise.precision import precisions
 from ..options import Settings
 from ..samples.view import CoreView
 
@@ -55,8 +56,8 @@ def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
     if inside.n_obs > _MOST:  # some rows of it
         rows = rows[: max(int(len(rows) * _MOST / inside.n_obs), min(inside.length, len(rows)))]
         inside = inside.take_units(rows)
-    none = np.zeros(0, inside.value.dtype)
-    columns, more = (Block(np.zeros(1, np.int64), np.zeros(0, np.int32), none, n) for n in (inside.n_units, inside.length))
+    none = inside.take_units(np.zeros(0, np.int64))
+    columns, more = (replace(none, length=n) for n in (inside.n_units, inside.length))
     part = Part(inside, columns, more, view.rows[rows], view.cols)
     everything = part.shape == view.shape
     sweeps = settings.sweeps if everything else _SWEEPS if settings.sweeps is None else min(settings.sweeps, _SWEEPS)
@@ -64,9 +65,10 @@ def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
     model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels)
     size = float(np.median(np.abs(inside.value[inside.value != 0])))
     c = model.confirmation
-    noisy = (c is None or _EXACT < c.factor < _WRONG) and model.noise.variance**0.5 > _ROUNDING * size
+    noise = model.typical_noise.variance**0.5
+    noisy = (c is None or _EXACT < c.factor < _WRONG) and noise > _ROUNDING * size
     rank = len(model.strengths) if noisy else _rank_above_noise(model, inside)
-    return Glimpse(rank, noisy, model.noise.variance**0.5, model if noisy and everything else None)
+    return Glimpse(rank, noisy, noise, model if noisy and everything else None)
 
 
 def _rank_above_noise(model: NoiseModel, inside: Block) -> int:
@@ -76,6 +78,7 @@ def _rank_above_noise(model: NoiseModel, inside: Block) -> int:
         left = np.c_[left, np.ones(len(left))]
         right = np.c_[right[:, :-1], np.ones(len(right)), right[:, -1] + model.centre]
     values = np.linalg.svdvals(np.linalg.qr(left).R @ np.linalg.qr(right).R.T)
-    rate = inside.n_obs / (inside.n_units * inside.length)
+    fine = None if model.sigma is None else model.sigma.fine
+    rate = float(np.sum(precisions(inside.sigma, fine, inside.n_obs))) / (inside.n_units * inside.length)
     edge = (model.noise.variance / rate) ** 0.5 * (inside.n_units**0.5 + inside.length**0.5)
     return int(np.sum(values > edge))

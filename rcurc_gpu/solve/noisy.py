@@ -53,8 +53,9 @@ def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, sett
         wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards[side]]
         jobs = [Job(shard, _Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
         stage = Stage(sampled, "noise part", reads=False, kept=False)
-        got = [Block(x["indptr"], x["index"], x["value"], length) for _, x in engine.map(stage, jobs, lambda count: None)]
-        empty = Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0, core.value.dtype), length)
+        found = (x for _, x in engine.map(stage, jobs, lambda count: None))
+        got = [Block(x["indptr"], x["index"], x["value"], length, x.get("sigma")) for x in found]
+        empty = replace(core.take_units(np.zeros(0, np.int64)), length=length)
         block = join_blocks(got) if got else empty
         blocks[side] = block if scale == 1 else block.scaled(1 / scale)
         ids[side] = np.concatenate([chosen, units]).astype(np.int64)
@@ -71,7 +72,7 @@ def _units_wanted(units: np.ndarray, enough: int, seed: int) -> np.ndarray:
 def sampled(shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
     """The observations of some units of a shard, for the driver."""
     some = on_host(shard.some(units))
-    return {}, {"indptr": some.indptr, "index": some.index, "value": some.value}
+    return {}, {name: x for name in ("indptr", "index", "value", "sigma") if (x := getattr(some, name)) is not None}
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ class NoisySide:
     device : str
     scale : float
         Observations are divided by this.
+    sigma : float or None
+        What the user says of observations with this `noise`, if anything.
     """
 
     side: str
@@ -129,6 +132,7 @@ class NoisySide:
     settings: Settings
     device: str
     scale: float
+    sigma: float | None
 
     @property
     def units(self) -> str:
@@ -138,7 +142,8 @@ class NoisySide:
     @property
     def unit_model(self) -> UnitModel:
         """What the units of a shard are estimated from."""
-        return UnitModel(self.at, self.index_ids, self.side == "r", self.precision, self.noise, self.known, self.known_ids)
+        known = (self.known, self.known_ids)
+        return UnitModel(self.at, self.index_ids, self.side == "r", self.precision, self.noise, *known, self.sigma)
 
     @cached_property
     def stamp(self) -> str:
@@ -152,7 +157,7 @@ class NoisySide:
             self.precision,
             self.known,
         )
-        rest = (self.noise, self.centre, self.scale, self.settings.undetermined, self.settings.intervals)
+        rest = (self.noise, self.centre, self.scale, self.settings.undetermined, self.settings.intervals, self.sigma)
         return f"{checksum(list(arrays))} {self.side} {rest!r}"
 
     def context(self) -> RunContext:
@@ -164,7 +169,8 @@ class NoisySide:
 def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str, scale: float) -> list[NoisySide]:
     """Columns and rows."""
     rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols))
-    more = (model.noise, model.centre, replace(settings, callback=None), device, scale)
+    sigma = None if model.sigma is None else model.sigma.fine
+    more = (model.noise, model.centre, replace(settings, callback=None), device, scale, sigma)
     return [
         NoisySide(
             "r",
@@ -198,8 +204,7 @@ def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> t
     places = np.flatnonzero((side.chosen >= shard.start) & (side.chosen < shard.stop))
     inside, n_units = side.chosen[places] - shard.start, shard.stop - shard.start
     outside = np.setdiff1d(np.arange(n_units), inside)
-    value = block.value if side.scale == 1 else block.scaled(1 / side.scale).value
-    block = Block(block.indptr, block.index, value, block.length).to(run.like)
+    block = (block if side.scale == 1 else block.scaled(1 / side.scale)).to(run.like)
     like = asarray_on(
         np.empty(0), block.value
     )  # of double precision: normal equations of noisy data in single lose too much
@@ -303,10 +308,10 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
     else:
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, f = model.noise.tail, 1.0 if model.confirmation is None else model.confirmation.factor
-    noise = model.noise.variance * nu / (nu - 2) * scale_c * scale_r
+    noise = model.typical_noise.variance * nu / (nu - 2) * scale_c * scale_r
     size = max(square, np.finfo(float).tiny) ** 0.5
     return NoiseFacts(
-        model.noise,
+        model.typical_noise,
         model.offsets,
         tuple(model.strengths.tolist()),
         model.settled,
@@ -318,4 +323,5 @@ def _facts(model: NoiseModel, columns: list[Arrays], rows: list[Arrays]) -> Nois
         model.centre,
         tuple(model.row_precision.tolist()),
         tuple(model.col_precision.tolist()),
+        None if model.sigma is None else model.sigma.typical,
     )

@@ -99,7 +99,18 @@ class CoreSearch:
         if isinstance(rank, str) and self.glimpse is not None:
             return replace(self._core_of(self.glimpse), chosen=True)
         asked, curve = self.asked_rank(rank)
-        return replace(self._core(asked), curve=curve, asked=asked, chosen=curve is not None)
+        solved = self._core(asked)
+        if curve is None and not solved.verdict.ok and self._fits_anything(asked):
+            # with noise a rank is only the most to be taken: what there is may still be found
+            glimpse = self.glimpse
+            if glimpse is not None and glimpse.noisy and glimpse.rank <= asked:
+                return replace(self._core_of(glimpse), asked=asked)
+        return replace(solved, curve=curve, asked=asked, chosen=curve is not None)
+
+    def _fits_anything(self, rank: int) -> bool:
+        """Whether a usual row or column of the intersection has hardly more observations than unknowns."""
+        inside = self.view.intersection.block
+        return (1 - self.settings.holdout) * inside.n_obs < (rank + 2) * max(inside.n_units, inside.length)
 
     def _core_of(self, glimpse: Glimpse) -> SolvedCore:
         """The core at the rank that a first look at the data gives, or, if that is not confirmed, at one that is sought."""

@@ -26,7 +26,7 @@ from ..backends.kernels import choose
 from ..errors import ArgumentError, InUseError
 from ..options import Settings
 from ..samples.view import CoreView
-from ..shards.on_disk import checksum
+from ..shards.on_disk import block_checksum, checksum
 from ..shards.source import OnDisk, Shard
 
 log = logging.getLogger("rcurc_gpu")
@@ -317,7 +317,7 @@ def _sum_of(shard: Shard) -> str:
     if isinstance(shard.source, OnDisk):
         return shard.source.facts.crc32
     block = shard.resident
-    return "" if block is None else checksum([to_numpy(x) for x in (block.indptr, block.value, block.index)])
+    return "" if block is None else block_checksum(block.mapped(to_numpy))
 
 
 def seed_in_checkpoint(path: str | os.PathLike[str]) -> int:

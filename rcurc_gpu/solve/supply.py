@@ -80,6 +80,20 @@ def check_where(samples: CrossSamples | ShardedSamples, settings: Settings, wher
         raise ArgumentError("gather", f"is for a solve with a client and without output, got gather={where.gather!r}")
 
 
+def check_sigma(view: CoreView, settings: Settings) -> None:
+    """Refuse options that turn the noise model off where samples say how large their noise is: only that model hears it."""
+    if view.intersection.block.sigma is None:
+        return
+    s = settings
+    for name, given, wrong, wanted in (
+        ("method", s.method, s.method != "fast", "'fast'"),
+        ("sweeps", s.sweeps, s.sweeps == 0, "None, or at least 1,"),
+        ("resolution", s.resolution, s.resolution > 0, "0"),
+    ):
+        if wrong:
+            raise ArgumentError(name, f"must be {wanted} for samples with sigma, got {given!r}", given)
+
+
 def supply_of(
     samples: CrossSamples | ShardedSamples, where: Where, surveyed: Callable[[ShardedSamples], ShardedSamples]
 ) -> Supply:

@@ -258,7 +258,7 @@ def test_strengths_are_bars_beside_the_noise(noisy, ax):
 
 
 def test_strengths_of_very_different_size_are_all_seen(noisy, ax):
-    plot.strengths(replace(noisy, strengths=np.asarray([1.0, 1e-3]), noise=0.01), ax)
+    plot.strengths(replace(noisy, noise_strengths=np.asarray([1.0, 1e-3]), noise=0.01), ax)
     assert ax.get_yscale() == "log"
     assert ax.get_ylim()[0] < 1e-3
     draw(ax)
@@ -266,14 +266,16 @@ def test_strengths_of_very_different_size_are_all_seen(noisy, ax):
 
 def test_strengths_of_offsets_alone(noisy, ax):
     cur = LowRankMatrix(np.ones((90, 2)), np.ones((120, 2)))
-    plot.strengths(replace(noisy, cur=cur, strengths=np.zeros(0)), ax)
+    plot.strengths(replace(noisy, cur=cur, noise_strengths=np.zeros(0)), ax)
     assert ax.get_title() == "no components beside offsets supported by the data"
     draw(ax)
 
 
-def test_strengths_need_noise(result, ax):
-    with pytest.raises(ValueError, match="no strengths"):
-        plot.strengths(result, ax)
+def test_strengths_without_noise_are_those_of_the_truth(problem, result, ax):
+    plot.strengths(result, ax)
+    bars = [bar.get_height() for bar in ax.patches]
+    truth = np.linalg.svdvals(problem.W @ problem.V.T)[: len(bars)]
+    np.testing.assert_allclose(bars, truth / np.sqrt(np.prod(result.cur.shape)), rtol=1e-6)
 
 
 def test_singular_values_are_those_of_the_truth(problem, result, ax):

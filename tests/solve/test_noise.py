@@ -75,3 +75,29 @@ def test_noise_above_the_accuracy_asked_for_is_said_and_can_be_accepted():
         rg.rcurc(problem.samples, 5, accuracy=1e-2)
     assert rg.rcurc(problem.samples, 5, accuracy=0.2).converged
     assert rg.rcurc(problem.samples, 5).converged
+
+
+def test_with_noise_a_rank_is_the_most_and_offsets_need_room_for_two_more():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50)) + rng.standard_normal((60, 1))
+    samples = rg.CrossSamples.from_dense(X + 0.1 * rng.standard_normal(X.shape), np.arange(20), np.arange(20))
+    for rank in (3, 18, 19, 20):
+        result = rg.rcurc(samples, rank)
+        assert result.converged
+        assert result.rank <= rank
+        assert result.cur.rank <= 20
+        assert np.linalg.norm(result.cur.to_dense() - X) < 0.035 * np.linalg.norm(X)
+    words = "rank must be at most 18 with 20 chosen rows and 20 chosen columns and offsets=True, .* got 19"
+    with pytest.raises(ValueError, match=words):
+        rg.rcurc(samples, 19, offsets=True)
+    assert rg.rcurc(samples, 18, offsets=True).converged
+
+
+def test_strengths_without_noise_are_singular_values_over_the_root_of_the_entries():
+    problem = rg.synthetic((80, 90), 3, alpha=0.1, n_rows=40, n_cols=40, rate=0.6, seed=0)
+    result = rg.rcurc(problem.samples)
+    X = problem.W @ problem.V.T
+    assert not result.has_noise_model
+    assert result.noise_strengths is None
+    np.testing.assert_allclose(result.strengths, np.linalg.svdvals(X)[:3] / np.sqrt(X.size), rtol=1e-8)
+    np.testing.assert_allclose(np.sum(result.strengths**2), np.mean(X**2), rtol=1e-8)
