@@ -13,6 +13,7 @@ cpu_tools       how the compiled CPU path was chosen: NumPy, Numba in three ways
 plan_calibration  how many observations are needed: the measurements behind plan_samples
 ratings         held-out error on MovieLens-100k with wrong ratings, by method, with a plot
 real            default calls on real matrices with planted outliers: error, coverage, verdict, CPU (data: real_data)
+fuzz            readers and constructors on spoilt input: nothing but documented errors
 registers       registers and spilled bytes of the CUDA kernels
 test_solve      timings of the backends under pytest-benchmark (backends says which, report makes tables and a plot)
 peers           our methods and other packages on the same problems: time, true error, memory

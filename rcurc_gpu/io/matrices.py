@@ -89,11 +89,8 @@ def _damaged(path: str, kind: str) -> Iterator[None]:
 def _read_npz(path: str) -> Any:
     with _damaged(path, ".npz"), open(path, "rb") as handle:
         file = load_npz(handle)
-        if set(file.files) >= _SPARSE_NAMES:
-            handle.seek(0)
-            sparse, arrays = _read_sparse(handle), {}
-        else:
-            sparse, arrays = None, {name: file[name] for name in file.files}
+        arrays = {name: file[name] for name in file.files}
+        sparse = _read_sparse(arrays) if set(arrays) >= _SPARSE_NAMES else None
     if sparse is not None:
         return _checked_sparse(path, sparse)
     mask = arrays.pop("mask", None)
@@ -107,14 +104,36 @@ def _read_npz(path: str) -> Any:
     return MaskedMatrix(values, mask)
 
 
-def _read_sparse(handle: Any) -> Any:
+def _read_sparse(arrays: dict[str, np.ndarray]) -> Any:
+    """What `scipy.sparse.save_npz` wrote, in coordinates; SciPy's own classes trust indices, and end the process on some."""
     import scipy.sparse
 
-    with np.errstate(all="ignore"):  # indices that are none are refused by SciPy, or just below
-        matrix: Any = scipy.sparse.load_npz(handle)
-    if hasattr(matrix, "check_format"):
-        matrix.check_format(full_check=True)
-    return matrix.tocoo()
+    form, shape, data = (arrays[name] for name in ("format", "shape", "data"))
+    form = form.item() if form.shape == () else form
+    kind = form.decode("latin-1") if isinstance(form, bytes) else str(form)
+    names = {"coo": ("row", "col"), "csr": ("indptr", "indices"), "csc": ("indptr", "indices")}.get(kind)
+    if names is None:
+        raise ValueError(f"its format is {kind[:20]!r}; save it as csr, csc or coo")
+    first, second = (arrays[name] for name in names)
+    for name, x in (("shape", shape), (names[0], first), (names[1], second)):
+        if x.dtype.kind not in "iu" or x.ndim != 1:
+            raise ValueError(f"{name} is no vector of integers")
+    if shape.shape != (2,) or shape.min() < 1 or int(shape.max()) >= 1 << 62 or data.shape != second.shape:
+        raise ValueError("data do not fit their places, or the shape")
+    n1, n2 = map(int, shape)
+    if kind != "coo":
+        n_units = n1 if kind == "csr" else n2
+        first = first.astype(np.int64)
+        if len(first) != n_units + 1 or first[0] != 0 or first[-1] != len(second) or (np.diff(first) < 0).any():
+            raise ValueError("indptr does not fit the shape or the data")
+        first = np.repeat(np.arange(n_units), np.diff(first))
+    row, col = (second, first) if kind == "csc" else (first, second)
+    if row.shape != data.shape:
+        raise ValueError("row does not fit the data")
+    for name, x, n in (("row", row, n1), ("column", col, n2)):
+        if len(x) and (int(x.min()) < 0 or int(x.max()) >= n):
+            raise ValueError(f"a {name} is negative, or does not lie in 0..{n - 1}")
+    return scipy.sparse.coo_array((data, (row.astype(np.int64), col.astype(np.int64))), shape=(n1, n2))
 
 
 def _read_market(path: str) -> Any:
@@ -153,17 +172,17 @@ def _read_market(path: str) -> Any:
             return _checked_sparse(
                 path, scipy.sparse.coo_array((np.zeros(0), (np.zeros(0, int), np.zeros(0, int))), shape=(1, 1))
             )
-        i, j, values = table.T
+        i, j, values = (np.asarray(column) for column in table.T)
         if not ((i >= 1) & (i <= n1) & (j >= 1) & (j <= n2) & (i % 1 == 0) & (j % 1 == 0)).all():
             raise ValueError(f"a row or column does not lie in 1..{n1} or 1..{n2}")
-        i, j = i.astype(np.int64) - 1, j.astype(np.int64) - 1
+        row, col = i.astype(np.int64) - 1, j.astype(np.int64) - 1
         if symmetry != "general":
-            other = i != j
+            other = row != col
             values = np.concatenate([values, -values[other] if symmetry == "skew-symmetric" else values[other]])
-            i, j = np.concatenate([i, j[other]]), np.concatenate([j, i[other]])
+            row, col = np.concatenate([row, col[other]]), np.concatenate([col, row[other]])
         if max(n1, n2) >= 1 << 62:
             raise ValueError(f"its header declares {n1} x {n2}")
-    return _checked_sparse(path, scipy.sparse.coo_array((values, (i, j)), shape=(n1, n2)))
+    return _checked_sparse(path, scipy.sparse.coo_array((values, (row, col)), shape=(n1, n2)))
 
 
 _MARKET = (("matrix",), ("coordinate", "array"), ("real", "double", "integer", "unsigned-integer", "complex", "pattern"))
