@@ -33,6 +33,7 @@ from rcurc_gpu.shards import LabelledShards, ShardedSamples, shard_file, shard_t
 
 READER, CONSTRUCTOR = (ValueError, OSError), (ValueError, TypeError)
 TEXT = "row,column,value\n" + "".join(f"r{i},c{j},{(i + 1) * (j + 1)}\n" for i in range(8) for j in range(6))
+WITH_SIGMA = "row,column,value,error\n" + "".join(f"{line},{1 + k % 3}\n" for k, line in enumerate(TEXT.split()[1:]))
 MATRIX = np.outer(np.arange(1.0, 9), np.arange(1.0, 7))
 
 
@@ -59,10 +60,10 @@ def _solved(path: Path, **where: Any) -> None:
         save_result(path, result)
 
 
-def _sharded(path: Path) -> None:
+def _sharded(path: Path, text: str = TEXT, **how: Any) -> None:
     source = path.with_suffix(".csv")
-    source.write_text(TEXT)
-    shard_file(source, path, rows=["r0", "r1", "r2"], cols=["c0", "c1", "c2"])
+    source.write_text(text)
+    shard_file(source, path, rows=["r0", "r1", "r2"], cols=["c0", "c1", "c2"], **how)
 
 
 def _again(name: str, path: Path) -> None:
@@ -75,6 +76,10 @@ def _whole(path: Path) -> None:
     samples = LabelledShards.open(path).samples
     samples.to_memory()
     _ = samples.intersection
+
+
+def _known_noise() -> rg.CrossSamples:
+    return rg.CrossSamples.from_dense(MATRIX, [0, 1, 2], [0, 1, 2], sigma=np.arange(1.0, 7))
 
 
 def _write_market(path: Path) -> None:
@@ -92,10 +97,13 @@ READERS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "sparse.npz": (lambda path: scipy.sparse.save_npz(path, scipy.sparse.csr_array(MATRIX)), read_observations),
     "matrix.mtx": (_write_market, read_observations),
     "samples.npz": (lambda path: _problem().samples.save(path), rg.CrossSamples.load),
+    "sigma.csv": (lambda path: path.write_text(WITH_SIGMA), partial(read_observations, sigma_column="error")),
+    "sigma.npz": (lambda path: _known_noise().save(path), rg.CrossSamples.load),
     "result.npz": (_solved, load_result),
     "factors.npz": (lambda path: rg.rcurc(_problem().samples, 1, kernels="xp", seed=0).cur.save(path), rg.CURMatrix.load),
     "checkpoint.npz": (lambda path: _solved(path, checkpoint=path), partial(_again, "checkpoint")),
     "shards": (_sharded, _whole),
+    "sigma-shards": (partial(_sharded, text=WITH_SIGMA, sigma_column="error"), _whole),
     "output": (lambda path: _solved(path, output=path), rg.open_result),
 }
 

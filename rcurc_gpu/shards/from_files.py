@@ -167,8 +167,10 @@ def _spooled(tables: list[TableFile], numbers: TableNumbers, spool: Spool, optio
                     i, j, values = i[there], j[there], values[there]
                 words = partial(_value_words, table.path, numbers, i, j)
                 if options.sigma:
-                    check_sigma(table.path, values["sigma"].astype(options.dtype), partial(_place_words, numbers, i, j))
-                    spool.append(i, j, observed(options.as_dtype(values["value"], words), values["sigma"]))
+                    with np.errstate(over="ignore"):  # what is too large is named just below
+                        sigma = values["sigma"].astype(options.dtype)
+                    check_sigma(table.path, sigma, partial(_place_words, numbers, i, j))
+                    spool.append(i, j, observed(options.as_dtype(values["value"], words), sigma))
                 else:
                     spool.append(i, j, options.as_dtype(values, words))
     return n_missing

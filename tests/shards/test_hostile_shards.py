@@ -10,7 +10,7 @@ import pytest
 
 import rcurc_gpu as rg
 from rcurc_gpu.shards import LabelledShards, ShardedSamples, shard_file
-from rcurc_gpu.shards.on_disk import checksum
+from rcurc_gpu.shards.on_disk import checksum, file_bytes
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +20,17 @@ def original(tmp_path_factory):
     lines = [f"r{i},c{j},{(i + 1) * (j + 1)}" for i in range(60) for j in range(50)]
     (folder / "t.csv").write_text("\n".join(lines))
     shard_file(folder / "t.csv", folder / "s", rows=[f"r{i}" for i in range(20)], cols=[f"c{j}" for j in range(20)])
+    return folder / "s"
+
+
+@pytest.fixture(scope="module")
+def original_with_sigma(tmp_path_factory):
+    """Shards with labels and the noise of each observation, of a matrix of rank 1."""
+    folder = tmp_path_factory.mktemp("sigma")
+    lines = [f"r{i},c{j},{(i + 1) * (j + 1)},{1 + j % 2}" for i in range(60) for j in range(50)]
+    (folder / "t.csv").write_text("row,column,value,error\n" + "\n".join(lines))
+    chosen = {"rows": [f"r{i}" for i in range(20)], "cols": [f"c{j}" for j in range(20)]}
+    shard_file(folder / "t.csv", folder / "s", sigma_column="error", **chosen, shard_bytes=10_000)
     return folder / "s"
 
 
@@ -58,12 +69,13 @@ def moved(folder, name, link=None):
         os.symlink(link.format(folder=folder.parent, name=name), folder / name)
 
 
-def rewritten(folder, change):
-    """Change the arrays of the first shard of R, with facts that agree."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    entry = manifest["shards"]["r"][0]
+def rewritten(folder, change, where=("shards", "r", 0)):
+    """Change the arrays of a shard, by default the first of R, with facts that agree."""
+    manifest = entry = json.loads((folder / "manifest.json").read_text())
+    for name in where:
+        entry = entry[name]
     with open(folder / entry["file"], "rb") as file:
-        arrays = [np.load(file) for _ in range(3)]
+        arrays = [np.load(file) for _ in range(4 if entry["sigma"] else 3)]
     arrays = change(*arrays)
     with open(folder / entry["file"], "wb") as file:
         for array in arrays:
@@ -154,6 +166,78 @@ def test_an_attack_is_an_error_of_one_line(what, folder):
     with pytest.raises(ValueError, match=re.escape(words)) as told:
         rg.rcurc(LabelledShards.open(folder).samples, 1)
     assert "\n" not in str(told.value)
+
+
+def set_sigma(x, where=FIRST):
+    """An attack that changes a sigma, with facts that agree."""
+
+    def change(indptr, value, index, sigma):
+        sigma[3] = x
+        return [indptr, value, index, sigma]
+
+    return lambda folder: rewritten(folder, change, where)
+
+
+def all_entries(manifest):
+    return (*manifest["shards"]["r"], *manifest["shards"]["c"], *manifest["core"].values())
+
+
+def all_say(x):
+    """An attack that puts one `sigma` into all entries of the manifest."""
+    return said(lambda manifest: [entry.update(sigma=x) for entry in all_entries(manifest)])
+
+
+NOT_POSITIVE = "is damaged: a sigma is not positive and finite"
+NOT_ALIKE = "sigma of a shard is False, that of another True: all must have it, or none"
+SIGMA_ATTACKS = {
+    "NaN": (set_sigma(np.nan), NOT_POSITIVE),
+    "below 0": (set_sigma(-1.0), NOT_POSITIVE),
+    "0": (set_sigma(0.0), NOT_POSITIVE),
+    "infinite": (set_sigma(np.inf, ("shards", "c", 1)), NOT_POSITIVE),
+    "NaN in the core": (set_sigma(np.nan, ("core", "c")), NOT_POSITIVE),
+    "in all but one": (put(False, "shards", "c", 0, "sigma"), NOT_ALIKE),
+    "in all but the core": (put(False, "core", "c", "sigma"), NOT_ALIKE),
+    "not said in one": (said(lambda m: m["shards"]["r"][1].pop("sigma")), NOT_ALIKE),
+    "in words": (all_say("yes"), "sigma of a shard is yes"),
+    "a number": (all_say(1), "sigma of a shard is 1"),
+    "none": (all_say(None), "sigma of a shard is None"),
+    "a list": (put([True], *FIRST, "sigma"), "sigma of a shard is [True]"),
+    "cut off": (lambda f: os.truncate(f / "r-000000.shard", 8 * 400), "which take more than its"),
+    "of another type": (
+        lambda f: rewritten(f, lambda *x: [*x[:3], x[3].astype(np.float32)]),
+        "is damaged or truncated",
+    ),
+    "too few": (lambda f: rewritten(f, lambda *x: [*x[:3], x[3][:-1]]), "is damaged or truncated"),
+}
+
+
+@pytest.mark.parametrize("what", SIGMA_ATTACKS)
+def test_an_attack_by_sigma_is_an_error_of_one_line(what, original_with_sigma, tmp_path):
+    shutil.copytree(original_with_sigma, tmp_path / "s")
+    attack, words = SIGMA_ATTACKS[what]
+    attack(tmp_path / "s")
+    with pytest.raises(ValueError, match=re.escape(words)) as told:
+        rg.rcurc(LabelledShards.open(tmp_path / "s").samples, 1)
+    assert "\n" not in str(told.value)
+
+
+def test_files_are_as_large_as_their_sigmas_need(original_with_sigma, folder):
+    """Where all entries say `sigma` and no file has it, memory would be taken for numbers that are not there."""
+    all_say(True)(folder)
+    with pytest.raises(ValueError, match="which take more than its"):
+        ShardedSamples.open(folder)
+    samples = ShardedSamples.open(original_with_sigma)
+    for shard in (*samples.r_shards, *samples.c_shards):
+        facts, size = shard.source.facts, os.path.getsize(shard.source.path)
+        assert file_bytes(facts, samples.dtype) == shard.load().nbytes
+        assert file_bytes(facts, samples.dtype) < size <= file_bytes(facts, samples.dtype) + 4 * 128
+
+
+def test_shards_that_do_not_say_whether_they_have_sigma_have_none(folder):
+    said(lambda manifest: [entry.pop("sigma") for entry in all_entries(manifest)])(folder)
+    samples = ShardedSamples.open(folder)
+    assert not samples.has_sigma
+    assert samples.to_memory().n_obs == 60 * 20 + 50 * 20 - 400
 
 
 def test_labels_that_do_not_fit(folder):
