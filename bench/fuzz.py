@@ -250,6 +250,10 @@ def _from_functions(made: Any, shape: Any, rows: Any, cols: Any, at_once: Any) -
 CONSTRUCTORS: dict[str, tuple[Callable[..., Any], tuple[st.SearchStrategy[Any], ...]]] = {
     "CrossSamples.from_dense": (rg.CrossSamples.from_dense, (_ANY, _INDEX, _INDEX)),
     "CrossSamples.from_triplets": (rg.CrossSamples.from_triplets, (_INDEX, _INDEX, _VALUES, _SHAPE)),
+    "CrossSamples with sigma": (
+        lambda i, j, values, sigma: rg.CrossSamples.from_triplets(i, j, values, (6, 6), sigma=sigma),
+        (_INDEX, _INDEX, _VALUES, _VALUES),
+    ),
     "CrossSamples.from_sparse": (rg.CrossSamples.from_sparse, (st.one_of(_sparse(), _ANY), _INDEX, _INDEX)),
     "CrossSamples.from_blocks": (
         rg.CrossSamples.from_blocks,
