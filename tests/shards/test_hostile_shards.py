@@ -198,6 +198,7 @@ SIGMA_ATTACKS = {
     "in all but one": (put(False, "shards", "c", 0, "sigma"), NOT_ALIKE),
     "in all but the core": (put(False, "core", "c", "sigma"), NOT_ALIKE),
     "not said in one": (said(lambda m: m["shards"]["r"][1].pop("sigma")), NOT_ALIKE),
+    "in none": (all_say(False), "its checksum is not the manifest's"),
     "in words": (all_say("yes"), "sigma of a shard is yes"),
     "a number": (all_say(1), "sigma of a shard is 1"),
     "none": (all_say(None), "sigma of a shard is None"),
