@@ -14,6 +14,7 @@ plan_calibration  how many observations are needed: the measurements behind plan
 ratings         held-out error on MovieLens-100k with wrong ratings, by method, with a plot
 real            default calls on real matrices with planted outliers: error, coverage, verdict, CPU (data: real_data)
 redteam         problems that break assumptions: is what is confirmed right? (families: redteam_problems, _data, _noise)
+fuzz            readers and constructors on spoilt input: nothing but documented errors
 registers       registers and spilled bytes of the CUDA kernels
 test_solve      timings of the backends under pytest-benchmark (backends says which, report makes tables and a plot)
 peers           our methods and other packages on the same problems: time, true error, memory

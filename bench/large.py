@@ -9,7 +9,7 @@ import numpy as np
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.shards import ShardedSamples
-from rcurc_gpu.shards.folder import Cross, FolderWriter
+from rcurc_gpu.shards.folder import Cross, FolderWriter, workspace
 
 RANK, ALPHA, C = 5, 0.2, 10.0
 
@@ -25,7 +25,8 @@ def make(folder: Path, problem: rg.SyntheticProblem, chosen: int, rate: float, s
     rng = np.random.default_rng([problem.seed, 7])
     rows, cols = (np.sort(rng.choice(size, chosen, replace=False)) for _ in range(2))
     step = max(round(shard_obs / (rate * chosen)), 1)
-    with FolderWriter(folder, Cross(problem.shape, rows, cols), problem.dtype) as writer:
+    with workspace(folder):
+        writer = FolderWriter(folder, Cross(problem.shape, rows, cols), problem.dtype)
         for side, fixed in (("r", rows), ("c", cols)):
             for start in range(0, size, step):
                 writer.add(side, start, _drawn(problem, side, start, min(start + step, size), fixed, rate, rng))

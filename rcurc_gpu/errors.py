@@ -68,6 +68,10 @@ class DeviceError(WordedError, RuntimeError):
     """A device that was asked for is not there."""
 
 
+class InUseError(RuntimeError):
+    """Another run uses a file or directory that only one may use at a time."""
+
+
 class NothingObservedError(ValueError):
     """There is no observation where some are needed."""
 
@@ -124,14 +128,20 @@ class ArgumentTypeError(ArgumentProblem, TypeError):
     """An argument is of a type that it cannot be of."""
 
 
+def shown(value: Any) -> str:
+    """What came, in one line of an error."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
 def check_count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """`value` as an int between `least` and `most`."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise ArgumentTypeError(name, f"must be an integer, got {value!r}", value) from None
+        raise ArgumentTypeError(name, f"must be an integer, got {shown(value)}", value) from None
     if isinstance(value, (bool, np.bool_)):
-        raise ArgumentTypeError(name, f"must be an integer, got {value!r}", value)
+        raise ArgumentTypeError(name, f"must be an integer, got {shown(value)}", value)
     if number < least or (most is not None and number > most):
         upper = "" if most is None else f" and at most {most}"
         raise ArgumentError(name, f"must be at least {least}{upper}, got {number}", value)
@@ -143,22 +153,22 @@ def check_number(
 ) -> float:
     """`value` as a finite float in the interval from `low` to `high`."""
     if isinstance(value, (bool, np.bool_, str)):
-        raise ArgumentTypeError(name, f"must be a number, got {value!r}", value)
+        raise ArgumentTypeError(name, f"must be a number, got {shown(value)}", value)
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(name, f"must be a number, got {value!r}", value) from None
+        raise ArgumentTypeError(name, f"must be a number, got {shown(value)}", value) from None
     inside = (low < number if open_low else low <= number) and (number < high if open_high else number <= high)
     if not inside or not np.isfinite(number):
         interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high or high == float('inf') else ']'}"
-        raise ArgumentError(name, f"must be in {interval}, got {value!r}", value)
+        raise ArgumentError(name, f"must be in {interval}, got {shown(value)}", value)
     return number
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:
-        raise ArgumentError(name, f"must be one of {', '.join(map(repr, choices))}, got {value!r}", value)
+        raise ArgumentError(name, f"must be one of {', '.join(map(repr, choices))}, got {shown(value)}", value)
     return str(value)
 
 
@@ -167,7 +177,7 @@ def check_shape(name: str, value: Any) -> tuple[int, int]:
     try:
         first, second = value
     except (TypeError, ValueError):
-        raise ArgumentTypeError(name, f"must be a pair (n1, n2), got {value!r}", value) from None
+        raise ArgumentTypeError(name, f"must be a pair (n1, n2), got {shown(value)}", value) from None
     return check_count(f"{name}[0]", first), check_count(f"{name}[1]", second)
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import math
 import os
+import struct
 import tempfile
 import tokenize
 import zipfile
@@ -14,6 +17,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.lib import format as npy
+
+from .errors import InUseError
 
 _VERSION = 1  # of the format: another number makes older files unreadable
 # What NumPy, SciPy and the modules under them raise for a file that is not what it should be.
@@ -29,8 +35,18 @@ MALFORMED = (
     NotImplementedError,
     SyntaxError,
     tokenize.TokenError,
+    RecursionError,
+    struct.error,
+    AttributeError,
 )
 UNREADABLE = (*MALFORMED, OSError, RuntimeError)  # and for a file that the system, or zipfile (encrypted), cannot read
+
+# What a file may unpack to: so many bytes, or so many times its size. Tables in gzip have 3 to 30 times their size; files
+# that mean harm have 1,000 times and more.
+ROOM = 256 << 20
+JUSTIFIED = 100
+# zipfile unpacks these piece by piece; of others it takes whatever a piece unpacks to
+_BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
 def write_npz(path: str | os.PathLike[str], kind: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -75,10 +91,10 @@ def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> 
             raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is truncated (it is not a complete zip archive)")
         handle.seek(0)
         try:
-            with np.load(handle, allow_pickle=False) as file:
+            with load_npz(handle) as file:
                 arrays = {name: file[name] for name in file.files}
         except UNREADABLE as error:
-            raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is damaged ({error})") from error
+            raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is damaged ({line_of(error)})") from error
     header = str(arrays.pop("format", ""))
     if header != f"rcurc-gpu {kind} {_VERSION}":
         found = f"it says {header!r}" if header else "it has no header of rcurc-gpu"
@@ -92,12 +108,173 @@ def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> 
 def npz_header(path: str | os.PathLike[str]) -> str:
     """The header of a file, such as "rcurc-gpu CURMatrix 1"; empty if the file is not from this library."""
     try:
-        with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
+        with open(path, "rb") as handle, load_npz(handle) as file:
             header = file["format"]
     except UNREADABLE:
         return ""
     text = str(header) if header.dtype.kind == "U" and header.ndim == 0 else ""
     return text if text.startswith("rcurc-gpu ") else ""
+
+
+# ---------------------------------------------------------------- files that declare or unpack more than they have
+
+
+def line_of(error: BaseException) -> str:
+    """What an error says, in one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+class UnpackedError(ValueError):
+    """A file unpacks to far more than it should."""
+
+
+def check_unpacked(packed: int, unpacked: int, room: int = ROOM, justified: int = JUSTIFIED) -> None:
+    """Refuse a file of `packed` bytes that takes as much as `unpacked` bytes, before it does."""
+    if unpacked > max(room, justified * packed):
+        raise UnpackedError(f"its {packed:,} bytes unpack to {unpacked:,} or more, which is far more than they should")
+
+
+class Gunzipped(gzip.GzipFile):
+    """What a gzip file has in it; with `bounded`, as long as that is not far more than the file should have."""
+
+    def __init__(self, raw: Any, *, bounded: bool = True) -> None:
+        super().__init__(fileobj=raw)
+        self._packed = os.fstat(raw.fileno()).st_size if bounded else None
+        self._given = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Some bytes."""
+        data = super().read(size)
+        self._given += len(data)
+        if self._packed is not None:
+            check_unpacked(self._packed, self._given)
+        return data
+
+
+def load_npz(handle: BinaryIO) -> Any:
+    """An ``.npz`` file as `numpy.load` gives it, once all that its headers declare was compared with what is there."""
+    with zipfile.ZipFile(handle) as archive:
+        members = archive.infolist()
+        check_unpacked(os.fstat(handle.fileno()).st_size, sum(member.file_size for member in members))
+        for member in members:
+            if member.compress_type not in _BOUNDED:
+                raise ValueError(f"{member.filename!r} is compressed in a way that NumPy does not write")
+            if member.filename.endswith(".npy"):
+                with archive.open(member) as file:
+                    check_array(file, member.file_size)
+    handle.seek(0)
+    return np.load(handle, allow_pickle=False)
+
+
+def load_npy(path: str | os.PathLike[str], mmap_mode: Any = None) -> np.ndarray:
+    """The array of an ``.npy`` file that has as many bytes as its header declares."""
+    with open(path, "rb") as file:
+        check_array(file, os.fstat(file.fileno()).st_size)
+    array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+    return array
+
+
+def check_array(file: Any, size: int) -> None:
+    """Refuse an array whose header, read from the start of `file`, declares more than the `size` bytes of the file."""
+    version = npy.read_magic(file)
+    read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+    shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects, not numbers")
+    declared, there = math.prod(shape) * dtype.itemsize, size - file.tell()
+    if min(shape, default=0) < 0 or declared > there:
+        raise ValueError(f"its header declares an array of {shape} and {dtype}, {declared:,} bytes, where {there:,} are")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """What a JSON file holds, or a ValueError that says in a line why it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return json.loads(file.read())
+    except (ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
+        raise ValueError(
+            "its brackets are nested too deep" if isinstance(error, RecursionError) else line_of(error)
+        ) from error
+
+
+# ---------------------------------------------------------------- one process at a time
+
+
+def locked(path: str | os.PathLike[str], what: str) -> int | None:
+    """Lock a file or directory until the number that is given is closed (`os.close`), at most until this process ends.
+
+    None on systems and file systems without locks. The lock holds on this machine, and on some file systems on all machines
+    that see the path.
+
+    Parameters
+    ----------
+    path : path
+    what : str
+        What the error says: that something is used by another.
+
+    Raises
+    ------
+    InUseError
+        If another process, or another part of this one, has it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise InUseError(f"{what}; wait for its end, or choose another") from None
+    except OSError:  # a file system without locks
+        os.close(handle)
+        return None
+    return handle
+
+
+class LockFile:
+    """A lock on a file that is replaced again and again, by another beside it that `release` deletes.
+
+    Parameters
+    ----------
+    path : Path
+        The file to lock; it need not be there.
+    what : str
+        What the error says: that something is used by another.
+    """
+
+    def __init__(self, path: Path, what: str) -> None:
+        self.path = path.with_name(f"{path.name}.lock")
+        self._handle: int | None = None
+        while True:
+            with naming(path):
+                os.close(os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o666))
+                try:
+                    self._handle = locked(self.path, what)
+                except FileNotFoundError:  # whoever had it has just deleted it
+                    continue
+            if self._handle is None or self._is_there():
+                return
+            os.close(self._handle)
+
+    def _is_there(self) -> bool:
+        """Whether what is locked is still the file of this name."""
+        assert self._handle is not None
+        try:
+            return os.path.samestat(os.fstat(self._handle), os.stat(self.path))
+        except FileNotFoundError:
+            return False
+
+    def release(self) -> None:
+        """Let others have it; a second call does nothing."""
+        if self._handle is not None:
+            self.path.unlink(missing_ok=True)  # before the lock is gone: afterwards it may be another's
+            os.close(self._handle)
+            self._handle = None
+
+
+# ---------------------------------------------------------------- JSON
 
 
 def jsonable(x: Any, digits: int = 17) -> Any:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 log = logging.getLogger("rcurc_gpu")
 
 COMPILING = "compiling kernels (once)"
@@ -64,8 +66,9 @@ class Progress:
         if self._bar is not None:
             self._bar.set_postfix(e=f"{state.error:.1e}", outliers=f"{state.outlier_share:.1%}", refresh=False)
             self._bar.update(1)
-        if self.callback is not None and self.callback(state) is True:
-            self.ended = True
+        if self.callback is not None:
+            said = self.callback(state)
+            self.ended |= isinstance(said, (bool, np.bool_)) and bool(said)  # what a comparison of arrays gives is NumPy's
         return self.ended
 
     def _open(self, name: str, total: int | None) -> None:

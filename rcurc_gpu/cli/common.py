@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import click
 import numpy as np
 
-from ..errors import WordedError, Wording
+from ..errors import InUseError, WordedError, Wording
 from ..files import jsonable
 from .options import TABLE_OPTIONS
 
@@ -73,7 +73,7 @@ def errors_in_options(option_of: Mapping[str, str], *, memory: str | None = None
     except WordedError as error:
         raise fail(_line(error.worded(OptionWording(option_of)))) from error
     except (ImportError, RuntimeError, ValueError, TypeError) as error:
-        if isinstance(error, RuntimeError) and not usage:
+        if isinstance(error, RuntimeError) and not (usage or isinstance(error, InUseError)):
             raise
         raise fail(_line(error)) from error
 

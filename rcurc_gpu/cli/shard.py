@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ..shards import shard_file
+from ..shards import is_left_over, shard_file
 from .common import BadInput, errors_in_options, finish, stoppable
 from .describe import describe_samples
 from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, Parsed, shared_options, table_options
@@ -52,7 +52,8 @@ def shard(**values: Any) -> None:
           --column-column item --value-column stars
       rcurc-gpu shard ratings/ -o shards --memory 2GB --duplicates mean
 
-    In Python, rcurc_gpu.shards.LabelledShards.open reads DIR. After an error or Ctrl-C nothing is left in it.
+    In Python, rcurc_gpu.shards.LabelledShards.open reads DIR. After an error or Ctrl-C nothing is left in it;
+    what is left after a kill is replaced by the next run.
 
     \b
     Exit status: 0 if shards were written, 2 if an option or a file is wrong,
@@ -91,7 +92,7 @@ def _check_output(output: Path) -> None:
         raise BadInput(f"--output: there is no directory {str(output.parent)!r}")
     if output.exists() and not output.is_dir():
         raise BadInput(f"--output: {str(output)!r} is a file; shards need a directory")
-    if output.is_dir() and any(output.iterdir()):
+    if output.is_dir() and any(output.iterdir()) and not is_left_over(output):
         raise BadInput(f"--output: the directory {str(output)!r} is not empty; choose another")
 
 

@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from ..files import check_unpacked
 from ..samples.building import observed
 from .labels import wrong_with_label
 from .numbering import LabelColumn
 from .text import MISSING, Columns, Layout, find_columns
 
 _ROWS = 1 << 18  # of Parquet at a time; as text they are about as large as a block of text
+_PAGE = 64 << 20  # bytes of a column of a row group that are taken from however few
+_LEAST_ROWS = 16
 # bytes of text for each thread: two of them for a block of `text.py`; smaller parts each have their own labels to unify,
 # which with 1 MB took more time than two threads save (a million lines, 20,000 labels)
 _PARSE = 4 << 20
@@ -110,10 +113,17 @@ def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[L
     bar : progress bar
         Counts bytes of the file, in proportion to the lines.
     """
-    # with a buffer, pyarrow keeps what it has read until the file is closed
-    with _parquet(path, pre_buffer=False) as file:
+    with _parquet(path) as file:
+        if not file.metadata.num_rows:  # its columns may be of no type at all
+            return
+        kinds = [_checked_kind(path, name, file.schema_arrow, is_label=k < 2) for k, name in enumerate(taken)]
+        rows_at_once, chained = _rows_at_once(file.metadata, taken)
+    is_text = [str(kind) in ("string", "large_string") for kind in kinds[:2]]
+    text = [name for name, fine in zip(taken, is_text, strict=False) if fine and name not in chained]
+    # with a buffer, pyarrow keeps what it has read until the file is closed; a dictionary keeps each label once
+    with _parquet(path, pre_buffer=False, read_dictionary=text) as file:
         size, total, done = os.stat(path).st_size, max(file.metadata.num_rows, 1), 0
-        batches = file.iter_batches(_ROWS, columns=list(taken))
+        batches = file.iter_batches(rows_at_once, columns=list(taken))
         for batch in batches:
             row, column, *given = (batch.column(name) for name in taken)
             n = batch.num_rows
@@ -124,6 +134,26 @@ def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[L
                 yield *labels, np.full(n, np.nan) if value is None else observed(value, sigma)
             bar.update(size * (done + n) // total - size * done // total)
             done += n
+
+
+def _rows_at_once(metadata: Any, taken: Sequence[str]) -> tuple[int, set[str]]:
+    """How many lines to take at a time, and which columns write labels by what they have beyond the one before.
+
+    What would unpack to far more than it should is refused.
+
+    pyarrow unpacks a page whole, and a page may be all of a column of a row group. A label that is written as what it has
+    beyond the one before may be as long as all that is there.
+    """
+    rows, chained = _ROWS, set()
+    for group in map(metadata.row_group, range(metadata.num_row_groups)):
+        for column in map(group.column, range(group.num_columns)):
+            if column.path_in_schema in taken:
+                packed, unpacked = column.total_compressed_size, column.total_uncompressed_size
+                check_unpacked(packed, unpacked, _PAGE)
+                if "DELTA_BYTE_ARRAY" in column.encodings:  # which pyarrow does not read as a dictionary
+                    chained.add(column.path_in_schema)
+                    rows = max(min(rows, _PAGE // max(unpacked, 1)), _LEAST_ROWS)
+    return rows, chained
 
 
 @contextmanager
@@ -151,16 +181,48 @@ def _parquet_column(path: str, name: str, column: Any, later: Iterator[Any]) -> 
     import pyarrow as pa
 
     where = f"{path!r}, column {name!r}"
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    plain = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    if not (plain or pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_floating(kind)):
-        raise ValueError(f"{where}: labels must be text, whole numbers, dates or timestamps, got {column.type}")
     if column.null_count:
         n_missing = column.null_count + sum(batch.column(name).null_count for batch in later)
         raise ValueError(f"{where}: {n_missing:,} labels are missing")
-    encoded = column if kind != column.type else column.dictionary_encode()
-    whole = partial(_whole, encoded.dictionary) if plain and kind == column.type else lambda: None
-    return LabelColumn(encoded.indices.to_numpy(), whole, partial(_parquet_labels, where, encoded.dictionary))
+    codes, labels = _encoded(column)
+    plain = pa.types.is_integer(labels.type) or pa.types.is_string(labels.type) or pa.types.is_large_string(labels.type)
+    whole = partial(_whole, labels) if plain else lambda: None
+    return LabelColumn(codes, whole, partial(_parquet_labels, where, labels))
+
+
+def _encoded(column: Any) -> tuple[np.ndarray, Any]:
+    """The labels of a column, each once, in the order in which they come, and their places in it, int (n,)."""
+    import pyarrow as pa
+
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+        return column.indices.to_numpy(), column.dictionary
+    # the dictionary of a file has labels of other batches, too
+    indices = column.indices.to_numpy()
+    first = np.full(len(column.dictionary), -1, np.int64)
+    first[indices[::-1]] = np.arange(len(indices) - 1, -1, -1)  # of those that are equal the last stays, the first to come
+    used = np.flatnonzero(first >= 0)
+    used = used[np.argsort(first[used])]
+    place = np.empty(len(first), np.int32)
+    place[used] = np.arange(len(used), dtype=np.int32)
+    return place[indices], column.dictionary.take(pa.array(used))
+
+
+def _checked_kind(path: str, name: str, schema: Any, *, is_label: bool) -> Any:
+    """The type of a column; one that is none of labels, or of values, is refused before any of it is read."""
+    import pyarrow as pa
+
+    t, where = pa.types, f"{path!r}, column {name!r}"
+    kind = schema.field(name).type
+    if not is_label:
+        if not (t.is_integer(kind) or t.is_floating(kind) or t.is_decimal(kind)):
+            raise ValueError(f"{where}: values must be numbers, got {kind}")
+        return kind
+    inner = kind.value_type if t.is_dictionary(kind) else kind
+    checks = (t.is_integer, t.is_string, t.is_large_string, t.is_date, t.is_timestamp, t.is_floating)
+    if not any(check(inner) for check in checks):
+        raise ValueError(f"{where}: labels must be text, whole numbers, dates or timestamps, got {kind}")
+    return kind
 
 
 def _parquet_labels(where: str, labels: Any) -> list[str]:
@@ -190,9 +252,6 @@ def _iso(times: Any) -> list[str]:
 def _parquet_values(path: str, name: str, column: Any, before: int) -> np.ndarray:
     import pyarrow as pa
 
-    kind = column.type
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)):
-        raise ValueError(f"{path!r}, column {name!r}: values must be numbers, got {kind}")
     values = np.asarray(column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False))  # NaN for null
     if np.isinf(values).any():
         k = int(np.argmax(np.isinf(values)))

@@ -14,14 +14,12 @@ from scipy.special import ndtri
 from .. import files
 from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
-from ..backends.plain.posterior import packed_size
 from ..core.history import RankCurve, as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
-from ..result.matrix import CURMatrix
+from ..result.matrix import FACTORS, CURMatrix, matrix_from
 from ..result.outliers import outlying_once
 from ..result.result import Outcome, Result
-from ..result.uncertainty import check_level, uncertainty_arrays, uncertainty_from
-from ..samples.building import index_vector
+from ..result.uncertainty import check_level, uncertainty_arrays
 from ..samples.cells import Cells, chosen_first
 from ..samples.view import Samples
 from .labels import Labels
@@ -29,8 +27,11 @@ from .labels import Labels
 _VERSION = 1
 _WORDS = ("message", "cause", "method", "device", "kernels")
 _NUMBERS = ("noise", "threshold", "expected_error", "seconds")
-_FACTORS = ("left", "right", "rows", "cols")  # of the matrix
 _LISTED = ("i", "j", "observed")  # of the outliers; the rest follows from the matrix
+# what arrays of a file may be of, beside those of the matrix: whole numbers, or any
+_KINDS = dict.fromkeys(("seen", "n_obs", "outlier_i", "outlier_j", "observed_i", "observed_j"), "iu")
+_KINDS |= dict.fromkeys((f"{axis}_{name}" for axis in ("row", "col") for name in FILE_NAMES), "iufb")
+_KINDS |= dict.fromkeys(("observed_value", "outlier_observed", "history", "rank_curve", *_NUMBERS), "iuf")
 _SHOWN = 400  # observations that are kept for pictures
 _SHARDS_READ = 4  # of each side, for these
 
@@ -327,7 +328,7 @@ def _cells(cur: CURMatrix) -> Cells:
 
 def _ranked(cur: CURMatrix, i: np.ndarray, j: np.ndarray, observed: np.ndarray, threshold: float) -> Outliers:
     recovered = cur.entries(i, j).astype(np.float64)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         score = np.abs(observed - recovered) / threshold
     order = np.argsort(-score, kind="stable")
     return Outliers(*(x[order] for x in (i, j, observed, recovered, score)))
@@ -349,7 +350,7 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
     c = result if isinstance(result, Completion) else Completion.of(result, labels)
     arrays: dict[str, np.ndarray] = {
         "completion": np.asarray(_VERSION),
-        **{name: getattr(c.cur, name) for name in _FACTORS},
+        **{name: getattr(c.cur, name) for name in FACTORS},
         "singular_values": c.cur.singular_values(),
         "converged": np.asarray(c.converged),
         "history": as_table(c.history),
@@ -381,32 +382,28 @@ def load_result(path: str | os.PathLike[str]) -> Completion:
         If the file is another one, or damaged.
     """
     where = os.fspath(path)
-    a = files.read_npz(path, "CURMatrix", _FACTORS)
+    a = files.read_npz(path, "CURMatrix", FACTORS)
     if "completion" not in a:
         raise ValueError(f"{where!r} has a matrix only, not how it was found (CURMatrix.save wrote it, not save_result)")
-    if int(a["completion"]) != _VERSION:
-        raise ValueError(f"{where!r} is a result of version {int(a['completion'])}; this program reads {_VERSION}")
+    if str(a["completion"]) != str(_VERSION):
+        raise ValueError(f"{where!r} is a result of version {str(a['completion'])[:20]}; this program reads {_VERSION}")
     try:
         return _loaded(where, a)
     except KeyError as error:
         raise ValueError(f"{where!r} lacks {error.args[0]}: the result is damaged") from error
-    except (IndexError, TypeError) as error:
-        raise ValueError(f"{where!r} is damaged: {error}") from error
+    except (IndexError, TypeError, OverflowError, ValueError) as error:
+        if str(error).startswith(repr(where)):
+            raise
+        raise ValueError(f"{where!r} is damaged: {files.line_of(error)}") from error
 
 
 def _matrix_in(where: str, a: dict[str, np.ndarray]) -> tuple[CURMatrix, np.ndarray | None]:
     """The matrix with its uncertainty, and the strengths of its components; version 0.1 had neither."""
-    left, right, rows, cols = (a[name] for name in _FACTORS)
-    try:
-        known = uncertainty_from(a, (len(left), len(right)))
-    except ValueError as error:
-        raise ValueError(f"{where!r} is damaged: {error}") from error
+    cur = matrix_from(where, a)
     strengths = np.asarray(a["strengths"], dtype=np.float64) if "strengths" in a else None
-    if strengths is not None and (strengths.ndim != 1 or left.shape[1] - len(strengths) not in (0, 2)):
-        raise ValueError(f"{where!r} is damaged: strengths do not fit a matrix of rank {left.shape[1]}")
-    if known is not None and known.left.shape[1] != packed_size(left.shape[1] - known.offsets):
-        raise ValueError(f"{where!r} is damaged: covariances do not fit a matrix of rank {left.shape[1]}")
-    return CURMatrix(left, right, rows, cols, known), strengths
+    if strengths is not None and (strengths.ndim != 1 or cur.rank - len(strengths) not in (0, 2)):
+        raise ValueError(f"{where!r} is damaged: strengths do not fit a matrix of rank {cur.rank}")
+    return cur, strengths
 
 
 def _some_observed(where: str, a: dict[str, np.ndarray], shape: tuple[int, int]) -> Observations:
@@ -424,12 +421,10 @@ def _some_observed(where: str, a: dict[str, np.ndarray], shape: tuple[int, int])
 
 
 def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
-    for name in ("left", "right"):
-        if a[name].ndim != 2 or a[name].dtype not in (np.float32, np.float64):
-            raise ValueError(f"{where!r} is damaged: {name} is not a matrix of numbers")
     cur, strengths = _matrix_in(where, a)
-    for name, n in zip(("rows", "cols"), cur.shape, strict=True):
-        index_vector(f"{where!r} is damaged: {name}", a[name], n)
+    for name, kinds in _KINDS.items():
+        if name in a and a[name].dtype.kind not in kinds:
+            raise ValueError(f"{where!r} is damaged: {name} is of {a[name].dtype}")
     if a["seen"].shape != _cells(cur).shape:
         raise ValueError(f"{where!r} is damaged: seen does not fit a matrix of {cur.shape}")
     units = {}
@@ -444,6 +439,8 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         curve = RankCurve([int(k) for k in ranks], errors, [int(k) for k in supported], int(a["rank_chosen"]))
     words: dict[str, Any] = {name: str(a[name]) for name in _WORDS} | {name: float(a[name]) for name in _NUMBERS}
     i, j, observed = (a[f"outlier_{name}"] for name in _LISTED)
+    if {x.shape for x in (i, j, observed)} != {(i.size,)} or a["history"].ndim != 2:
+        raise ValueError(f"{where!r} is damaged: the outliers or the history are none")
     return Completion(
         cur=cur,
         labels=Labels.from_arrays(a, cur.shape, where),

@@ -64,6 +64,9 @@ class LabelNumbers:
         self._text: dict[str, int] = {}
         self._table: _IntegerTable | _SortedIntegers | None = _IntegerTable()
 
+    def __len__(self) -> int:
+        return len(self._text) if self._table is None else len(self._table.values)
+
     @property
     def text(self) -> dict[str, int]:
         """The number of each label as text; from now on all of them are."""

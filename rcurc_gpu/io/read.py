@@ -93,7 +93,7 @@ def read_observations(
 
 def _from_samples_file(path: str) -> LabelledSamples:
     samples = CrossSamples.load(path)
-    with np.load(path, allow_pickle=False) as file:  # read whole just now
+    with open(path, "rb") as handle, files.load_npz(handle) as file:  # read whole just now
         arrays = {name: file[name] for name in ("row_labels", "col_labels") if name in file.files}
     return LabelledSamples(samples, Labels.from_arrays(arrays, samples.shape, path), "a samples file")
 

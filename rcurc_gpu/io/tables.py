@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..files import JUSTIFIED, ROOM, UnpackedError, check_unpacked
 from ..progress import progress_bar
 from .arrow import parquet_columns, parquet_parts, parse_block
 from .numbering import Encoded, LabelNumbers, Piece, TableNumbers
@@ -19,6 +20,10 @@ from .text import Columns, Layout, TextBlocks, count_lines, find_layout, lines_a
 TEXT = (".csv", ".tsv", ".tab", ".txt", ".data", ".dat")
 PARQUET = (".parquet", ".pq")
 MATRIX = (".npy", ".npz", ".mtx", ".mtx.gz")
+
+_OBSERVATION_BYTES = 48  # of an observation in memory, with its labels' numbers, while tables are put together
+# Labels that any file may have; a larger one has at least a byte for each. They take some 200 bytes of memory each.
+_LABELS = 200_000
 
 
 def kind_of(path: str) -> str:
@@ -64,8 +69,17 @@ class TableFile:
         """What a file without observations has, in words."""
         return "no rows" if self.layout is None else "a header only"
 
-    def pieces(self, numbers: TableNumbers, bar: Any) -> Iterator[Piece]:
-        """All observations; `bar` counts bytes of the file."""
+    def pieces(self, numbers: TableNumbers, bar: Any, justified: Justified) -> Iterator[Piece]:
+        """All observations; `bar` counts bytes of the file, and more than is `justified` is refused."""
+        justified.packed += os.path.getsize(self.path)
+        try:
+            for piece in self._pieces(numbers, bar):
+                justified.check(len(piece[0]), len(numbers.rows) + len(numbers.cols))
+                yield piece
+        except UnpackedError as error:
+            raise ValueError(f"{self.path!r}: {error}") from error
+
+    def _pieces(self, numbers: TableNumbers, bar: Any) -> Iterator[Piece]:
         if self.layout is not None:
             yield from _text_pieces(self.path, self.layout, numbers, bar)
             return
@@ -73,6 +87,31 @@ class TableFile:
             piece = numbers.piece(*part)
             assert piece is not None  # what cannot be a label is an error already
             yield piece
+
+
+@dataclass
+class Justified:
+    """Observations and labels so far, and how many the files so far may have.
+
+    Attributes
+    ----------
+    room, times : int
+        Bytes that observations may take, and times the size of the files, whichever is more.
+    packed : int
+        Size of the files, in bytes.
+    """
+
+    room: int = ROOM
+    times: int = JUSTIFIED
+    packed: int = 0
+    n_obs: int = 0
+
+    def check(self, n_obs: int, n_labels: int) -> None:
+        """Count `n_obs` more observations; refuse what files of this size cannot have in good faith."""
+        self.n_obs += n_obs
+        check_unpacked(self.packed, self.n_obs * _OBSERVATION_BYTES, self.room, self.times)
+        if n_labels > _LABELS + self.packed:
+            raise UnpackedError(f"its {self.packed:,} bytes have {n_labels:,} different labels or more: far too many")
 
 
 def _text_pieces(path: str, layout: Layout, numbers: TableNumbers, bar: Any) -> Iterator[Piece]:
@@ -143,7 +182,7 @@ def read_table(path: str, columns: Columns, progress: bool = False) -> Table:
         raise ValueError(f"{path!r} is empty (0 bytes)")
     table, numbers = TableFile.open(path, columns), TableNumbers()
     with progress_bar(f"reading {Path(path).name}", os.path.getsize(path), progress) as shown:
-        pieces = list(table.pieces(numbers, shown))
+        pieces = list(table.pieces(numbers, shown, Justified()))
     i, j, values = ([piece[k] for piece in pieces] for k in range(3))
     del pieces
     if not any(map(len, i)):

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Argument, InputError
+from ..files import Gunzipped
 from ..samples.building import observed
 from .labels import wrong_with_label
 from .numbering import Piece, TableNumbers
@@ -33,7 +34,8 @@ HEADER_WORDS = _NAMES | {f"{name}id" for name in _NAMES} | {"rows", "columns", "
 DELIMITERS = (",", "\t", ";", "|")
 _BLOCK = 8 << 20  # bytes that are parsed at a time: enough for pyarrow to use all threads, little memory
 _SOME = 64 << 10  # bytes to read on, where a record goes on behind its block
-_LONGEST_LINE = 64 << 20  # bytes; a file with a longer line is not a table
+_LONGEST_LINE = 8 << 20  # bytes; a file with a longer line is not a table, and its fields would take 30 times as much
+_LONGEST_FIRST = 1 << 20  # characters of the first line; if all were commas its fields would take 60 MB
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _WIDEST = 8  # columns of a table whose first three are taken unasked; a wider one may be a matrix
@@ -95,10 +97,13 @@ class Layout:
 
 
 @contextmanager
-def opened(path: str) -> Iterator[tuple[io.TextIOWrapper, io.FileIO]]:
-    """A text file, compressed or not, and the file under it; what goes wrong in reading is said in a line."""
+def opened(path: str, *, bounded: bool = False) -> Iterator[tuple[io.TextIOWrapper, io.FileIO]]:
+    """A text file, compressed or not, and the file under it; what goes wrong in reading is said in a line.
+
+    With `bounded` one that unpacks to far more than it should is refused.
+    """
     with open(path, "rb", buffering=0) as raw:
-        stream: Any = gzip.GzipFile(fileobj=raw) if path.lower().endswith(".gz") else raw
+        stream: Any = Gunzipped(raw, bounded=bounded) if path.lower().endswith(".gz") else raw
         with io.TextIOWrapper(io.BufferedReader(stream, 1 << 20), encoding="utf-8-sig", newline="") as text:
             try:
                 yield text, raw
@@ -115,15 +120,18 @@ def find_layout(path: str, columns: Columns) -> Layout:
     """The layout of a file, from its first line."""
     with opened(path) as (text, _):
         before, line = 0, ""
-        for line in text:
+        while line := text.readline(_LONGEST_FIRST):
+            if len(line) == _LONGEST_FIRST:
+                raise ValueError(f"{path!r} is not a table in text: its first line has {len(line):,} characters or more")
             if line.strip():
                 break
             before += 1
-        if not line.strip():
+        if not line:
             raise ValueError(f"{path!r} is empty: there are no observations")
         name = path.lower().removesuffix(".gz")
         delimiter = "\t" if name.endswith((".tsv", ".tab")) else max(DELIMITERS, key=line.count)
-        reader = csv.reader(itertools.chain([line], text), delimiter=delimiter, strict=True)
+        rest = iter(lambda: text.readline(_LONGEST_FIRST), "")
+        reader = csv.reader(itertools.chain([line], rest), delimiter=delimiter, strict=True)
         first = next(reader)
         lines = before + reader.line_num
     first = [field.strip() for field in first]
@@ -197,10 +205,14 @@ class TextBlocks:
                 cut = len(data)
                 break
             cut = data.rfind(b"\n") + 1 or data.rfind(b"\r", 0, -1) + 1
-            if not cut and len(data) > _LONGEST_LINE:
-                raise ValueError(f"{self.path!r} is not a table in text: a line has more than {_LONGEST_LINE:,} bytes")
+            if not cut:
+                self._check_length(data)
         self._rest = data[cut:]
         return data[:cut]
+
+    def _check_length(self, line: bytes) -> None:
+        if len(line) > _LONGEST_LINE:
+            raise ValueError(f"{self.path!r} is not a table in text: a line has more than {_LONGEST_LINE:,} bytes")
 
     def take_line(self) -> bytes:
         """The next line alone."""
@@ -210,6 +222,7 @@ class TextBlocks:
             if not more:
                 break
             self._rest += more
+            self._check_length(self._rest[:1] if found else self._rest)
             found = _LINE_END.search(self._rest)
         cut = len(self._rest) if found is None else found.end()
         line, self._rest = self._rest[:cut], self._rest[cut:]

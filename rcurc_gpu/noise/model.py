@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.plain.posterior import Noise, packed_size, unpacking
+from ..backends.arrays import unpacking
+from ..backends.plain.posterior import Noise, packed_size
 from .precision import SigmaScale
 
 

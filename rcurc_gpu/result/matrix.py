@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from array_api_compat import is_dask_array
 
 from .. import files
 from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, is_array, take_rows, to_numpy
-from ..samples.building import check_same_place
+from ..backends.plain.posterior import packed_size
+from ..samples.building import check_same_place, index_vector
 from .uncertainty import Uncertainty, uncertainty_arrays, uncertainty_from
 
+FACTORS = ("left", "right", "rows", "cols")  # names in files
 _NUMBERS_AT_ONCE = 1 << 21  # of covariances, for standard deviations: half a dozen arrays of 16 MB
 
 
@@ -263,9 +266,26 @@ class CURMatrix(LowRankMatrix):
     @classmethod
     def load(cls, path: str | os.PathLike[str], like: Array | None = None) -> CURMatrix:
         """Read what `save` wrote, as NumPy arrays, or as arrays of the type and device of `like`."""
-        a = files.read_npz(path, "CURMatrix", ("left", "right", "rows", "cols"))
-        left, right = (a[name] if like is None else asarray_on(a[name], like) for name in ("left", "right"))
-        known = uncertainty_from(a, (len(a["left"]), len(a["right"])))
-        if known is not None and like is not None:
-            known = known.mapped(lambda x: asarray_on(x, like))
-        return cls(left, right, a["rows"], a["cols"], known)
+        found = matrix_from(os.fspath(path), files.read_npz(path, "CURMatrix", FACTORS))
+        if like is None:
+            return found
+        known = None if found.uncertainty is None else found.uncertainty.mapped(lambda x: asarray_on(x, like))
+        return cls(asarray_on(found.left, like), asarray_on(found.right, like), found.rows, found.cols, known)
+
+
+def matrix_from(where: str, arrays: Mapping[str, np.ndarray]) -> CURMatrix:
+    """The matrix that arrays of a file make; `where` names the file in errors."""
+    left, right, rows, cols = (arrays[name] for name in FACTORS)
+    for name, x in (("left", left), ("right", right)):
+        if x.ndim != 2 or 0 in x.shape or x.dtype not in (np.float32, np.float64):
+            raise ValueError(f"{where!r} is damaged: {name} is not a matrix of numbers")
+    try:
+        if left.dtype != right.dtype:
+            raise ValueError("left and right are of different types")
+        known = uncertainty_from(arrays, (len(left), len(right)))
+        if known is not None and known.left.shape[1] != packed_size(left.shape[1] - known.offsets):
+            raise ValueError(f"covariances do not fit a matrix of rank {left.shape[1]}")
+        rows, cols = index_vector("rows", rows, len(left)), index_vector("cols", cols, len(right))
+        return CURMatrix(left, right, rows, cols, known)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{where!r} is damaged: {error}") from error

@@ -115,7 +115,8 @@ def positive_sigma(
     xp = array_namespace(values)
     if not xp.isdtype(sigma.dtype, ("integral", "real floating")):
         raise ArgumentTypeError(name, f"must be real numbers, got dtype {sigma.dtype}")
-    found = xp.astype(sigma, values.dtype)
+    with np.errstate(over="ignore"):  # what is too large is named just below
+        found = xp.astype(sigma, values.dtype)
     fine = (found > 0) & xp.isfinite(found)
     if not bool(xp.all(fine)):
         first = int(xp.argmin(xp.astype(fine, xp.int8)))

@@ -412,5 +412,5 @@ def _check_arrays(path: object, arrays: Mapping[str, np.ndarray]) -> None:
         if ("r_sigma" in arrays) or ("c_sigma" in arrays):
             sigma = arrays.get(f"{name}_sigma", np.zeros(0))
             need(sigma.shape == value.shape and sigma.dtype == value.dtype, f"{name}_sigma does not fit {name}_value")
-            need(np.isfinite(sigma).all() and sigma.min() > 0, f"{name}_sigma is not positive and finite")
+            need((np.isfinite(sigma) & (sigma > 0)).all(), f"{name}_sigma is not positive and finite")
     need(arrays["r_value"].dtype == arrays["c_value"].dtype, "r_value and c_value are of different types")

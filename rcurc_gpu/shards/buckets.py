@@ -14,6 +14,9 @@ from ..backends.blocks import Block, join_blocks
 from .spool import ScratchFile
 
 UNIT_BYTES = 8  # of an `indptr`
+# Different values of one entry that are combined at once, in multiples of what is sorted at once. They take some 100 bytes
+# each, so up to three times the memory that is allowed; only a table that repeats one entry so often comes near to that.
+_MOST_REPEATED = 3
 
 # Given units, positions and values that repeat some place, the values that all of them get; or an error.
 Resolve = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -123,11 +126,26 @@ class Buckets:
         with closing(Buckets(path.with_name(f"{path.name}-unit"), edges, counts, self.record["value"])) as parts:
             for records in self.pieces(k, most_entries):
                 parts.add(records["index"], np.zeros(len(records), np.int32), records["value"])
-            # a place that was observed more often than that is sorted whole: its median needs all of it
-            most = int(parts.sizes.max())
-            whole = join_blocks([parts.sorted_block(part, 1, most, resolve) for part in range(len(parts))])
+            whole = join_blocks([parts._of_few_places(part, most_entries, resolve) for part in range(len(parts))])
         index = np.flatnonzero(np.diff(whole.indptr)).astype(np.int32)
         return Block(np.asarray([0, len(index)], np.int64), index, whole.value, length, whole.sigma)
+
+    def _of_few_places(self, k: int, most_entries: int, resolve: Resolve) -> Block:
+        """The units of bucket `k`, of one position each."""
+        if self.sizes[k] > most_entries:  # one place, observed more often than fits
+            first = next(self.pieces(k, 1))
+            others = (records[records["value"] != first["value"]] for records in self.pieces(k, most_entries))
+            other = next((records[:1] for records in others if len(records)), None)
+            if other is None:
+                return sorted_block(first, 1, 1, resolve)
+            sorted_block(np.concatenate([first, other]), 1, 1, resolve)  # an error, if they may not differ
+            if self.sizes[k] > _MOST_REPEATED * most_entries:
+                raise ValueError(
+                    f"an entry was observed {self.sizes[k]:,} times, with different values: more than fit into the memory "
+                    f"that is allowed, {_MOST_REPEATED * most_entries:,} of one entry"
+                )
+        # a mean or a median needs all of it
+        return self.sorted_block(k, 1, max(int(self.sizes[k]), most_entries), resolve)
 
 
 def sorted_block(records: np.ndarray, n_units: int, length: int, resolve: Resolve) -> Block:

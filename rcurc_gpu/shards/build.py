@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,15 +17,13 @@ from ..progress import progress_bar
 from ..samples.building import check_both_observed, observed, observed_dtype, resolve_duplicates, resolve_weighted
 from ..samples.choosing import choose_cross_of
 from .buckets import Buckets, Resolve, plan
-from .folder import SIDES, Cross, FolderWriter, new_folder
+from .folder import SIDES, WORK, Cross, FolderWriter
 from .spool import Spool, SpoolPairs
 
 MEMORY_BYTES = 512 << 20  # by default
 _LEAST_MEMORY = 1 << 20  # with less, pieces have so few observations that seeking takes all the time
 _ENTRY_BYTES = 96  # of memory, for an observation that is being sorted: its record, copies in two orders, and the orders
 _SIGMA_BYTES = 32  # more of it, if its noise is known
-WORK = "unfinished"  # temporary files, inside of the directory of shards
-_OURS = re.compile(r"([rc]-\d+|core-[rc])\.shard.*|(rows|cols)\.npy.*|labels\.npz.*|manifest\.json.*")
 
 
 @dataclass(frozen=True)
@@ -149,8 +145,8 @@ def build(
     work, kind = Path(folder) / WORK, options.observed
     entry_bytes = 4 + kind.itemsize
     edges = {side: plan(counts[side], options.at_once, entry_bytes, options.shard_bytes) for side in SIDES}
+    writer = FolderWriter(folder, cross, options.dtype)
     with (
-        FolderWriter(folder, cross, options.dtype, made=True) as writer,
         closing(Buckets(work / "r", edges["r"], counts["r"], kind)) as r,
         closing(Buckets(work / "c", edges["c"], counts["c"], kind)) as c,
     ):
@@ -169,7 +165,6 @@ def build(
                     writer.add(side, int(start), buckets.sorted_block(k, length, options.at_once, resolve))
                     shown.update(int(buckets.sizes[k]) * buckets.record.itemsize)
                 buckets.close()
-        shutil.rmtree(work)  # before the manifest: a directory that has one is complete, and has nothing else
         writer.finish(n_unused + outside, **more)
 
 
@@ -192,25 +187,3 @@ def _counted(spool: Spool, cross: CrossPlaces, options: BuildOptions) -> tuple[d
             shown.update(len(i) * place_bytes)
     check_both_observed(*(int(counts[side].sum()) for side in SIDES))
     return counts, outside
-
-
-@contextmanager
-def workspace(folder: str | os.PathLike[str]) -> Iterator[Path]:
-    """A new directory, and one inside of it for temporary files; after an error nothing is left of what was written."""
-    folder = Path(folder)
-    existed = folder.is_dir()
-    new_folder(folder)
-    work = folder / WORK
-    work.mkdir()
-    try:
-        yield work
-    except BaseException:
-        for path in folder.iterdir():
-            if path.is_dir() and path.name == WORK:
-                shutil.rmtree(path, ignore_errors=True)
-            elif _OURS.fullmatch(path.name):
-                path.unlink(missing_ok=True)
-        if not existed:
-            with suppress(OSError):  # somebody else's files
-                folder.rmdir()
-        raise

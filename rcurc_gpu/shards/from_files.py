@@ -16,14 +16,20 @@ from ..errors import ArgumentError
 from ..io.labels import Labels
 from ..io.numbering import TableNumbers
 from ..io.read import check_sigma, errors_in_labels
-from ..io.tables import PARQUET, TEXT, TableFile, kind_of, source_words
+from ..io.tables import PARQUET, TEXT, Justified, TableFile, kind_of, source_words
 from ..io.text import Columns
 from ..progress import progress_bar
 from ..samples.building import observed
-from .build import MEMORY_BYTES, BuildOptions, build, workspace
+from .build import MEMORY_BYTES, BuildOptions, build
+from .folder import workspace
 from .labels import LABELS, LabelledShards, write_labels
 from .samples import SHARD_BYTES
 from .spool import Spool
+
+# Observations of files may take so many bytes, or so many times the size of the files, here where they are on disk; of
+# gzip, 1,030 times is the most there is.
+_ROOM = 8 << 30
+_TIMES = 4000
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -150,19 +156,21 @@ def _opened(path: str, columns: Columns) -> TableFile:
 
 def _spooled(tables: list[TableFile], numbers: TableNumbers, spool: Spool, options: BuildOptions) -> int:
     """Put all observations into the spool; returns how many lines have no value."""
-    n_missing = 0
+    n_missing, justified = 0, Justified(_ROOM, _TIMES)
     name = Path(tables[0].path).name if len(tables) == 1 else f"{len(tables)} files"
     with progress_bar(f"reading {name}", sum(os.path.getsize(table.path) for table in tables), options.progress) as shown:
         for table in tables:
-            for i, j, values in table.pieces(numbers, shown):
+            for i, j, values in table.pieces(numbers, shown, justified):
                 there = ~np.isnan(values["value"] if options.sigma else values)
                 n_missing += len(values) - int(np.count_nonzero(there))
                 if not there.all():
                     i, j, values = i[there], j[there], values[there]
                 words = partial(_value_words, table.path, numbers, i, j)
                 if options.sigma:
-                    check_sigma(table.path, values["sigma"].astype(options.dtype), partial(_place_words, numbers, i, j))
-                    spool.append(i, j, observed(options.as_dtype(values["value"], words), values["sigma"]))
+                    with np.errstate(over="ignore"):  # what is too large is named just below
+                        sigma = values["sigma"].astype(options.dtype)
+                    check_sigma(table.path, sigma, partial(_place_words, numbers, i, j))
+                    spool.append(i, j, observed(options.as_dtype(values["value"], words), sigma))
                 else:
                     spool.append(i, j, options.as_dtype(values, words))
     return n_missing

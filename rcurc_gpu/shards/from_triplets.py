@@ -14,7 +14,8 @@ from ..backends.arrays import is_array
 from ..errors import check_shape
 from ..progress import progress_bar
 from ..samples.building import check_finite, float_values, host_array, index_vector, observed, refuse_masked, sigma_vector
-from .build import MEMORY_BYTES, BuildOptions, CrossPlaces, build, workspace
+from .build import MEMORY_BYTES, BuildOptions, CrossPlaces, build
+from .folder import workspace
 from .samples import SHARD_BYTES, ShardedSamples
 from .spool import Spool
 

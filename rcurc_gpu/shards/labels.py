@@ -9,13 +9,20 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..io.labels import Labelled, Labels
-from .folder import read_manifest
+from ..files import line_of
+from ..io.labels import LONGEST, Labelled, Labels
+from .folder import Fields, check_fields, inside, is_count, is_text, read_manifest
 from .on_disk import checksum
 from .samples import ShardedSamples
 
 LABELS = "labels.npz"
 _KIND = "Labels"
+_FIELDS: Fields = {  # what the manifest says of labels
+    "crc32": is_text,
+    "source": is_text,
+    "n_missing": is_count,
+    "columns": lambda x: x is None or (isinstance(x, list) and all(map(is_text, x))),
+}
 _PARTS = tuple(f"{side}_{part}" for side in ("row", "col") for part in ("text", "ends"))
 
 
@@ -29,9 +36,14 @@ class LabelledShards(Labelled[ShardedSamples]):
         said = manifest.get("labels")
         if said is None:
             return cls(samples, Labels(), "shards")
-        labels = read_labels(Path(folder) / LABELS, said["crc32"], samples.shape)
-        columns = said["columns"]
-        return cls(samples, labels, said["source"], said["n_missing"], None if columns is None else tuple(columns))
+        try:
+            check_fields("the labels", said, _FIELDS)
+            path = inside(Path(folder), LABELS)
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise ValueError(f"the manifest of {os.fspath(folder)!r} is damaged: {what}") from error
+        columns = None if said["columns"] is None else tuple(said["columns"])
+        return cls(samples, read_labels(path, said["crc32"], samples.shape), said["source"], said["n_missing"], columns)
 
 
 def write_labels(path: str | os.PathLike[str], labels: Labels) -> str:
@@ -45,9 +57,12 @@ def read_labels(path: str | os.PathLike[str], crc32: str, shape: tuple[int, int]
     """Read what `write_labels` wrote for a matrix of this shape."""
     arrays = files.read_npz(path, _KIND, _PARTS)
     row_text, row_ends, col_text, col_ends = parts = [arrays[name] for name in _PARTS]
-    if checksum(parts) != crc32 or (len(row_ends), len(col_ends)) != tuple(shape):
+    if checksum(parts) != crc32 or (row_ends.shape, col_ends.shape) != ((shape[0],), (shape[1],)):
         raise ValueError(f"{os.fspath(path)!r} is damaged: it does not have the labels that the manifest says")
-    return Labels(_unpacked(row_text, row_ends), _unpacked(col_text, col_ends))
+    try:
+        return Labels(_unpacked(row_text, row_ends), _unpacked(col_text, col_ends))
+    except ValueError as error:
+        raise ValueError(f"{os.fspath(path)!r} is damaged: {line_of(error)}") from error
 
 
 def _packed(names: Any) -> tuple[np.ndarray, np.ndarray]:
@@ -58,5 +73,11 @@ def _packed(names: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _unpacked(text: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """What `_packed` took. A label is at most `LONGEST` characters long: all get as much memory as the longest."""
+    lengths = np.diff(ends, prepend=0) if ends.dtype == np.int64 else np.zeros(0)
+    if text.dtype != np.uint8 or text.ndim != 1 or not len(lengths) or ends[-1] != len(text):
+        raise ValueError("labels do not fit their lengths")
+    if lengths.min() < 0 or lengths.max() > 4 * LONGEST:  # a character takes at most 4 bytes
+        raise ValueError(f"a label has {lengths.min()} or {lengths.max()} bytes")
     data, starts = text.tobytes(), np.append(0, ends[:-1])
     return np.asarray([data[a:b].decode() for a, b in zip(starts.tolist(), ends.tolist(), strict=True)], dtype=str)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -46,11 +47,6 @@ class ShardFacts:
     crc32: str
     sigma: bool = False
 
-    @property
-    def parts(self) -> tuple[tuple[str, Any], ...]:
-        """Names and types (None for that of the values) of the arrays in the file."""
-        return (*_PARTS, _SIGMA) if self.sigma else _PARTS
-
 
 def write_shard(path: str | os.PathLike[str], start: int, block: Block) -> ShardFacts:
     """Write a block on the host whose first unit has the number `start`; the file appears whole or not at all."""
@@ -61,9 +57,8 @@ def write_shard(path: str | os.PathLike[str], start: int, block: Block) -> Shard
             npy.write_array(file, array, version=(1, 0), allow_pickle=False)
 
     write_whole(path, write)
-    value = block.value
-    largest = max(float(value.max()), -float(value.min())) if block.n_obs else 0.0
-    return ShardFacts(start, start + block.n_units, block.n_obs, largest, checksum(arrays), block.sigma is not None)
+    facts = start, start + block.n_units, block.n_obs, largest_of(block.value), checksum(arrays)
+    return ShardFacts(*facts, block.sigma is not None)
 
 
 def _arrays_of(block: Block) -> list[np.ndarray]:
@@ -82,8 +77,51 @@ def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
     indptr, value, index, *sigma = arrays
     if checksum(arrays) != facts.crc32:
         raise ValueError(f"the shard {os.fspath(path)!r} is damaged: its checksum is not the manifest's; write it again")
+    block = _safe(path, Block(indptr, index, value, length, *sigma))
+    _check_largest(path, facts, value)
+    ascends = index[1:] > index[:-1]
+    starts = indptr[1:-1]
+    ascends[starts[(starts > 0) & (starts < len(index))] - 1] = True  # a new unit begins
+    if not ascends.all():
+        raise ValueError(f"the shard {os.fspath(path)!r} is damaged: an index is repeated, or out of order")
     _verified.add(_state(path, facts))
-    return _safe(path, Block(indptr, index, value, length, *sigma))
+    return block
+
+
+def _check_largest(path: Any, facts: ShardFacts, value: np.ndarray) -> None:
+    if (found := largest_of(value)) != facts.largest:  # also where one is NaN
+        raise ValueError(
+            f"the shard {os.fspath(path)!r} is damaged: its largest value has the size {found:g}, the manifest says "
+            f"{facts.largest:g}"
+        )
+
+
+def check_values(path: str | os.PathLike[str], facts: ShardFacts, dtype: Any) -> None:
+    """Refuse a shard whose largest value is not what the manifest says, without the rest of it."""
+    try:
+        with open(path, "rb") as file:
+            placed = [(file.tell(), found[1]) for found in _headers(file, path, facts, dtype, skip=True)]
+    except OSError as error:
+        raise _missing(path, error) from error
+    at, count = placed[1]
+    _check_largest(path, facts, np.memmap(path, dtype, "r", at, (count,)) if count else np.empty(0, dtype))
+
+
+def largest_of(value: np.ndarray) -> float:
+    """The largest size among values; 0 if there are none."""
+    return max(float(value.max()), -float(value.min())) if len(value) else 0.0
+
+
+def file_bytes(facts: ShardFacts, dtype: Any) -> int:
+    """Bytes of the arrays of a shard, without their headers."""
+    return sum(count * kind.itemsize for _, kind, count in _expected(facts, dtype))
+
+
+def _expected(facts: ShardFacts, dtype: Any) -> Iterator[tuple[str, np.dtype[Any], int]]:
+    """Name, dtype and length of each array of a shard."""
+    for name, kind in (*_PARTS, _SIGMA) if facts.sigma else _PARTS:
+        count = facts.stop - facts.start + 1 if name == "indptr" else facts.n_obs
+        yield name, np.dtype(dtype if kind is None else kind), count
 
 
 def _safe(path: Any, block: Block) -> Block:
@@ -137,9 +175,7 @@ def block_checksum(block: Block) -> str:
 
 def _headers(file: BinaryIO, path: Any, facts: ShardFacts, dtype: Any, skip: bool) -> Any:
     """Dtype and length of each array, with the file at its numbers; `skip` to go on behind them."""
-    for name, kind in facts.parts:
-        count = facts.stop - facts.start + 1 if name == "indptr" else facts.n_obs
-        expected = np.dtype(dtype if kind is None else kind)
+    for name, expected, count in _expected(facts, dtype):
         try:
             npy.read_magic(file)
             shape, _, found = npy.read_array_header_1_0(file)

@@ -18,8 +18,8 @@ from ..samples.building import check_both_observed, index_vector
 from ..samples.cross import CrossSamples
 from ..samples.describe import describe
 from ..samples.intersection import Intersection, freeze, join_intersection
-from .folder import SIDES, Cross, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within
-from .on_disk import block_checksum, checksum
+from .folder import SIDES, Cross, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within, workspace
+from .on_disk import block_checksum, check_values, checksum, largest_of
 from .source import InMemory, Made, OnDisk, Shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
@@ -162,6 +162,9 @@ class ShardedSamples(Cross):
             entries = [manifest["shards"][side] for side in SIDES]
             n_obs = [sum(entry["n_obs"] for entry in side) for side in entries]
             largest = [max(entry["largest"] for entry in side) for side in entries]
+            for side in entries:  # all numbers are scaled by this, long before all shards are read and compared
+                one = max(side, key=lambda entry: entry["largest"])
+                check_values(Path(self.folder) / one["file"], facts_of(one), self.dtype)
             return _survey(n_obs, largest, *read_core(Path(self.folder), manifest))
         return gathered(self, (survey_shard(shard, self.chosen(shard.side)) for shard in (*self.r_shards, *self.c_shards)))
 
@@ -233,7 +236,8 @@ class ShardedSamples(Cross):
 
     def save(self, folder: str | os.PathLike[str]) -> ShardedSamples:
         """Write a directory of shards, the manifest last, and open it."""
-        with FolderWriter(folder, self, self.dtype) as writer:
+        with workspace(folder, keep=True):
+            writer = FolderWriter(folder, self, self.dtype)
             for side in SIDES:
                 for start, block in self.blocks(side):
                     writer.add(side, start, block)
@@ -267,9 +271,8 @@ def survey_shard(shard: Shard, chosen: np.ndarray) -> Surveyed:
     """What a shard has of the intersection, by ascending units; how many observations it has, the largest size, and if a
     function made them a checksum."""
     block = shard.load()
-    largest = max(float(block.value.max()), -float(block.value.min())) if block.n_obs else 0.0
     made = block_checksum(block) if isinstance(shard.source, Made) else ""
-    return block.take_units(units_within(chosen, shard.start, shard.stop)).copy(), block.n_obs, largest, made
+    return block.take_units(units_within(chosen, shard.start, shard.stop)).copy(), block.n_obs, largest_of(block.value), made
 
 
 def gathered(samples: ShardedSamples, answers: Iterable[Surveyed]) -> tuple[Survey, Block, Block]:

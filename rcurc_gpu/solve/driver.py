@@ -78,7 +78,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         else:
             solved = engine.find_core(view, rank, scaled, where.device, show, steps)
             if output is not None:  # a later run resumes from this core, however this one ends
-                output.steps.close()
+                output.steps.write()
         solved = solved if supply.in_memory else solved.on_host()
         # extend: all columns of R and rows of C, by robust regressions, or with noise by a model of it
         done = None if output is None else output.done

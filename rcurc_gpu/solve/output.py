@@ -17,8 +17,8 @@ from numpy.lib import format as npy
 
 from ..errors import ArgumentError
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, FILE_NAMES, UnitDiagnostics
-from ..files import UNREADABLE, naming, write_whole
-from ..result.matrix import CURMatrix
+from ..files import UNREADABLE, line_of, load_npy, locked, naming, read_json, write_whole
+from ..result.matrix import FACTORS, CURMatrix, matrix_from
 from ..shards.on_disk import checksum
 from .store import Arrays, Checkpoint, PartFolder, Saved, differences, seed_in_checkpoint
 
@@ -44,7 +44,7 @@ class Output:
     ------
     ValueError
         If the directory is of another solve, or has other things in it.
-    RuntimeError
+    InUseError
         If another solve uses it now.
     """
 
@@ -56,7 +56,7 @@ class Output:
         if self.folder.exists() and not self.folder.is_dir():
             raise NotADirectoryError(20, "output must be a directory, got a file", str(folder))
         self.folder.mkdir(exist_ok=True)
-        self._lock = _locked(self.folder)
+        self._lock = locked(self.folder, f"output {str(folder)!r} is used by another solve")
         try:
             self._check(identity)
             (self.folder / "parts").mkdir(exist_ok=True)
@@ -76,7 +76,7 @@ class Output:
         path = self.folder / _SOLVE
         if path.exists():
             try:
-                found = dict(json.loads(path.read_bytes()))
+                found = dict(read_json(path))
             except (ValueError, TypeError) as error:
                 raise ValueError(f"{str(path)!r} is damaged ({error}); choose another output") from error
             if differ := differences(found, identity):
@@ -96,11 +96,11 @@ class Output:
         """The checkpoint of the core. One that cannot be read is replaced; stamps tell whether parts are of this core."""
         path = self.folder / "core.npz"
         try:
-            return Checkpoint(path, self.identity, every)
+            return Checkpoint(path, self.identity, every, False)
         except ValueError as error:
             log.warning("%s: the core is solved again", error)
             path.unlink()
-            return Checkpoint(path, self.identity, every)
+            return Checkpoint(path, self.identity, every, False)
 
     @property
     def done(self) -> dict[str, Any] | None:
@@ -162,28 +162,6 @@ class Output:
         return {"factor": self.folder / f"{_FACTOR[side]}.npy"} | names
 
 
-def _locked(folder: Path) -> int | None:
-    """Lock a directory, at most until this process ends; None on systems without locks.
-
-    The lock holds on this machine, and on some file systems on all machines that see the directory. A second solve on
-    another machine is noticed when a part has another stamp than before.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise RuntimeError(f"output {str(folder)!r} is used by another solve; wait for its end, or choose another") from None
-    except OSError:  # a file system without locks
-        os.close(handle)
-        return None
-    return handle
-
-
 @contextmanager
 def _growing(paths: dict[str, Path], like: Arrays, n_units: int) -> Iterator[dict[str, Any]]:
     """Open new files for arrays of `n_units` rows each, to be written row by row; they appear whole or not at all."""
@@ -225,9 +203,8 @@ def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURM
         what = "the solve did not come to an end; the same call goes on" if (path / _SOLVE).exists() else "it is no result"
         raise ValueError(f"{os.fspath(folder)!r} has no {_DONE}: {what}")
     known = _read_done(path / _DONE)["files"]
-    left, right = (_mapped(path / f"{name}.npy", known[f"{name}.npy"], verify) for name in ("left", "right"))
-    rows, cols = (_mapped(path / f"{name}.npy", None, verify=False) for name in ("rows", "cols"))
-    return CURMatrix(left, right, rows, cols)
+    arrays = {name: _mapped(path / f"{name}.npy", known.get(f"{name}.npy"), verify) for name in FACTORS}
+    return matrix_from(os.fspath(folder), arrays)
 
 
 def last_seed(checkpoint: Any, output: Any) -> int | None:
@@ -237,7 +214,7 @@ def last_seed(checkpoint: Any, output: Any) -> int | None:
     """
     try:
         if output is not None:
-            return int(json.loads((Path(output) / _SOLVE).read_bytes())["seed"])
+            return int(read_json(Path(output) / _SOLVE)["seed"])
         return None if checkpoint is None else seed_in_checkpoint(checkpoint)
     except UNREADABLE:
         return None
@@ -246,8 +223,13 @@ def last_seed(checkpoint: Any, output: Any) -> int | None:
 def _read_done(path: Path) -> dict[str, Any]:
     """What `Output.finish` wrote."""
     try:
-        told = json.loads(path.read_bytes())
-        _ = {**told["files"]}, told["r"], told["c"]
+        told: dict[str, Any] = read_json(path)
+        _ = told["r"], told["c"]
+        known = told["files"]
+        if not all(type(size) is int and isinstance(crc32, str) for size, crc32 in known.values()):
+            raise ValueError("sizes or checksums of files are none")
+        if not {f"{name}.npy" for name in _FACTOR.values()} <= set(known):
+            raise ValueError("factors are missing")
     except UNREADABLE as error:
         raise ValueError(f"{str(path)!r} is damaged; delete it, and the same solve makes the result again") from error
     return told
@@ -257,11 +239,11 @@ def _mapped(path: Path, known: list[Any] | None, verify: bool) -> np.ndarray:
     """A memory-mapped array of a file that has the size it was written with and, to `verify`, the checksum."""
     try:
         found = path.stat().st_size
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = load_npy(path, mmap_mode="r")
     except FileNotFoundError:
         raise FileNotFoundError(2, "a file of the result is missing", str(path)) from None
     except UNREADABLE as error:
-        raise ValueError(f"{str(path)!r} is damaged ({error})") from error
+        raise ValueError(f"{str(path)!r} is damaged ({line_of(error)})") from error
     if known is not None and found != known[0]:
         raise ValueError(f"{str(path)!r} is damaged: it has {found:,} bytes where {known[0]:,} were written")
     if known is not None and verify and checksum([array]) != known[1]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -22,7 +23,7 @@ from .. import files
 from .._version import __version__
 from ..backends.arrays import Array, device_name, to_numpy
 from ..backends.kernels import choose
-from ..errors import ArgumentError
+from ..errors import ArgumentError, InUseError
 from ..options import Settings
 from ..samples.view import CoreView
 from ..shards.on_disk import block_checksum, checksum
@@ -62,14 +63,18 @@ class Checkpoint:
         What the solve is; a file with another identity is refused.
     every : float
         Seconds between two writes, at least.
+    lock : bool
+        Keep other solves from using the file until `close`.
 
     Raises
     ------
     ValueError
         If there is a file of another solve, or another file; it is left as it is.
+    InUseError
+        If another solve uses it now.
     """
 
-    def __init__(self, path: str | os.PathLike[str], identity: dict[str, str], every: float) -> None:
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, str], every: float, lock: bool = True) -> None:
         self.path, self.identity, self.every = Path(path), identity, every
         self.steps: dict[str, dict[str, Any]] = {}
         self.elapsed = 0.0  # of earlier runs
@@ -77,10 +82,15 @@ class Checkpoint:
         self._started = self._written = time.monotonic()
         self._pause = every
         self._changed = False
-        if self.path.exists():
-            self._read()
-        elif not self.path.absolute().parent.is_dir():
+        if not self.path.absolute().parent.is_dir():
             raise FileNotFoundError(f"checkpoint must lie in a directory that exists, got {str(self.path)!r}")
+        self._lock = files.LockFile(self.path, f"checkpoint {str(self.path)!r} is used by another solve") if lock else None
+        try:
+            if self.path.exists():
+                self._read()
+        except BaseException:
+            self.close()
+            raise
 
     def step(self, name: str) -> Step:
         """The next step."""
@@ -97,9 +107,17 @@ class Checkpoint:
         self.steps[step] = arrays
         self._changed = True
         if self.due:
-            self.close()
+            self.write()
 
     def close(self) -> None:
+        """Write the file if anything changed, and let others use it."""
+        try:
+            self.write()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+
+    def write(self) -> None:
         """Write the file if anything changed; it always holds one complete state, the earlier one or this one."""
         if not self._changed:
             return
@@ -109,14 +127,18 @@ class Checkpoint:
         arrays = {f"{step}|{name}": x for step, parts in self.steps.items() for name, x in parts.items()}
         arrays |= {f"identity|{name}": np.asarray(value) for name, value in self.identity.items()}
         arrays["elapsed"] = np.asarray(self.elapsed + begun - self._started)
-        files.write_npz(self.path, "checkpoint", arrays)
+        files.write_npz(self.path, "checkpoint", arrays | {"crc32": np.asarray(_sum_of_all(arrays))})
         self._written = time.monotonic()
         self._pause = max(self.every, _WRITING * (self._written - begun))
         self._changed = False
 
     def _read(self) -> None:
         arrays = files.read_npz(self.path, "checkpoint", ("elapsed",))
-        self.elapsed = float(arrays.pop("elapsed"))
+        whole = str(arrays.pop("crc32", "")) == _sum_of_all(arrays)
+        elapsed = arrays.pop("elapsed")
+        if elapsed.shape != () or elapsed.dtype.kind != "f" or not 0 <= elapsed < np.inf:
+            raise ValueError(f"{str(self.path)!r} is damaged: elapsed is not a time")
+        self.elapsed = float(elapsed)
         found: dict[str, str] = {}
         for key, value in arrays.items():
             step, _, name = key.partition("|")
@@ -130,6 +152,8 @@ class Checkpoint:
                 f"{str(self.path)!r} is of another solve: it differs in {differences(found, self.identity)}; choose another "
                 "path, or delete the file if it is not needed",
             )
+        if not whole:  # a solve that went on with other numbers would fail anywhere
+            raise ValueError(f"{str(self.path)!r} is damaged: its checksum is not that of its arrays")
 
     def find(self, step: str, shard: Shard, stamp: str) -> tuple[Arrays, Arrays] | None:
         """A part that was made from the same things, and its numbers; None if there is none."""
@@ -143,6 +167,17 @@ class Checkpoint:
         if "sums" not in part:
             self.put(part_name(step, shard), packed(stamp, part, numbers))
         return part
+
+
+def _sum_of_all(arrays: Mapping[str, np.ndarray]) -> str:
+    """CRC-32 of arrays with their names, shapes and types."""
+    total = 0
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name])
+        total = zlib.crc32(f"{name} {array.shape} {array.dtype}".encode(), total)
+        if array.nbytes:
+            total = zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, total)
+    return f"{total:08x}"
 
 
 def differences(found: dict[str, Any], wanted: dict[str, str]) -> str:
@@ -180,7 +215,7 @@ class Saved:
     def load(self) -> Arrays:
         """Its arrays."""
         try:
-            with open(self.path, "rb") as handle, np.load(handle, allow_pickle=False) as file:
+            with open(self.path, "rb") as handle, files.load_npz(handle) as file:
                 found = str(file["stamp"])
                 arrays, _ = unpacked({name: file[name] for name in file.files})
         except FileNotFoundError as error:
@@ -189,7 +224,7 @@ class Saved:
         except files.UNREADABLE as error:
             raise ValueError(f"the part {self.path!r} cannot be read ({error}); the same call makes it again") from error
         if found != self.stamp:
-            raise RuntimeError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
+            raise InUseError(f"{self.path!r} was replaced by another solve: one alone may use output at a time")
         return arrays
 
 
@@ -221,7 +256,7 @@ class PartFolder:
         if not os.path.exists(path):
             return None
         try:
-            with open(path, "rb") as handle, np.load(handle, allow_pickle=False) as file:  # np.load closes its own too late
+            with open(path, "rb") as handle, files.load_npz(handle) as file:
                 if str(file["stamp"]) != stamp:
                     return None
                 # read all of it: a part that cannot be read counts as missing
@@ -288,5 +323,5 @@ def _sum_of(shard: Shard) -> str:
 
 def seed_in_checkpoint(path: str | os.PathLike[str]) -> int:
     """The seed of the solve that wrote a checkpoint."""
-    with np.load(path, allow_pickle=False) as file:
+    with open(path, "rb") as handle, files.load_npz(handle) as file:
         return int(str(file["identity|seed"]))

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pyarrow import parquet
 import rcurc_gpu as rg
 from rcurc_gpu import cli
 from rcurc_gpu.cli.shard import BYTES
+from rcurc_gpu.files import LockFile, locked
 from rcurc_gpu.io import read_observations
 from rcurc_gpu.shards import LabelledShards
 
@@ -211,6 +213,23 @@ def test_a_checkpoint_of_shards_is_a_directory(low_rank, tmp_path):
     assert done.exit_code == 2
     assert done.stderr.startswith("Error: --checkpoint ")
     assert "is of another solve: it differs in seed" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["a file", "a directory"])
+def test_a_checkpoint_that_another_run_uses(low_rank, tmp_path, kind):
+    place, table = tmp_path / "kept", low_rank[0]
+    if kind == "a directory":
+        assert run("shard", table, "-o", tmp_path / "shards").exit_code == 0
+        place.mkdir()
+        handle = locked(place, "")
+        source = tmp_path / "shards"
+    else:
+        lock, source = LockFile(place, ""), table
+    outcome = run("complete", source, "-o", tmp_path / "r.npz", "--checkpoint", place)
+    assert outcome.exit_code == 2
+    assert outcome.stderr.count("\n") == 1
+    assert "is used by another solve; wait for its end, or choose another" in outcome.stderr
+    os.close(handle) if kind == "a directory" else lock.release()
 
 
 def test_an_interrupt_says_that_the_command_can_go_on(low_rank, tmp_path, interrupted_reading):

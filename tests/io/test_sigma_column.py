@@ -132,6 +132,12 @@ def test_bad_sigmas_name_the_option_and_the_place(line, words, tmp_path):
         assert words in done.output
 
 
+def test_a_sigma_too_large_for_float32_is_refused(table, tmp_path):
+    table.write_text(f"{HEADER}\ns0,0,1e60,1\n{lines()}")
+    with pytest.raises(ValueError, match="must have a positive number for row 's0' and column '0', got inf"):
+        shard_file(table, tmp_path / "a", dtype="float32", **OPTIONS)
+
+
 def test_what_has_no_value_needs_no_sigma(table):
     table.write_text(f"{HEADER}\ns0,0,,\n{lines()}")
     labelled = read_observations(table, **OPTIONS)
@@ -167,6 +173,11 @@ def test_what_cannot_be_is_refused(call, words, table):
             ([0], [0], [1.0], [1e-60]),
             {"sigma": True, "dtype": "float32"},
             "sigma of chunk 0 must be .* in float32, got 1e-60",
+        ),
+        (
+            ([0], [0], [1.0], [1e60]),
+            {"sigma": True, "dtype": "float32"},
+            r"sigma of chunk 0 must be .* in float32, got 1e\+60",
         ),
         (
             ([0], [0], [1.0], [1.0, 2.0]),

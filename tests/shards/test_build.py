@@ -18,6 +18,7 @@ from pyarrow import parquet
 from test_bad_files import CASES
 
 from rcurc_gpu import CrossSamples, rcurc
+from rcurc_gpu.errors import InUseError
 from rcurc_gpu.io import arrow, numbering, read_observations, text
 from rcurc_gpu.samples.choosing import ArrayPairs, choose_cross, choose_cross_of
 from rcurc_gpu.shards import LabelledShards, ShardedSamples, build, shard_file, shard_triplets
@@ -276,8 +277,8 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path, what):
     assert str(tmp_path / "s") in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
-def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards(tmp_path, how):
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "SIGINT"])
+def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards_or_is_in_the_way(tmp_path, how):
     code = (
         "import sys, time, numpy as np\n"
         "from rcurc_gpu.shards import shard_triplets\n"
@@ -291,6 +292,8 @@ def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards(tmp_pat
         [sys.executable, "-c", code, str(tmp_path / "s")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as child:
         assert child.stdout.readline() == "reading\n"
+        with pytest.raises(InUseError, match="is being written by another run; wait for its end"):
+            shard_triplets([([0], [0], [1.0])], tmp_path / "s", (5, 6))
         child.send_signal(getattr(signal, how))
         child.wait(120)
     if how == "SIGINT":
@@ -298,8 +301,34 @@ def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards(tmp_pat
     else:
         with pytest.raises(ValueError, match="writing it did not come to an end"):
             ShardedSamples.open(tmp_path / "s")
-        with pytest.raises(FileExistsError):
-            shard_triplets([([0], [0], [1.0])], tmp_path / "s", (5, 6))
+        assert (tmp_path / "s" / "unfinished").is_dir()
+    assert shard_triplets([([0], [0], [1.0])], tmp_path / "s", (5, 6)).n_obs == 1
+    assert not (tmp_path / "s" / "unfinished").exists()
+
+
+@pytest.mark.parametrize("inside", [{"unfinished": "mine"}, {"unfinished/notes.txt": "mine"}, {"rows.npy": "mine"}])
+def test_files_of_others_are_not_taken_for_what_a_killed_process_left(tmp_path, inside):
+    for name, content in inside.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(content)
+    with pytest.raises(FileExistsError, match="this one has files in it"):
+        shard_triplets([([0], [0], [1.0])], tmp_path, (5, 6))
+    assert [(tmp_path / name).read_text() for name in inside] == list(inside.values())
+
+
+def test_a_place_observed_far_more_often_than_fits(tmp_path, monkeypatch):
+    """Equal values take no memory; of different ones the mean is refused, and without `duplicates` they are named."""
+    n = 60_000
+    i, j, values = np.zeros(n + 1, int), np.zeros(n + 1, int), np.ones(n + 1)
+    i[n] = 1
+    cross = ((3, 3), [0, 1], [0, 1])
+    assert shard_triplets([(i, j, values)], tmp_path / "s", *cross, **SMALL).n_obs == 2
+    values[n - 1] = 2.0
+    with pytest.raises(ValueError, match=r"entry \(0, 0\) was observed with different values, 1 and 2"):
+        shard_triplets([(i, j, values)], tmp_path / "t", *cross, **SMALL)
+    with pytest.raises(ValueError, match="an entry was observed 60,000 times, with different values: more than fit"):
+        shard_triplets([(i, j, values)], tmp_path / "t", *cross, duplicates="mean", **SMALL)
+    assert not (tmp_path / "t").exists()
 
 
 # ---------------------------------------------------------------- memory

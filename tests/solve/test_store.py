@@ -10,6 +10,7 @@ import pytest
 
 import rcurc_gpu as rg
 from rcurc_gpu import files
+from rcurc_gpu.errors import InUseError
 from rcurc_gpu.solve import supply, work
 from rcurc_gpu.solve.store import Checkpoint
 
@@ -277,3 +278,39 @@ def test_an_output_that_cannot_be_read_is_not_locked_for_ever(tmp_path, monkeypa
         with pytest.raises(PermissionError):
             rg.rcurc(samples, 3, output=tmp_path / "out")
     assert rg.rcurc(samples, 3, output=tmp_path / "out").converged
+
+
+# ---------------------------------------------------------------- one run at a time
+
+
+def test_a_second_run_on_a_checkpoint_is_told_and_the_first_is_not_disturbed(tmp_path):
+    samples, path, told = problem().samples, tmp_path / "c.npz", []
+
+    def second(_):
+        if not told:
+            with pytest.raises(InUseError, match=r"c.npz' is used by another solve; wait for its end") as error:
+                rg.rcurc(samples, 3, checkpoint=path)
+            told.append(error.value)
+
+    assert rg.rcurc(samples, 3, checkpoint=path, callback=second).converged
+    assert told
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]  # the lock is gone
+    (tmp_path / "c.npz.lock").write_text("")  # of a run that was killed
+    path.unlink()
+    assert rg.rcurc(samples, 3, checkpoint=path).converged
+
+
+def test_a_refused_checkpoint_is_not_locked_for_ever(tmp_path):
+    (tmp_path / "c.npz").write_bytes(b"mine")
+    for _ in range(2):
+        with pytest.raises(ValueError, match="is not a checkpoint file"):
+            rg.rcurc(problem().samples, 3, checkpoint=tmp_path / "c.npz")
+    assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
+
+
+@pytest.mark.parametrize("answer", [True, np.True_])
+def test_a_callback_ends_the_solve(answer):
+    seen = []
+    with pytest.warns(rg.ConvergenceWarning):
+        rg.rcurc(problem().samples, 3, callback=lambda state: seen.append(state) or answer)
+    assert len(seen) == 1
