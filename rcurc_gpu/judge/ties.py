@@ -260,7 +260,7 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     groups = None
     if ties.free or met.free:
         groups = groups_apart(block, kernels, seed) or groups_in(ties, left, right)
-        groups = groups.first(m, n) if groups.n_groups > 1 else None
+        groups = groups.first(m, n) if groups.first(m, n).apart else None
     dependent = float(np.sum((left.T @ left) * (ties.noise_cols.T @ ties.noise_cols)))
     dependent += float(np.sum((ties.noise_rows.T @ ties.noise_rows) * (right.T @ right)))
     dependent += 2 * float(np.sum((left.T @ ties.noise_rows) * (ties.noise_cols.T @ right)))
@@ -345,6 +345,11 @@ class Groups:
         """How many."""
         return int(max(self.rows.max(initial=-1), self.columns.max(initial=-1))) + 1
 
+    @property
+    def apart(self) -> bool:
+        """Whether there are two groups at least that have rows and columns; what has only one of these is a single case."""
+        return sum(min(size) > 1 for size in self.sizes()) > 1
+
     def sizes(self) -> list[tuple[int, int]]:
         """Rows and columns of each group."""
         return [(int(np.sum(self.rows == g)), int(np.sum(self.columns == g))) for g in range(self.n_groups)]
@@ -408,7 +413,7 @@ def groups_apart(block: Block, kernels: Kernels, seed: int) -> Groups | None:
         return None
     groups = groups_in(ties, left, right)
     rows, cols = groups.rows, groups.columns
-    if groups.n_groups < 2 or min(np.mean(rows >= 0), np.mean(cols >= 0)) < _COVERED:
+    if not groups.apart or min(np.mean(rows >= 0), np.mean(cols >= 0)) < _COVERED:
         return None
     unit = np.repeat(rows, block.counts)
     index = cols[to_numpy(block.index)]

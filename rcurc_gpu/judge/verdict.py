@@ -49,6 +49,8 @@ _MANY_HELD = 300  # from which a component in a single row can be told from outl
 _FEWEST_HELD = 20  # held-out entries below which nothing confirms a noise model
 _USELESS = 0.3  # relative error of the matrix from which its numbers say next to nothing
 _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
+_ROUNDING = 1e-6  # lower quartile of held-out residuals, over that of the entries, that is none
+_MOST_CERTAIN = 0.6  # share of the held-out entries that agree, at least, to be sure of components in single rows
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
 
@@ -123,11 +125,23 @@ def _core_cause(checked: Checked, e: Evidence, structure: float) -> Cause:
     return Cause.UNDETERMINED if n_undetermined else Cause.NONE
 
 
+def is_certain(evidence: Evidence, core: Core) -> bool:
+    """Whether held-out entries agree to rounding as the fitted ones do, and no component is rounding."""
+    s = to_numpy(core.s)
+    real = bool(np.all(s > float(np.finfo(s.dtype).eps) ** 0.5 * s[0]))
+    agrees = evidence.n_held >= _LEAST_HELD and evidence.held_share > max(
+        _MOST_CERTAIN, evidence.fit_share - _slack(evidence.n_held)
+    )
+    return real and agrees and evidence.unexplained < _ROUNDING
+
+
 def judge_ties(ties: Ties, core: Core) -> tuple[Verdict, Groups] | None:
     """The verdict on a core whose rows and columns are not tied together, and their groups; None if they are."""
     if not ties.free:
         return None
     groups = groups_in(ties, core.W, core.V)
+    if not groups.apart:
+        return Verdict((Untied(core.rank, ()),)), Groups(0 * groups.rows, 0 * groups.columns)
     return Verdict((Untied(core.rank, tuple(groups.sizes())),)), groups
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..backends import Block, Stream, choose, generator
-from ..errors import ArgumentError, ArgumentTypeError, check_count, check_number, check_shape, seed_to_int
+from ..errors import PYTHON, ArgumentError, ArgumentTypeError, check_count, check_number, check_shape, seed_to_int
+from ..judge import Groups, Untied, model_ties
 from ..noise import Group, NoiseForm, NoiseModel, Part, fit_noise
 from ..options import Settings
 from ..result import Result
@@ -62,6 +63,8 @@ class Ratings:
     unit : float
     factor : float
         By which the model's standard deviations are multiplied to be those of held-out ratings.
+    groups : Groups or None
+        Groups of rows and columns that the ratings do not tie together: nothing is known of what is between them.
     start : None
         Was the result of `rcurc` with which the fit began. It now begins by itself.
     """
@@ -80,6 +83,7 @@ class Ratings:
     model: NoiseModel = field(repr=False)
     unit: float
     factor: float
+    groups: Groups | None = None
     start: Result | None = field(default=None, repr=False)
 
     @property
@@ -96,6 +100,21 @@ class Ratings:
     def helps(self) -> bool:
         """Whether held-out ratings are predicted better than by the offsets alone, by more than chance gives."""
         return self.offsets_error - self.held_out_error > _CHANCE * self.gain_error
+
+    @property
+    def converged(self) -> bool:
+        """Whether the fit stands still, and all rows and columns are tied together."""
+        return self.model.settled and self.groups is None
+
+    @property
+    def message(self) -> str:
+        """How good the predictions are, or what is wrong with them."""
+        if self.groups is not None:
+            return Untied(self.rank, tuple(self.groups.sizes())).sentence(PYTHON, True)
+        if not self.model.settled:
+            return f"The fit had not settled after {self.model.n_sweeps} sweeps."
+        better = "better" if self.helps else "no better, beyond what chance gives,"
+        return f"Held-out ratings are predicted {better} than by offsets of rows and columns alone."
 
     @overload
     def predict(self, i: Any, j: Any, return_std: Literal[False] = False) -> np.ndarray: ...
@@ -223,8 +242,19 @@ def complete_ratings(
     unit = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
     values = np.clip(values / unit, -_HUGE, _HUGE)
     part = _part_of(i[~held], j[~held], values[~held], n2)
-    model, offsets = (_fitted(part, most, settings, (n1, n2)) for most in (rank, 0))
-    return _result(model, offsets, (i, j, values, held), unit, scale)
+    model, offsets = (_fitted(part, most, settings) for most in (rank, 0))
+    groups = model_ties(part, model, choose("auto", np.empty(0)), settings.seed).groups
+    if groups is not None:
+        groups = Groups(_labels(groups.rows, part.row_ids, n1), _labels(groups.columns, part.col_ids, n2))
+    model, offsets = (_everywhere_of(x, part, (n1, n2)) for x in (model, offsets))
+    return replace(_result(model, offsets, (i, j, values, held), unit, scale), groups=groups)
+
+
+def _labels(known: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
+    """The groups of `n` units, of which `ids` are known; -1 of the others."""
+    labels = np.full(n, -1)
+    labels[ids] = known
+    return labels
 
 
 def _part_of(i: np.ndarray, j: np.ndarray, values: np.ndarray, n2: int) -> Part:
@@ -245,9 +275,13 @@ def _part_of(i: np.ndarray, j: np.ndarray, values: np.ndarray, n2: int) -> Part:
     return Part(inside, empty(len(rows)), empty(len(cols)), rows, cols)
 
 
-def _fitted(part: Part, most: int, settings: Settings, shape: tuple[int, int]) -> NoiseModel:
-    """The noise model with at most `most` components, of all rows and columns of the matrix."""
-    model = fit_noise(part, most, settings, choose("auto", np.empty(0)), form=_FORM)
+def _fitted(part: Part, most: int, settings: Settings) -> NoiseModel:
+    """The noise model with at most `most` components."""
+    return fit_noise(part, most, settings, choose("auto", np.empty(0)), form=_FORM)
+
+
+def _everywhere_of(model: NoiseModel, part: Part, shape: tuple[int, int]) -> NoiseModel:
+    """A model of all rows and columns of the matrix."""
     sides = ((model.rows, model.row_precision, part.row_ids), (model.cols, model.col_precision, part.col_ids))
     rows, cols = (_everywhere(*side, n) for side, n in zip(sides, shape, strict=True))
     return replace(model, rows=rows, cols=cols)

@@ -16,7 +16,7 @@ from ..core.gauss_newton import GAMMA as GAUSS_NEWTON_GAMMA
 from ..core.gauss_newton import is_suited, most_components, solve_gauss_newton
 from ..core.head_start import is_rich, solve_with_head_start
 from ..core.history import RankCurve
-from ..core.iteration import Core, CoreOptions, Factors, solve_core
+from ..core.iteration import Checked, Core, CoreOptions, Factors, solve_core
 from ..core.problem import CoreProblem, Steps, prepare
 from ..core.recheck import recheck, without_contested
 from ..core.stages import GAMMA, WIDER, solve_in_stages
@@ -24,7 +24,7 @@ from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
 from ..judge.rank import WORTH, choose_rank
 from ..judge.ties import core_ties, groups_apart
-from ..judge.verdict import ENOUGH_HELD, examine, judge_core, judge_ties
+from ..judge.verdict import ENOUGH_HELD, examine, is_certain, judge_core, judge_ties
 from ..judge.words import Cause, Evidence, Untied
 from ..options import Settings
 from ..samples.view import CoreView
@@ -351,6 +351,9 @@ class CoreSearch:
         cut_short = s.max_iter is not None or run.progress.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
         groups = None
+        if verdict.cause in (Cause.RANK_TOO_LARGE, Cause.UNEXPLAINED) and is_certain(evidence, checked[0]):
+            evidence = self._with_single_rows(evidence, checked, schedule)
+            verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
         if verdict.cause in (Cause.NONE, Cause.UNDETERMINED):  # else it is not believed anyway
             ties, checked = core_ties(data, checked, schedule.floor, run)
             verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
@@ -373,6 +376,16 @@ class CoreSearch:
             run.kernels.name,
             groups=groups,
         )
+
+    def _with_single_rows(self, evidence: Evidence, checked: Checked, schedule: Schedule) -> Evidence:
+        """Components that live in one row or column, where few entries are held out, count if others agree with them.
+
+        One that was made by the outliers of a row would rest on these alone, each column's share in it on one of them.
+        """
+        rank = checked[0].rank
+        ties, again = core_ties(self.data_at(rank), checked, schedule.floor, self.run.at(rank))
+        alone = any(np.any(new.status != old.status) for new, old in zip(again[1:], checked[1:], strict=True))
+        return evidence if ties.free or alone else replace(evidence, supported=rank)
 
     def judged_given(self, core: Core, gamma: float, curve: RankCurve | None, asked: int) -> SolvedCore:
         """Judge a core of another method as it is: nothing is mended."""
