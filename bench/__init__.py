@@ -10,6 +10,7 @@ cost_model      what a solve on a cluster costs: fitted to two runs, checked on 
 linear          the cost by the number of observations, with a plot
 trillion        a matrix of 1e12 entries: time, memory, true error
 cpu_tools       how the compiled CPU path was chosen: NumPy, Numba in three ways, C
+phase           success against observations per unknown, with and without Gauss-Newton steps; a plot
 plan_calibration  how many observations are needed: the measurements behind plan_samples
 ratings         held-out error on MovieLens-100k with wrong ratings, by method, with a plot
 real            default calls on real matrices with planted outliers: error, coverage, verdict, CPU (data: real_data)

@@ -429,16 +429,16 @@ def test_describe_warns_where_the_rank_is_too_large():
     assert "warning: 5 columns have fewer than rank + 2 = 5 observations (the first is column 0)" in text
     assert "warning: 4 rows have fewer than rank + 2 = 5 observations (the first is row 0)" in text
     assert "warning: rank 3 is larger than the intersection allows (2)" in text
-    assert "a row of the intersection has 2 observations (median); recovery at rank 3 needs about 30" in text
-    assert "a column of the intersection has 2 observations (median); recovery at rank 3 needs about 30" in text
+    assert "a row of the intersection has 2 observations (median); recovery at rank 3 needs about 18" in text
+    assert "a column of the intersection has 2 observations (median); recovery at rank 3 needs about 18" in text
 
 
 def test_describe_has_no_warning_where_there_is_enough(xp):
     Y = np.random.default_rng(0).standard_normal((40, 50))
     samples = CrossSamples.from_dense(xp.array(Y), range(20), range(20))
     assert "warning" not in samples.describe()
-    assert "warning" not in samples.describe(rank=2)
-    assert "warning" in samples.describe(rank=3)
+    assert "warning" not in samples.describe(rank=3)
+    assert "warning" in samples.describe(rank=4)
 
 
 def test_describe_counts_what_either_block_sees_of_a_chosen_row_or_column():
