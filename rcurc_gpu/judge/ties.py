@@ -60,7 +60,7 @@ class Ties:
         The direction that is tied least: an entry changes by rows_i . x_j + y_i . cols_j.
     noise_rows, noise_cols : float arrays (m, K), (n, K)
         An error as noise of size 1 makes it, of rows and columns that depend on each other, drawn at random: without the
-        part of the rows that does not come from the columns.
+        part of the rows that does not come from the columns. Without a prior, the same as `rows` and `cols`.
     row_skew, col_skew : float arrays (m,), (n,)
         How unevenly the entries of each tell its coefficients, on the host: 1 at best.
     """
@@ -107,10 +107,9 @@ def ties_of(
     G = unpacked(packed[0], K)
     gauge = _Gauge(right, G)
 
-    def moved(b: Array) -> tuple[Array, Array]:
-        """What the rows do when the columns move by b, and what the columns then do."""
-        a = times(inverse_rows, kernels.couple(block, left, right, b))
-        return a, times(inverse, kernels.couple(across, right, left, a))
+    def followed(b: Array) -> Array:
+        """What the rows do when the columns move by b."""
+        return times(inverse_rows, kernels.couple(block, left, right, b))
 
     start = asarray_on(generator(seed, Stream.TIES).standard_normal((n, K)), right, right.dtype)
     start = times(xp.linalg.cholesky(inverse), start)  # as noise moves columns, if the rows are known
@@ -131,7 +130,7 @@ def ties_of(
             length = size
         vectors.append(v / size)
         images.append(Gv / size)
-        w = gauge.without(moved(vectors[-1])[1])
+        w = gauge.without(times(inverse, kernels.couple(across, right, left, followed(vectors[-1]))))
         alpha.append(float(xp.sum(images[-1] * w)))
         for _ in range(2):  # twice is enough
             for x, Gx in zip(vectors, images, strict=True):
@@ -152,12 +151,15 @@ def ties_of(
         b = vectors[0] * float(weights[0])
         for x, weight in zip(vectors[1:], weights[1:], strict=False):
             b = b + x * float(weight)
-        return -moved(b)[0], b
+        return -followed(b), b
 
+    gap = 1 - min(max(theta[-1], 0.0), 1.0) ** 0.5
+    weakest = combined(shares[:, -1])
+    if prior is None:
+        return Ties(gap, *weakest, *weakest, row_skew / K, col_skew / K)
     # what Lanczos makes of the start times (1 - M^T M)^-1/2: noise in the columns when the rows are not known
     noise = length * (shares @ (shares[0] / np.sqrt(np.maximum(1 - values, _LEAST_TIED))))
-    gap = 1 - min(max(theta[-1], 0.0), 1.0) ** 0.5
-    return Ties(gap, *combined(shares[:, -1]), *combined(noise), row_skew / K, col_skew / K)
+    return Ties(gap, *weakest, *combined(noise), row_skew / K, col_skew / K)
 
 
 def times(matrices: Array, x: Array) -> Array:

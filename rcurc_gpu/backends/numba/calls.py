@@ -141,7 +141,9 @@ def inverses(packed: Array, ridge: float) -> Array:
 def couple(block: Block, left: Array, right: Array, x: Array) -> Array:
     """`plain.ties.couple`."""
     out = np.empty((block.n_units, right.shape[1]))
-    couple_kernel(_fixed(block.indptr), _fixed(block.index), *map(_fixed, (left, right, x)), out)
+    k = right.shape[1]
+    rank = (0,) * k if k <= _MOST_KNOWN else k
+    couple_kernel(_fixed(block.indptr), _fixed(block.index), *map(_fixed, (left, right, x)), out, rank)
     return out
 
 

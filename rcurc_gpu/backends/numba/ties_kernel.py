@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from .entries import OPTIONS
+from .lanes import number_of
 
 
 @njit(**OPTIONS)
@@ -29,9 +30,12 @@ def grams(indptr, index, right, out):
 
 
 @njit(**OPTIONS)
-def couple(indptr, index, left, right, x, out):
-    """`plain.ties.couple`."""
-    K = right.shape[1]
+def couple(indptr, index, left, right, x, out, rank):
+    """`plain.ties.couple`; `rank` is a tuple of as many numbers as there are unknowns, or their number.
+
+    The compiler then knows it, which halves the time of small ones.
+    """
+    K = number_of(rank)
     total = np.empty(K)
     for u in range(out.shape[0]):
         total[:] = 0.0
