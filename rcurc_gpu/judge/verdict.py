@@ -48,6 +48,7 @@ ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
 _MANY_HELD = 300  # from which a component in a single row can be told from outliers there
 _FEWEST_HELD = 20  # held-out entries below which nothing confirms a noise model
 _USELESS = 0.3  # relative error of the matrix from which its numbers say next to nothing
+_DROWNED = 1.0  # noise over the size of the matrix from which offsets alone say nothing
 _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
 _ROUNDING = 1e-6  # lower quartile of held-out residuals, over that of the entries, that is none
 _MOST_CERTAIN = 0.6  # share of the held-out entries that agree, at least, to be sure of components in single rows
@@ -178,7 +179,9 @@ def judge_noise(
 ) -> Verdict:
     """The verdict on a result of the noise model."""
     confirmed = noise.confirmation
-    useless = not noise.expected_error < _USELESS
+    # what no component explains may be noise or a matrix of a higher rank: nobody can tell
+    drowned = len(noise.strengths) == 0 and not noise.prediction_error < _DROWNED
+    useless = drowned or not noise.expected_error < _USELESS
     if noise.gap < FREE:
         groups = None if noise.groups is None else Groups(*map(np.asarray, noise.groups))
         sizes = () if groups is None else tuple(groups.sizes())
@@ -187,7 +190,7 @@ def judge_noise(
         return replace(core_verdict, expected_error=noise.expected_error)
     faults: list[Fault] = []
     if useless:
-        faults.append(NothingFound(noise.expected_error))
+        faults.append(NothingFound(noise.expected_error, drowned))
     if confirmed is not None and confirmed.n_held < _FEWEST_HELD:
         faults.append(TooFewHeld(confirmed.n_held))
     if noise.left_over:

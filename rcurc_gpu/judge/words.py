@@ -233,13 +233,19 @@ class Untied:
 
 @dataclass(frozen=True)
 class NothingFound:
-    """What was found is hardly better than nothing."""
+    """What was found is hardly better than nothing; `drowned` if there is no component, and the noise is larger than the rest."""
 
     expected_error: float
+    drowned: bool = False
     cause = Cause.UNEXPLAINED
 
     def sentence(self, words: Wording, chosen: bool) -> str:
         """What is wrong and what to try."""
+        if self.drowned:
+            return (
+                "No component was found, and what is left is larger than all that offsets explain: it may be noise, or a "
+                "matrix that needs more observations to be found."
+            )
         return (
             f"The matrix is hardly known: its entries are uncertain by about {self.expected_error:.0%} of their size; "
             "observe more of them."

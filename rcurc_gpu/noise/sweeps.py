@@ -321,6 +321,7 @@ class Sweeps:
     def log_likelihood(self, residual: np.ndarray, variance: np.ndarray, noise: Noise | None = None) -> np.ndarray:
         """Log density of observations with these residuals, given the squared scale of each."""
         n = self.noise if noise is None else noise
+        variance = np.maximum(variance, np.finfo(float).tiny)  # none at all, of a row that fits exactly
         inside = n.top - 0.5 * np.log(variance) - 0.5 * (n.tail + 1) * np.log1p(residual**2 / (n.tail * variance))
         return np.logaddexp(math.log1p(-n.share) + inside, math.log(n.share / n.span))
 

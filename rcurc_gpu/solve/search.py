@@ -29,7 +29,7 @@ from ..judge.words import Cause, Evidence, Untied
 from ..options import Settings
 from ..samples.view import CoreView
 from .glimpse import Glimpse, glimpse_of
-from .solved import SolvedCore, is_exact, resigned
+from .solved import NOISELESS, SolvedCore, is_exact, resigned
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -120,11 +120,12 @@ class CoreSearch:
             return replace(self._core_of(self.glimpse), chosen=True)
         asked, curve = self.asked_rank(rank)
         solved = self._core(asked)
-        # a rank too large fits noise exactly, and then there seems to be none
-        if curve is None and not solved.verdict.ok and (not solved.noisy or self._fits_anything(asked)):
+        # a rank too large fits noise exactly, and then there seems to be none; held-out entries see it
+        too_close = not solved.noisy and solved.evidence.unexplained > NOISELESS
+        if curve is None and not solved.verdict.ok and (too_close or self._fits_anything(asked)):
             # with noise a rank is only the most to be taken: what there is may still be found
             glimpse = self.glimpse
-            if glimpse is not None and glimpse.noisy and glimpse.rank <= asked:
+            if glimpse is not None and glimpse.noisy and glimpse.rank <= asked - too_close:
                 return replace(self._core_of(glimpse), asked=asked)
         return replace(solved, curve=curve, asked=asked, chosen=curve is not None)
 
