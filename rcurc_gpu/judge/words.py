@@ -233,7 +233,7 @@ class Untied:
 
 @dataclass(frozen=True)
 class NothingFound:
-    """What was found is hardly better than nothing; `drowned` if there is no component, and the noise is larger than the rest."""
+    """What was found is hardly better than nothing; `drowned` if there is no component in it, and noise is larger."""
 
     expected_error: float
     drowned: bool = False
