@@ -83,8 +83,9 @@ def rests_on_one(
     found = np.zeros(len(units), dtype=bool)
     some = max(_AT_ONCE // max(int(block.counts[units].max(initial=1)), 1), 1)
     for low in range(0, len(units), some):
-        chunk = load_chunk(block, units[low : low + some])
-        a = xp.astype(coefficients[low : low + some, :], basis.dtype)
+        high = min(low + some, len(units))
+        chunk = load_chunk(block, units[low:high])
+        a = xp.astype(coefficients[low:high, :], basis.dtype)
         D = take_rows(basis, chunk.index)
         near = xp.abs(xp.astype(chunk.value, basis.dtype) - fitted(D, a)) < floor
         keep = xp.astype(near & chunk.seen, basis.dtype) * xp.astype(gather(usable, chunk.index) > 0, basis.dtype)
@@ -93,5 +94,5 @@ def rests_on_one(
         trace = xp.sum(xp.sum(inverse * xp.eye(basis.shape[1], dtype=basis.dtype, device=device_of(basis)), axis=2), axis=1)
         leverage = xp.sum((D @ inverse) * D, axis=2) * keep
         none = size * trace > basis.shape[1] / float(xp.finfo(basis.dtype).eps) ** 0.5  # as in `passes`
-        found[low : low + some] = to_numpy((xp.max(leverage, axis=1) > _ALONE) | none)
+        found[low:high] = to_numpy((xp.max(leverage, axis=1) > _ALONE) | none)
     return found
