@@ -287,6 +287,19 @@ class ModelTies:
     error: float
     groups: Groups | None
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays, for a store."""
+        found = {"ties": np.asarray([self.gap, self.error])}
+        if self.groups is not None:
+            found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
+        return found
+
+    @classmethod
+    def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
+        """What `arrays` gave."""
+        groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
+        return cls(*a["ties"].tolist(), groups)
+
 
 # ---------------------------------------------------------------- entries that agree
 
