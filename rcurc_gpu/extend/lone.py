@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, inverse, take_rows, to_numpy
 from ..backends.blocks import Block, load_chunk
 from ..backends.plain.regression import fitted, gram, with_ridge
 from .diagnostics import ILL_CONDITIONED, OK
@@ -90,9 +90,9 @@ def rests_on_one(
         near = xp.abs(xp.astype(chunk.value, basis.dtype) - fitted(D, a)) < floor
         keep = xp.astype(near & chunk.seen, basis.dtype) * xp.astype(gather(usable, chunk.index) > 0, basis.dtype)
         G, size = with_ridge(gram(D, keep))
-        inverse = xp.linalg.inv(G)
-        trace = xp.sum(xp.sum(inverse * xp.eye(basis.shape[1], dtype=basis.dtype, device=device_of(basis)), axis=2), axis=1)
-        leverage = xp.sum((D @ inverse) * D, axis=2) * keep
+        inverses = inverse(G)
+        trace = xp.sum(xp.sum(inverses * xp.eye(basis.shape[1], dtype=basis.dtype, device=device_of(basis)), axis=2), axis=1)
+        leverage = xp.sum((D @ inverses) * D, axis=2) * keep
         none = size * trace > basis.shape[1] / float(xp.finfo(basis.dtype).eps) ** 0.5  # as in `passes`
         found[low:high] = to_numpy((xp.max(leverage, axis=1) > _ALONE) | none)
     return found
