@@ -50,7 +50,7 @@ _GRIDS: tuple[tuple[Any, ...], ...] = (  # name, share of the intersection that 
     ("scalars", 0.7, ("floor_threshold", "change"), (60,)),
 )
 # Sums over rows with their columns: of the noise model, of what ties rows to columns, and of Gauss-Newton steps.
-_SUMS = {"noise model": ("posterior",), "ties": ("couple", "grams", "inverses"), "Gauss-Newton": ("make_side",)}
+SUMS = {"noise model": ("posterior",), "ties": ("couple", "grams", "inverses"), "Gauss-Newton": ("make_side",)}
 # Where a regression begins: which part, or how many subsets. Without steps it ends there, and what was drawn shows.
 _BEGINS = {"zero": 0, "given": 0, "part": 2, "subsets": 60, "given, no steps": 0}
 _BEGINS_1 = {**_BEGINS, "part, no steps": 2, "subsets, no steps": 1}  # at rank 1 a subset is never singular
@@ -221,7 +221,7 @@ def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Chec
         rows.append((f"advance, {dtype}", parts, (40, 10_000, 100_000)))
         for name, rate, calls, sizes in _GRIDS:
             rows.append((f"grid, {name}, {dtype}", {call: partial(of_grid, rate, call) for call in calls}, sizes))
-        for name, called in _SUMS.items():
+        for name, called in SUMS.items():
             parts = {call: partial(_sums, kernels, dtype, call) for call in called}
             rows.append((f"{name}, {dtype}", parts, (40, 20_000, 100_000)))
     return [Check(kernels.name, name, parts, *sizes) for name, parts, sizes in rows]
