@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, inverse, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, gather, inverse, take_rows, to_numpy
 from ..backends.blocks import Block, load_chunk
 from ..backends.plain.regression import fitted, gram, with_ridge
 from .diagnostics import ILL_CONDITIONED, OK
@@ -55,7 +55,8 @@ def without_lone(task: Task, units: np.ndarray, extension: Extension) -> Extensi
     if len(doubtful) == 0:
         return extension
     block, places, _ = task.resident(units[doubtful])
-    a = take_rows(extension.coefficients, asarray_on(doubtful, extension.coefficients))
+    a = take_rows(extension.coefficients, asarray_on(doubtful, extension.coefficients))  # may be on the host
+    a = bring(a, task.basis)
     lone = rests_on_one(block, places, task.basis, a, task.usable, task.schedule.floor)
     status = d.status.copy()
     status[doubtful[lone]] = ILL_CONDITIONED
