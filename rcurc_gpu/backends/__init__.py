@@ -8,6 +8,7 @@ from .kernels import XP, Kernels, choose
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.passes import Column, EntryIds, FitPass, Iterates
+from .plain.posterior import Model, Noise, positions_of
 from .plain.regression import Schedule
 from .random import DataStream, Stream, generator, stream_key, uniform_at
 
@@ -16,4 +17,5 @@ __all__ = ["Block", "asarray_on", "blank_rows", "namespace_for_device", "others"
 __all__ += ["hard_threshold", "operators", "product_svd", "truncated_svd", "union_sum"]
 __all__ += ["DataStream", "Stream", "generator", "stream_key", "uniform_at"]
 # Kernels, and what they take:
-__all__ += ["XP", "Column", "EntryIds", "FitPass", "Grid", "Iterates", "Kernels", "Schedule", "choose"]
+__all__ += ["XP", "Column", "EntryIds", "FitPass", "Grid", "Iterates", "Kernels", "Model", "Noise", "Schedule"]
+__all__ += ["choose", "positions_of"]

@@ -24,6 +24,7 @@ __all__ = [
     "device_scope",
     "free_memory",
     "gather",
+    "inverse",
     "is_array",
     "profiled",
     "qr",
@@ -177,6 +178,13 @@ def qr(x: Array) -> tuple[Array, Array]:
         return Q, R
     found = array_namespace(x).linalg.qr(x)
     return found[0], found[1]
+
+
+def inverse(x: Array) -> Array:
+    """Inverses of matrices (u, k, k)."""
+    xp = array_namespace(x)
+    eye = xp.eye(x.shape[-1], dtype=x.dtype, device=device_of(x))
+    return xp.linalg.solve(x, xp.broadcast_to(eye, x.shape))
 
 
 def quantile_abs(x: Array, q: float = 0.5) -> Array:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..backends.arrays import Array, array_namespace, device_of, quantile_abs
+from ..backends.arrays import Array, array_namespace, device_of, inverse, quantile_abs
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext, Step
 from ..backends.operators import product_svd, random_start, sketch_width, subspace_svd
@@ -206,7 +206,7 @@ def _regular(G: Array, ridge: Array) -> tuple[Array, Array]:
     eye = xp.eye(r, dtype=G.dtype, device=device_of(G))
     damping = _DAMPING * xp.sum(G * eye) / (r * G.shape[0])
     G = G + eye * (ridge + damping)
-    return G, xp.linalg.solve(G, xp.broadcast_to(eye, G.shape))
+    return G, inverse(G)
 
 
 def _each(M: Array, x: Array) -> Array:

@@ -13,7 +13,22 @@ from typing import Any
 import numpy as np
 
 from ..api import rcurc
-from ..backends import XP, Column, EntryIds, FitPass, Iterates, Kernels, Schedule, choose, operators, stream_key, uniform_at
+from ..backends import (
+    XP,
+    Column,
+    EntryIds,
+    FitPass,
+    Iterates,
+    Kernels,
+    Model,
+    Noise,
+    Schedule,
+    choose,
+    operators,
+    positions_of,
+    stream_key,
+    uniform_at,
+)
 from ..backends.cuda import KERNELS, options, source
 from ..errors import without_warning
 from ..testing import synthetic
@@ -34,6 +49,8 @@ _GRIDS: tuple[tuple[Any, ...], ...] = (  # name, share of the intersection that 
     ("sparse", 0.08, ("threshold", "inlying"), (60, 1500, 3000)),
     ("scalars", 0.7, ("floor_threshold", "change"), (60,)),
 )
+# Sums over rows with their columns: of the noise model, of what ties rows to columns, and of Gauss-Newton steps.
+SUMS = {"noise model": ("posterior",), "ties": ("couple", "grams", "inverses"), "Gauss-Newton": ("make_side",)}
 # Where a regression begins: which part, or how many subsets. Without steps it ends there, and what was drawn shows.
 _BEGINS = {"zero": 0, "given": 0, "part": 2, "subsets": 60, "given, no steps": 0}
 _BEGINS_1 = {**_BEGINS, "part, no steps": 2, "subsets, no steps": 1}  # at rank 1 a subset is never singular
@@ -204,6 +221,9 @@ def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Chec
         rows.append((f"advance, {dtype}", parts, (40, 10_000, 100_000)))
         for name, rate, calls, sizes in _GRIDS:
             rows.append((f"grid, {name}, {dtype}", {call: partial(of_grid, rate, call) for call in calls}, sizes))
+        for name, called in SUMS.items():
+            parts = {call: partial(_sums, kernels, dtype, call) for call in called}
+            rows.append((f"{name}, {dtype}", parts, (40, 20_000, 100_000)))
     return [Check(kernels.name, name, parts, *sizes) for name, parts, sizes in rows]
 
 
@@ -238,6 +258,41 @@ def _units(kernels: Kernels, dtype: str, name: str, rank: int, begin: str, place
 
     data, how = {"block": block, "others": others}, {"tolerance": tolerance[dtype], "work": float(rounds * block.n_obs)}
     return _against(getattr(kernels, name), getattr(XP, name), data, place, ready, view=columns, **how)
+
+
+def _sums(kernels: Kernels, dtype: str, name: str, place: Place, size: int) -> Trial:
+    """A kernel that sums in double precision over rows of a matrix with outliers; weights of 0 leave entries out."""
+    rng, k, length = np.random.default_rng(10), 4, 60
+    problem = synthetic((size, length), k, 0.1, 10, 1e-2, n_rows=1, n_cols=length, rate=0.6, seed=10, dtype=dtype)
+    block, left, right = problem.samples.c_block, *(np.asarray(x, np.float64) for x in (problem.W, problem.V))
+    weight, X, A = rng.choice([0.0, 1.0, 2.0], block.n_obs), rng.standard_normal((length, k)), rng.random((length, k, k))
+    scale, spread = 0.5 + rng.random(size), 0.1 * right.std() ** 2
+    q, p = np.tril_indices(k)
+    packed = (np.eye(k) + A @ A.transpose(0, 2, 1))[:, q, p]
+    at = positions_of(right, spread * packed, 0.5 + rng.random(length), 0.0, True)
+    model = Model(at, Noise(0.01 * problem.mean_abs**2, 6.0, 0.1, 50 * problem.mean_abs), 0.5 + rng.random(k))
+    start = (np.zeros((size, k)), np.zeros((size, packed.shape[1])), scale)
+    others: tuple[Any, ...] = {
+        "posterior": (block, weight, model, start, (2.0, 1.0), True),
+        "couple": (block, left, right, X),
+        "grams": (block, right),
+        "inverses": (packed, 1e-3),
+        "make_side": (block, weight, left, right, X, problem.mean_abs),
+    }[name]
+
+    def ready(kernel: Any, others: tuple[Any, ...]) -> Any:
+        if name == "posterior":  # numbers of the units stay on the host
+            return partial(kernel, *others[:2], np.arange(size), *others[2:])
+        return partial(_step, kernel(*others[:2], None), *others[2:]) if name == "make_side" else partial(kernel, *others)
+
+    how = {"tolerance": _FITTED["float64"] if name == "posterior" else _SUMMED["float64"], "work": float(block.n_obs)}
+    return _against(getattr(kernels, name), getattr(XP, name), {"others": others}, place, ready, **how)
+
+
+def _step(side: Any, left: Any, right: Any, X: Any, scale: float) -> Any:
+    """The sums of a Gauss-Newton step."""
+    weighted, gram, gradient = side.weigh(left, right, scale)
+    return [gram, gradient, side.couple(weighted, left, X), side.clipped(X, scale)]
 
 
 def _grid(kernels: Kernels, dtype: str, rate: float, name: str, place: Place, size: int) -> Trial:

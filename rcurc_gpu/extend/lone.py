@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, gather, inverse, take_rows, to_numpy
 from ..backends.blocks import Block, load_chunk
 from ..backends.plain.regression import fitted, gram, with_ridge
 from .diagnostics import ILL_CONDITIONED, OK
@@ -55,7 +55,8 @@ def without_lone(task: Task, units: np.ndarray, extension: Extension) -> Extensi
     if len(doubtful) == 0:
         return extension
     block, places, _ = task.resident(units[doubtful])
-    a = take_rows(extension.coefficients, asarray_on(doubtful, extension.coefficients))
+    a = take_rows(extension.coefficients, asarray_on(doubtful, extension.coefficients))  # may be on the host
+    a = bring(a, task.basis)
     lone = rests_on_one(block, places, task.basis, a, task.usable, task.schedule.floor)
     status = d.status.copy()
     status[doubtful[lone]] = ILL_CONDITIONED
@@ -83,15 +84,16 @@ def rests_on_one(
     found = np.zeros(len(units), dtype=bool)
     some = max(_AT_ONCE // max(int(block.counts[units].max(initial=1)), 1), 1)
     for low in range(0, len(units), some):
-        chunk = load_chunk(block, units[low : low + some])
-        a = xp.astype(coefficients[low : low + some, :], basis.dtype)
+        high = min(low + some, len(units))
+        chunk = load_chunk(block, units[low:high])
+        a = xp.astype(coefficients[low:high, :], basis.dtype)
         D = take_rows(basis, chunk.index)
         near = xp.abs(xp.astype(chunk.value, basis.dtype) - fitted(D, a)) < floor
         keep = xp.astype(near & chunk.seen, basis.dtype) * xp.astype(gather(usable, chunk.index) > 0, basis.dtype)
         G, size = with_ridge(gram(D, keep))
-        inverse = xp.linalg.inv(G)
-        trace = xp.sum(xp.sum(inverse * xp.eye(basis.shape[1], dtype=basis.dtype, device=device_of(basis)), axis=2), axis=1)
-        leverage = xp.sum((D @ inverse) * D, axis=2) * keep
+        inverses = inverse(G)
+        trace = xp.sum(xp.sum(inverses * xp.eye(basis.shape[1], dtype=basis.dtype, device=device_of(basis)), axis=2), axis=1)
+        leverage = xp.sum((D @ inverses) * D, axis=2) * keep
         none = size * trace > basis.shape[1] / float(xp.finfo(basis.dtype).eps) ** 0.5  # as in `passes`
-        found[low : low + some] = to_numpy((xp.max(leverage, axis=1) > _ALONE) | none)
+        found[low:high] = to_numpy((xp.max(leverage, axis=1) > _ALONE) | none)
     return found

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows, to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.ties import unpacked
@@ -100,9 +100,9 @@ def ties_of(
     K, n = int(right.shape[1]), int(right.shape[0])
     packed = kernels.grams(across, left), kernels.grams(block, right)
     if prior is not None:
-        diagonal = np.cumsum(np.arange(1, K + 1)) - 1
-        for G, precision in zip(packed, reversed(prior), strict=True):
-            G[:, diagonal] += precision
+        q, p = np.tril_indices(K)
+        diagonal = asarray_on(np.eye(K)[q] * (q == p)[:, None], right, right.dtype)
+        packed = packed[0] + diagonal @ prior[1], packed[1] + diagonal @ prior[0]
     (inverse, col_skew), (inverse_rows, row_skew) = (_inverse(x, K, kernels) for x in packed)
     G = unpacked(packed[0], K)
     gauge = _Gauge(right, G)
@@ -287,6 +287,20 @@ class ModelTies:
     error: float
     groups: Groups | None
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All of it as arrays, for a store."""
+        found = {"ties": np.asarray([self.gap, self.error])}
+        if self.groups is not None:
+            found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
+        return found
+
+    @classmethod
+    def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
+        """What `arrays` gave."""
+        groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
+        gap, error = a["ties"].tolist()
+        return cls(gap, error, groups)
+
 
 # ---------------------------------------------------------------- entries that agree
 
@@ -317,7 +331,7 @@ def agreeing(block: Block, left: Array, right: Array, floor: float, usable: tupl
     agrees = (xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0)
     place = xp.nonzero(agrees)[0]
     unit = gather(unit, place)
-    edges = xp.arange(block.n_units + 1, dtype=unit.dtype, device=unit.device)
+    edges = xp.arange(block.n_units + 1, dtype=unit.dtype, device=device_of(unit))
     indptr = xp.astype(xp.searchsorted(unit, edges), xp.int64)
     return Block(indptr, gather(block.index, place), gather(block.value, place), block.length)
 

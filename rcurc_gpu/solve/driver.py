@@ -10,15 +10,12 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
-
-import numpy as np
 
 from ..backends.arrays import device_scope
 from ..backends.devices import place_for
-from ..backends.kernels import choose
 from ..errors import ArgumentError
-from ..judge.ties import model_ties
 from ..noise.fit import room_for
 from ..options import Settings, Where, check_rank
 from ..progress import Progress
@@ -149,15 +146,12 @@ def _with_noise(
         raise ArgumentError("rank", f"{what}, got {most}", most)
     if solved.curve is not None:  # a search chose the rank, by what the model does not know, such as the resolution
         most = solved.core.rank
-    part = part_of(view, supply.shards, engine, s, scale)
-    model = solved.model
-    if model is None:
-        model = find_model(part, s, most, steps, show)
-        if steps is not None:  # now, and not when it is time: parts of all shards are of use with this model alone
-            steps.close()
+    gather = partial(part_of, view, supply.shards, engine, s, scale)
+    model, ties = find_model(gather, s, most, steps, show, solved.model)
+    if steps is not None:  # now, and not when it is time: parts of all shards are of use with this model alone
+        steps.write()
     if solved.curve is not None:
         model = replace(model, left_over=False)
-    ties = model_ties(part, model, choose("xp" if s.kernels == "xp" else "auto", np.empty(0)), s.seed)
     return estimate_all(model, ties, sides_of(model, view, s, device, scale), supply.shards, engine, show)
 
 

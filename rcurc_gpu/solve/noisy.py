@@ -7,6 +7,7 @@ single column or row can be. It fits into memory whatever the size of the data; 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +22,7 @@ from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
-from ..judge.ties import ModelTies
+from ..judge.ties import ModelTies, model_ties
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.fit import fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
@@ -253,22 +254,32 @@ def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
 # ---------------------------------------------------------------- the whole
 
 
-def find_model(part: Part, settings: Settings, most: int, steps: StepStore | None, show: Progress) -> NoiseModel:
-    """Fit the noise model to a part, or take it from the store."""
+def find_model(
+    gather: Callable[[], Part],
+    settings: Settings,
+    most: int,
+    steps: StepStore | None,
+    show: Progress,
+    known: NoiseModel | None,
+) -> tuple[NoiseModel, ModelTies]:
+    """Fit the noise model to a part unless it is known, and see what ties that together; or take both from the store."""
     step = None if steps is None else steps.step("noise model")
-    if step is not None and step.saved is not None:
-        return NoiseModel.from_arrays(step.saved)
+    if step is not None and step.saved is not None:  # then nothing is gathered
+        return NoiseModel.from_arrays(step.saved), ModelTies.from_arrays(step.saved)
     kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
-    show.stage("noise", None)
+    if known is None:
+        show.stage("noise", None)
 
     def report(sweep: int, change: float) -> bool:
         show.advance(1)
         return show.ended
 
-    model = fit_noise(part, most, settings, kernels, report)
+    part = gather()
+    model = fit_noise(part, most, settings, kernels, report) if known is None else known
+    ties = model_ties(part, model, kernels, settings.seed)
     if step is not None:
-        step.save(model.arrays())
-    return model
+        step.save(model.arrays() | ties.arrays())
+    return model, ties
 
 
 def estimate_all(

@@ -9,7 +9,7 @@ import pytest
 from rcurc_gpu.backends import operators
 from rcurc_gpu.backends.kernels import XP, choose
 from rcurc_gpu.doctor import run
-from rcurc_gpu.doctor.checks import QUICK_RANKS, kernel_checks, operator_checks, plain_checks, solve_checks
+from rcurc_gpu.doctor.checks import QUICK_RANKS, SUMS, kernel_checks, operator_checks, plain_checks, solve_checks
 from rcurc_gpu.doctor.probes import Machine
 from rcurc_gpu.doctor.selftest import Check, Place, Trial, largest_difference, run_check, run_checks
 
@@ -181,6 +181,21 @@ def test_a_wrong_grid_is_seen(method):
         return grid
 
     assert failures(replace(XP, make_grid=make_grid), "grid")
+
+
+@pytest.mark.parametrize(("name", "where"), [(name, where) for where, names in SUMS.items() for name in names])
+def test_wrong_sums_are_seen(name, where):
+    def off(x):
+        return tuple(map(off, x)) if isinstance(x, tuple) else x * (1 + 1e-6)
+
+    def wrong(*arguments):
+        found = getattr(XP, name)(*arguments)
+        if name != "make_side":
+            return off(found)
+        return SimpleNamespace(weigh=found.weigh, couple=found.couple, clipped=lambda *given: off(found.clipped(*given)))
+
+    (reason, _) = failures(replace(XP, **{name: wrong}), f"{where}, ")  # of both dtypes
+    assert name in reason
 
 
 def test_wrong_operators_are_seen():

@@ -9,7 +9,7 @@ from rcurc_gpu.extend.diagnostics import ILL_CONDITIONED
 from rcurc_gpu.extend.lone import rests_on_one
 
 
-def test_leverage_tells():
+def test_leverage_tells(xp):
     rng = np.random.default_rng(0)
     basis = rng.standard_normal((12, 2))
     basis[:10, 1] = 0  # the second component is in two rows alone
@@ -20,7 +20,7 @@ def test_leverage_tells():
     i, j = np.nonzero(seen)
     indptr = np.concatenate([[0], np.cumsum(seen.sum(axis=1))]).astype(np.int64)
     block = Block(indptr, j.astype(np.int32), (a @ basis.T)[i, j], 12)
-    found = rests_on_one(block, np.arange(3), basis, a, np.ones(12), 1e-6)
+    found = rests_on_one(block.mapped(xp.array), np.arange(3), *map(xp.array, (basis, a, np.ones(12))), 1e-6)
     assert found.tolist() == [False, True, True]
 
 

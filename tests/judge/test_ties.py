@@ -1,6 +1,7 @@
 """Rows and columns that are not tied together: the gap, the groups, and what is said of them."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import XP, choose
-from rcurc_gpu.judge.ties import FREE, groups_apart, groups_in, ties_of
+from rcurc_gpu.judge.ties import FREE, agreeing, groups_apart, groups_in, ties_of
 
 KERNELS = [XP, choose("auto", np.empty(0))]
 
@@ -64,6 +65,39 @@ def test_both_kernels_agree():
     np.testing.assert_allclose(plain.inverses(G, 1e-3), compiled.inverses(G, 1e-3), rtol=1e-9)
 
 
+@pytest.mark.parametrize("with_prior", [False, True])
+def test_ties_are_the_same_elsewhere(elsewhere, with_prior):
+    rng = np.random.default_rng(1)
+    seen, left, right = rng.random((40, 50)) < 0.7, rng.standard_normal((40, 2)), rng.standard_normal((50, 2))
+    block = replace(block_at(seen), value=(left @ right.T + 9 * (rng.random(seen.shape) < 0.1))[seen])
+    prior = (np.asarray([0.5, 1.0]), np.asarray([2.0, 3.0])) if with_prior else None
+
+    def ties(move):
+        arrays = (block.mapped(move), move(left), move(right), 1e-9, (move(np.ones(40)), move(np.ones(50))))
+        tied = agreeing(*arrays)
+        given = None if prior is None else tuple(map(move, prior))
+        return tied, ties_of(tied, *arrays[1:3], choose("auto", arrays[1]), 0, given)
+
+    (here, expected), (there, found) = ties(np.asarray), ties(elsewhere.array)
+    np.testing.assert_array_equal(elsewhere.numpy(there.index), here.index)
+    assert here.n_obs < block.n_obs
+    assert found.gap == pytest.approx(expected.gap, rel=1e-8)
+    for name in ("rows", "cols", "noise_rows", "noise_cols"):
+        a, b = elsewhere.numpy(getattr(found, name)), getattr(expected, name)
+        np.testing.assert_allclose(a, b, atol=1e-8 * np.abs(b).max())
+    np.testing.assert_allclose(found.row_skew, expected.row_skew, rtol=1e-8)
+
+
+def test_groups_are_found_elsewhere(elsewhere):
+    _, Y, rows, cols = grouped(0.0, 0, 1, shape=(60, 50))
+    everything = np.isfinite(Y)
+    given = (elsewhere.array(np.where(everything, Y, 0)), np.arange(60), np.arange(50))
+    samples = rg.CrossSamples.from_dense(*given, *(elsewhere.array(everything) for _ in range(2)))
+    with pytest.warns(rg.ConvergenceWarning, match="2 groups"):
+        result = rg.rcurc(samples, 1, gamma=0.5, max_iter=60)  # little: it is slow there
+    assert rand_index(result.groups.rows, rows) == rand_index(result.groups.columns, cols) == 1
+
+
 @pytest.mark.parametrize("rank", [1, 3, 8])
 @pytest.mark.parametrize("n_groups", [2, 3])
 def test_groups_that_never_met_are_found(rank, n_groups):
@@ -92,11 +126,11 @@ def rand_index(a, b):
     return float(np.mean((a[:, None] == a) == (b[:, None] == b)))
 
 
-def grouped(across, seed, rank=3, noise=0.0, outliers=0.0):
+def grouped(across, seed, rank=3, noise=0.0, outliers=0.0, shape=(200, 180)):
     """Two groups of rows and columns; the matrix, what was seen of it, and the groups."""
     rng = np.random.default_rng(seed)
-    X = rng.standard_normal((200, rank)) @ rng.standard_normal((180, rank)).T
-    rows, cols = np.arange(200) % 2, np.arange(180) % 2
+    X = rng.standard_normal((shape[0], rank)) @ rng.standard_normal((shape[1], rank)).T
+    rows, cols = np.arange(shape[0]) % 2, np.arange(shape[1]) % 2
     Y = X + noise * X.std() * rng.standard_normal(X.shape)
     wrong = rng.random(X.shape) < outliers
     Y[wrong] += rng.uniform(-10, 10, int(wrong.sum())) * X.std()

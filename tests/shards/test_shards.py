@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tracemalloc
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,7 +20,7 @@ from rcurc_gpu.shards import ShardedSamples, on_disk, source
 from rcurc_gpu.shards.folder import Cross, FolderWriter
 from rcurc_gpu.shards.on_disk import checksum
 from rcurc_gpu.shards.source import OnDisk
-from rcurc_gpu.solve import noisy
+from rcurc_gpu.solve import driver, noisy
 
 SHARD = 60_000  # bytes: six shards of a side
 
@@ -203,30 +204,54 @@ def test_every_shard_is_read_once(noise, tmp_path, monkeypatch):
     assert sorted(read) == sorted(names)
 
 
-def test_with_noise_observations_are_read_twice_at_most(tmp_path, monkeypatch):
-    p = problem(0.02)
-    disk = ShardedSamples.of(p.samples, SHARD).save(tmp_path / "s")
-    read = []
+@pytest.fixture
+def reads(monkeypatch):
+    """Names of the shards that are read: of those that are read as a whole, and of all, some units of them too."""
+    whole, every = [], []
 
-    def reading(path, facts, *rest, whole=on_disk.read_shard):
-        read.append(os.path.basename(path))
-        return whole(path, facts, *rest)
+    def reading(path, facts, *rest, read=on_disk.read_shard):
+        whole.append(os.path.basename(path))
+        every.append(os.path.basename(path))
+        return read(path, facts, *rest)
 
     def some(self, units, part=OnDisk.some):
-        before = len(read)
+        before = len(every)
         block = part(self, units)
-        if len(read) == before:  # it was not read for its checksum: some of it, or all
-            read.append(os.path.basename(self.path))
+        if len(every) == before:  # it was not read for its checksum
+            every.append(os.path.basename(self.path))
         return block
 
     for module in (on_disk, source):
         monkeypatch.setattr(module, "read_shard", reading)
     monkeypatch.setattr(OnDisk, "some", some)
+    return whole, every
+
+
+def test_with_noise_observations_are_read_twice_and_some_once_more(tmp_path, reads):
+    p = problem(0.02)
+    disk = ShardedSamples.of(p.samples, SHARD).save(tmp_path / "s")
     result = rg.rcurc(disk, 4)
     assert p.relative_error(result.cur) < 0.01
     names = {os.path.basename(shard.source.path) for shard in (*disk.r_shards, *disk.c_shards)}
-    assert set(read) == names
-    assert max(map(read.count, names)) <= 2
+    whole, every = ({name: x.count(name) for name in names} for x in reads)
+    assert max(whole.values()) <= 2  # the part that the model is fitted to, and all units
+    assert set(every.values()) <= {2, 3}  # and units with many outliers, or drawn, of which the structure is looked at
+
+
+def test_a_resumed_solve_does_not_gather_the_part_again(tmp_path, reads, monkeypatch):
+    p = problem(0.02)
+    expected = rg.rcurc(p.samples, 4)
+    disk = ShardedSamples.of(p.samples, SHARD).save(tmp_path / "s")
+    with monkeypatch.context() as patch:
+        patch.setattr(driver, "estimate_all", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            rg.rcurc(disk, 4, output=tmp_path / "out")
+    for names in reads:
+        names.clear()
+    same(rg.rcurc(disk, 4, output=tmp_path / "out"), expected)
+    whole, every = reads
+    assert max(map(whole.count, whole)) == 1
+    assert max(map(every.count, every)) <= 2
 
 
 def test_with_noise_units_may_be_estimated_any_number_at_a_time(monkeypatch):

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows
+from ..arrays import Array, array_namespace, asarray_on, device_of, gather, inverse, take_rows
 from ..blocks import Block, Chunk, load_chunk
 from ..random import PositionStream, uniform_at
 from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
@@ -244,8 +244,7 @@ def _measure(D: Array, y: Array, fit: Array, held: Array, a: Array, white: Array
     nothing = xp.sum(xp.abs(G), axis=(1, 2)) == 0  # entries at rows of the basis that are 0 say nothing
     G, size = with_ridge(G)
     eye = xp.eye(r, dtype=D.dtype, device=device_of(D))
-    inverse = xp.linalg.solve(G, xp.broadcast_to(eye, G.shape))
-    trace = xp.sum(inverse * eye, axis=(1, 2))
+    trace = xp.sum(inverse(G) * eye, axis=(1, 2))
     # rounding may make it negative, or infinite, where it cannot be told
     ill = nothing | ~((trace > 0) & (size * trace < r / float(xp.finfo(D.dtype).eps) ** 0.5))
     columns = {

@@ -18,7 +18,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, scatter, unpacking
+from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, inverse, scatter, unpacking
 from ..blocks import Block
 
 LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
@@ -177,10 +177,10 @@ def _solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
     eye = xp.eye(k, dtype=G.dtype, device=device_of(G))
     full = xp.take(G, asarray_on(np.ravel(unpacking(k)), G), axis=1)
     matrices = xp.reshape(full, (-1, k, k)) + eye * precision
-    inverse = xp.linalg.solve(matrices, xp.broadcast_to(eye, matrices.shape))
+    inverses = inverse(matrices)
     q, p = np.tril_indices(k)
-    packed = xp.take(xp.reshape(inverse, (-1, k * k)), asarray_on(q * k + p, G), axis=1)
-    return (inverse @ h[:, :, None])[:, :, 0], packed
+    packed = xp.take(xp.reshape(inverses, (-1, k * k)), asarray_on(q * k + p, G), axis=1)
+    return (inverses @ h[:, :, None])[:, :, 0], packed
 
 
 def laid_out(block: Block, weight: Array | None, units: np.ndarray, like: Array) -> tuple[Array, Array]:

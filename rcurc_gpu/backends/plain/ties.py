@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows, unpacking
+from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, inverse, take_rows, unpacking
 from ..blocks import Block, ChunkPlan, load_chunk
 
 _COPIES = 4  # arrays of (entries, K) that are in memory at a time
@@ -41,7 +41,7 @@ def inverses(packed: Array, ridge: float) -> Array:
     k = int((2 * packed.shape[1]) ** 0.5)
     q, p = np.tril_indices(k)
     full = unpacked(packed, k) + ridge * xp.eye(k, dtype=packed.dtype, device=device_of(packed))
-    return xp.take(xp.reshape(xp.linalg.inv(full), (-1, k * k)), asarray_on(q * k + p, packed), axis=1)
+    return xp.take(xp.reshape(inverse(full), (-1, k * k)), asarray_on(q * k + p, packed), axis=1)
 
 
 def couple(block: Block, left: Array, right: Array, x: Array) -> Array:
