@@ -106,6 +106,9 @@ def fit_noise(
             break
     settled = settled or change < nearly
     state.restart_far()
+    if s.offsets is True:
+        state.fill_offsets()
+        state.sweep(1.0)
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
     confirmation = state.confirm()
