@@ -11,6 +11,9 @@ from .._version import __version__
 from ..backends import blank_rows
 from ..result import LowRankMatrix, Result, outlying_once
 from ..testing import SyntheticProblem
+from .common import OptionWording
+
+_OPTION_OF = {"rank": "--rank", "method": "--method"}  # those of the solver that this command has
 
 
 def describe_problem(options: Any, problem: SyntheticProblem) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def describe_result(problem: SyntheticProblem, result: Result) -> dict[str, Any]
     determined = LowRankMatrix(blank_rows(result.cur.left, rows), blank_rows(result.cur.right, cols))
     return {
         "converged": bool(result.converged),
-        "message": result.message,
+        "message": result.message if result.verdict is None else result.verdict.sentence(OptionWording(_OPTION_OF)),
         "cause": result.cause,
         "iterations": result.n_iter,
         "rank_used": result.rank,

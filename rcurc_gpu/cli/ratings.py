@@ -10,11 +10,12 @@ import numpy as np
 
 from ..io import Columns, Labels, Outliers, WantedEntries, kind_of, numbers_as_text, read_table, write_outliers, write_table
 from ..models import Ratings, complete_ratings
-from .common import BadInput, errors_in_options, finish, stoppable
+from .common import BadInput, OptionWording, errors_in_options, finish, stoppable
 from .options import IN_FILE, CommandOptions, Finite, Parsed, column_options, shared_options
 from .outputs import check_outputs, wanted_entries
 
 _HEADER = ("row", "column", "value", "lower", "upper")
+_OPTION_OF = {"rank": "--rank", "scale": "--scale"}
 _OLD_HEADER = ("row", "column", "value")  # of earlier versions, whose files may be replaced
 
 
@@ -59,16 +60,17 @@ def ratings(**values: Any) -> None:
     rating has the columns row, column, observed, recovered, score. Look at them before you delete any.
 
     \b
-    Exit status: 0 if held-out ratings are predicted better than by the
-    offsets of users and items alone, beyond chance, 1 if not, or if no user
-    and no item of PAIRS.csv is known (files are written), 2 if an option or a
-    file is wrong, 130 if stopped by Ctrl-C.
+    Exit status: 0 if the ratings tie all users and items together and
+    held-out ratings are predicted better than by the offsets of users and
+    items alone, beyond chance, 1 if not, or if no user and no item of
+    PAIRS.csv is known (files are written), 2 if an option or a file is
+    wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     options, saved = CommandOptions(**values), list[Path]()
     columns = Columns(options.row_column, options.column_column, options.value_column, True, options.header)
-    with stoppable(saved), errors_in_options({"rank": "--rank", "scale": "--scale"}):
+    with stoppable(saved), errors_in_options(_OPTION_OF):
         report = _run(options, columns, saved)
-    finish(report, options.as_json, good=report["helps"] and report.get("known_in_part") != 0)
+    finish(report, options.as_json, good=report["converged"] and report["helps"] and report.get("known_in_part") != 0)
 
 
 def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[str, Any]:
@@ -118,6 +120,9 @@ def _report(options: CommandOptions, found: Ratings, values: np.ndarray, shape: 
         "outside_scale": int(np.sum((values < low) | (values > high))),
         "users": shape[0],
         "items": shape[1],
+        "converged": found.converged,
+        "message": found.sentence(OptionWording(_OPTION_OF), ("users", "items")),
+        "groups": 0 if found.groups is None else found.groups.n_groups,
         **{name: getattr(found, name) for name in ("held_out_error", "offsets_error", "gain_error", "helps", "noise")},
         "suspicious": len(found.suspicious(options.level)),
         "level": options.level,
@@ -131,15 +136,18 @@ def _words(report: dict[str, Any]) -> str:
         lines.append(
             f"Scale:      {r['outside_scale']:,} ratings lie outside of {low:g} to {high:g}; they are used as they are"
         )
-    if np.isnan(r["held_out_error"]):
-        lines.append("Verdict:    too few ratings to hold any out: nothing is known of how good predictions are")
-    else:
+    if not np.isnan(r["held_out_error"]):
         lines.append(
             f"Held out:   ratings that were kept aside are off by {r['held_out_error']:.3g} on average; "
             f"{r['offsets_error']:.3g} with the offsets of users and items alone"
         )
-        better = "better than the offsets of users and items alone"
-        lines.append(f"Verdict:    {better if r['helps'] else f'no {better}, beyond what chance gives'}")
+    better = "better than the offsets of users and items alone"
+    verdict = better if r["helps"] else f"no {better}, beyond what chance gives"
+    if not r["converged"]:
+        verdict = f"NOT confirmed. {r['message']}"
+    elif np.isnan(r["held_out_error"]):
+        verdict = "too few ratings to hold any out: nothing is known of how good predictions are"
+    lines.append(f"Verdict:    {verdict}")
     lines.append(f"Suspicious: {r['suspicious']:,} ratings are at least {r['level']:g} times as far off as is usual")
     return "\n".join(lines)
 

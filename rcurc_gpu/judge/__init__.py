@@ -1,6 +1,6 @@
 """Whether a result can be trusted: evidence, expected error, verdict and its words."""
 
 from .ties import Groups, model_ties
-from .words import Untied
+from .words import StillMoving, Untied
 
-__all__ = ["Groups", "Untied", "model_ties"]
+__all__ = ["Groups", "StillMoving", "Untied", "model_ties"]

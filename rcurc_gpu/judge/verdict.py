@@ -186,7 +186,11 @@ def judge_noise(
         groups = None if noise.groups is None else Groups(*map(np.asarray, noise.groups))
         sizes = () if groups is None else tuple(groups.sizes())
         return Verdict((Untied(len(noise.strengths), sizes),), noise.expected_error)
-    if useless and not core_verdict.ok:
+    # Too few observations for the rank that was asked for: residuals may be of components that were not found, not noise,
+    # and the matrix as far off as held-out entries are.
+    scarce = core_verdict.cause is Cause.TOO_FEW_OBSERVATIONS
+    hidden = scarce and confirmed is not None and not confirmed.error < _USELESS * confirmed.size
+    if (useless or hidden) and not core_verdict.ok:
         return replace(core_verdict, expected_error=noise.expected_error)
     faults: list[Fault] = []
     if useless:

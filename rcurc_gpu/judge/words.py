@@ -74,9 +74,9 @@ _CORE_TEXTS = {
         "step_rows and step_cols."
     ),
     Cause.TOO_FEW_OBSERVATIONS: (
-        "No rank-{p.rank} matrix is confirmed by the held-out entries: the intersection has {p.per_row:.0f} observations "
-        "per row (median), and about {needed} are needed for this rank; observe more, choose more rows and columns, or ask "
-        "for a smaller rank."
+        "Too few observations: no rank-{p.rank} matrix is confirmed by the held-out entries. The intersection has "
+        "{p.per_row:.0f} observations per row (median), and about {needed} are needed for this rank; observe more, choose "
+        "more rows and columns, or ask for a smaller rank."
     ),
     Cause.RANK_TOO_LARGE: (
         "Rank {p.rank} is too large: the held-out entries confirm only {e.supported} components; ask for rank "
@@ -188,11 +188,13 @@ class Undetermined:
             if units.n_undetermined:
                 reasons = "; ".join(f"{count:,}: {reason}" for reason, count in units.reasons().items())
                 parts.append(f"{units.n_undetermined:,} of {units.n_units:,} {name} (the first is {units.first}; {reasons})")
-        fate = {
-            "prior": f"given as what is typical of the others (NaN with {words('undetermined', 'nan')})",
-            "nan": f"NaN in the result (doubtful numbers with {words('undetermined', 'keep')})",
-            "keep": "kept as guesses",
+        fate, cure = {
+            "prior": ("given as what is typical of the others", f" (NaN with {words('undetermined', 'nan')})"),
+            "nan": ("NaN in the result", f" (doubtful numbers with {words('undetermined', 'keep')})"),
+            "keep": ("kept as guesses", ""),
         }[self.filled]
+        if words.has("undetermined"):
+            fate += cure
         return (
             f"Not everything could be determined: {' and '.join(parts)}. They are {fate}"
             f"{', the rest is confirmed' if self.alone else ''}; observe more of them, or leave them out."
@@ -208,26 +210,31 @@ class Untied:
     rank : int
     sizes : tuple of (int, int)
         Rows and columns of each group, as far as it is known.
+    names : (str, str)
+        What rows and columns are called.
     """
 
     rank: int
     sizes: tuple[tuple[int, int], ...]
+    names: tuple[str, str] = ("rows", "columns")
     cause = Cause.UNIDENTIFIED
 
     def sentence(self, words: Wording, chosen: bool) -> str:
         """What is wrong and what to try."""
+        rows, cols = self.names
         if len(self.sizes) < 2:
             return (
-                "The observations leave it open what the matrix is: rows and columns can change together without any of the "
-                "observations that agree noticing; observe more entries, above all in rows and columns with few of them."
+                f"The observations leave it open what the matrix is: {rows} and {cols} can change together without any of "
+                f"the observations that agree noticing; observe more entries, above all in {rows} and {cols} with few of them."
             )
-        groups = ", ".join(f"{rows:,} x {cols:,}" for rows, cols in self.sizes)
-        least = 4 * self.rank
+        groups = ", ".join(f"{m:,} x {n:,}" for m, n in self.sizes)
+        where = ", in result.groups" if words.has("groups") else ""
+        least = 4 * max(self.rank, 1)
         return (
-            f"Rows and columns fall into {len(self.sizes)} groups ({groups}, in result.groups) that hardly any observation "
-            "ties together: what is between the groups cannot be known from these data, whatever is said of it here; inside "
-            f"of each group it can. Observe entries between them: at least {least:,} rows of one group in {least:,} columns "
-            "of the other."
+            f"{rows.capitalize()} and {cols} fall into {len(self.sizes)} groups ({groups}{where}) that hardly any "
+            "observation ties together: what is between the groups cannot be known from these data, whatever is said of it "
+            f"here; inside of each group it can. Observe entries between them: at least {least:,} {rows} of one group in "
+            f"{least:,} {cols} of the other."
         )
 
 

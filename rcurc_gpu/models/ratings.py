@@ -12,8 +12,17 @@ import numpy as np
 from scipy.special import ndtri
 
 from ..backends import Block, Stream, choose, generator
-from ..errors import PYTHON, ArgumentError, ArgumentTypeError, check_count, check_number, check_shape, seed_to_int
-from ..judge import Groups, Untied, model_ties
+from ..errors import (
+    PYTHON,
+    ArgumentError,
+    ArgumentTypeError,
+    Wording,
+    check_count,
+    check_number,
+    check_shape,
+    seed_to_int,
+)
+from ..judge import Groups, StillMoving, Untied, model_ties
 from ..noise import Group, NoiseForm, NoiseModel, Part, fit_noise
 from ..options import Settings
 from ..result import Result
@@ -109,12 +118,18 @@ class Ratings:
     @property
     def message(self) -> str:
         """How good the predictions are, or what is wrong with them."""
+        return self.sentence(PYTHON)
+
+    def sentence(self, words: Wording, names: tuple[str, str] = ("rows", "columns")) -> str:
+        """The message, with arguments named by `words`, and with other names for rows and columns."""
         if self.groups is not None:
-            return Untied(self.rank, tuple(self.groups.sizes())).sentence(PYTHON, True)
+            return Untied(self.rank, tuple(self.groups.sizes()), names).sentence(words, True)
         if not self.model.settled:
-            return f"The fit had not settled after {self.model.n_sweeps} sweeps."
+            return StillMoving(self.model.n_sweeps).sentence(words, True)
+        if np.isnan(self.held_out_error):
+            return "Too few ratings to hold any out: nothing is known of how good predictions are."
         better = "better" if self.helps else "no better, beyond what chance gives,"
-        return f"Held-out ratings are predicted {better} than by offsets of rows and columns alone."
+        return f"Held-out ratings are predicted {better} than by offsets of {names[0]} and {names[1]} alone."
 
     @overload
     def predict(self, i: Any, j: Any, return_std: Literal[False] = False) -> np.ndarray: ...

@@ -124,6 +124,20 @@ class Choices(Sweeps):
         )
         return True
 
+    def fill_offsets(self) -> None:
+        """Give to the offsets what the coefficients of a component have in common; predictions stay as they are.
+
+        A component that is the same in all columns is an offset of rows. Sweeps find either, whichever they meet first.
+        """
+        k = len(self.strengths)
+        middle = [g.mean[:, :k].mean(axis=0) for g in (self.rows, self.cols)]
+        turns = np.eye(k + 1), np.eye(k + 1)
+        turns[0][k, :k], turns[1][k, :k] = middle[1], middle[0]
+        self.rows, self.cols = self.rows.turned(turns[0]), self.cols.turned(turns[1])
+        for group, own in zip((self.rows, self.cols), middle, strict=True):
+            group.mean[:, :k] -= own
+        self.centre -= float(middle[0] @ middle[1])  # it is in both offsets now
+
     def has_structure(self) -> bool:
         """Whether the residuals have a component that no rank allowed for, of a size that matters."""
         left, right = self._left_over(1)

@@ -86,6 +86,10 @@ def fit_noise(
                 state.restart_far()
         fine = state.fineness
         settled = number > _HEATED + 1 and change < max(_SETTLED * fine, _FINEST) and still
+        if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
+            tail = state.noise.tail
+            state.choose_tail()
+            settled = state.noise.tail == tail
         nearly = max(_NEARLY, _NEARLY_NOISE * fine)
         resting = settled or (number > _HEATED and number - grown >= _REST and change < nearly)
         if report(number, change):
@@ -102,6 +106,9 @@ def fit_noise(
             break
     settled = settled or change < nearly
     state.restart_far()
+    if s.offsets is True:
+        state.fill_offsets()
+        state.sweep(1.0)
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
     confirmation = state.confirm()

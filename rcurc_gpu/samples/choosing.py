@@ -116,7 +116,7 @@ def choose_cross_of(
     counting = _Counting(shape, advance or (lambda: None))
     totals = counting.totals(pairs)
     rows, cols = _by_contrast(pairs, totals, counting)
-    if _is_clear(pairs, rows, cols, counting):
+    if _is_clear(pairs, totals, rows, cols, counting):
         return rows, cols
     return _densest_core(pairs, totals, counting)
 
@@ -188,7 +188,9 @@ def _top(worth: np.ndarray, tie: np.ndarray, size: int) -> np.ndarray:
     return np.sort(np.lexsort((-tie, -worth))[:size])
 
 
-def _is_clear(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, counting: _Counting) -> bool:
+def _is_clear(
+    pairs: Pairs, totals: tuple[np.ndarray, np.ndarray], rows: np.ndarray, cols: np.ndarray, counting: _Counting
+) -> bool:
     """Whether the observations outside the chosen columns drop from the chosen rows to the others, and the same for columns.
 
     A few rows and a few columns at the head of power laws are no cross: no core can be found in them.
@@ -196,12 +198,16 @@ def _is_clear(pairs: Pairs, rows: np.ndarray, cols: np.ndarray, counting: _Count
     if max(len(rows), len(cols)) < min(CORE_PER_RANK, *counting.shape):
         return False
     outside = counting.outside(pairs, cols, 0), counting.outside(pairs, rows, 1)
-    # rows of one group and columns of another, that never met, look like a cross as well, but leave nothing in the middle
-    inside = int(counting.totals(pairs)[0][rows].sum() - outside[0][rows].sum())
-    beside = int(outside[0][rows].sum()) / max(len(rows) * (counting.shape[1] - len(cols)), 1)
-    if inside < _MIDDLE * beside * len(rows) * len(cols):
+    if not (_drops(outside[0], len(rows)) and _drops(outside[1], len(cols))):
         return False
-    return _drops(outside[0], len(rows)) and _drops(outside[1], len(cols))
+    # rows of one group and columns of another, that never met, look like a cross as well, but leave nothing in the middle;
+    # a core is then sought in a group, if one of them has enough observations for that
+    inside = int(totals[0][rows].sum() - outside[0][rows].sum())
+    beside = int(outside[0][rows].sum()) / max(len(rows) * (counting.shape[1] - len(cols)), 1)
+    if inside >= _MIDDLE * beside * len(rows) * len(cols):
+        return True
+    others = (np.delete(total - away, own) for total, away, own in zip(totals, outside, (rows, cols), strict=True))
+    return all(np.median(seen) < CORE_PER_RANK for seen in others if len(seen))
 
 
 def _drops(counts: np.ndarray, size: int) -> bool:

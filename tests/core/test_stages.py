@@ -49,7 +49,7 @@ def test_a_faint_change_of_light_is_found_behind_people():
     """The second component has a sixtieth of the first, and the outliers move together."""
     scene = surveillance_scene((96, 120), 400, seed=0)
     X = scene.background_matrix.to_dense()
-    result = rg.rcurc(sample_video(scene, 0.4, 0.4, 0.3, seed=0), "auto", resolution=1.0)
+    result = rg.rcurc(sample_video(scene, 0.4, 0.4, 0.3, seed=0), "auto", resolution=1.0, outliers="structured")
     assert result.rank == 2
     assert result.converged
     assert 10 * np.log10(255**2 / np.mean((result.cur.to_dense() - X) ** 2)) > 50
