@@ -1,4 +1,4 @@
-"""Pieces of work on all cores."""
+"""Pieces of work on all cores, and arrays as kernels want them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import config
 
 from ..cores import alone
@@ -53,3 +54,10 @@ def shared(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> Iter
 def _call_next(kernel: Callable[..., Any], todo: Iterator[tuple[Any, ...]]) -> None:
     for arguments in todo:
         kernel(*arguments)
+
+
+def fixed(x: np.ndarray) -> np.ndarray:
+    """`x` contiguous and read-only: Numba compiles once more for arrays that differ in either."""
+    x = np.ascontiguousarray(x).view()
+    x.flags.writeable = False
+    return x
