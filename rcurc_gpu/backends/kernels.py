@@ -20,7 +20,7 @@ from .plain.joining import join
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
 from .plain.tangent import PaddedSide, Side
-from .plain.ties import couple, grams, inverses
+from .plain.ties import couple, grams, inverses, times
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
 
@@ -49,7 +49,7 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, posterior, grams, couple, inverses, make_side, join : callables
+    held_out, posterior, grams, couple, inverses, make_side, join, times : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, or
         what takes their place.
     """
@@ -67,6 +67,7 @@ class Kernels:
     inverses: Callable[[Array, float], Array] = inverses
     make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
     join: Callable[[Block, Block], tuple[Block, Array]] = join
+    times: Callable[[Array, Array], Array] = times
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -144,7 +145,7 @@ def _numba(required: bool) -> Kernels:
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     grid = cpu_grid.CompiledGrid.of
-    more = (cpu.held_out, cpu.posterior, cpu.grams, cpu.couple, cpu.inverses, CompiledSide.of, cpu.join)
+    more = (cpu.held_out, cpu.posterior, cpu.grams, cpu.couple, cpu.inverses, CompiledSide.of, cpu.join, cpu.times)
     return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more)
 
 

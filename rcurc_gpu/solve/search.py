@@ -347,7 +347,7 @@ class CoreSearch:
         consensus = None
         if s.outliers:
             checked, consensus = without_contested(data, checked, schedule, run)
-        evidence = examine(data, checked[0], schedule, s.seed)
+        evidence = examine(data, checked[0], schedule, s.seed, self._structure)
         cut_short = s.max_iter is not None or run.progress.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
         groups = None

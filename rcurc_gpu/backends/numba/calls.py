@@ -20,6 +20,7 @@ from .threads import THREADS, fixed, run, shared
 from .ties_kernel import couple as couple_kernel
 from .ties_kernel import grams as grams_kernel
 from .ties_kernel import inverses as inverses_kernel
+from .ties_kernel import times as times_kernel
 from .vectors import LANES
 
 # Observations of a piece of work: some milliseconds. With smaller ones Python's share grows, with larger ones cores wait for
@@ -158,10 +159,21 @@ def inverses(packed: Array, ridge: float) -> Array:
 def couple(block: Block, left: Array, right: Array, x: Array) -> Array:
     """`plain.ties.couple`."""
     out = np.empty((block.n_units, right.shape[1]))
-    k = right.shape[1]
-    rank = (0,) * k if k <= _MOST_KNOWN else k
-    couple_kernel(fixed(block.indptr), fixed(block.index), *map(fixed, (left, right, x)), out, rank)
+    there = map(fixed, (block.indptr, block.index, left, right, x))
+    couple_kernel(*there, out, _known(right.shape[1]))
     return out
+
+
+def times(matrices: Array, x: Array) -> Array:
+    """`plain.ties.times`."""
+    out = np.empty(x.shape)
+    times_kernel(fixed(matrices), fixed(x), out, _known(x.shape[1]))
+    return out
+
+
+def _known(rank: int) -> Any:
+    """A small rank as a tuple, whose length the compiler knows."""
+    return (0,) * rank if rank <= _MOST_KNOWN else rank
 
 
 def _entries(block: Block) -> tuple[np.ndarray, ...]:

@@ -98,6 +98,9 @@ class CompiledGrid(Grid):
         run(core_kernels.inlying, [(*there, *first_last, *rest, into) for first_last, into in rows])
         return [kept], by_row, by_col.sum(axis=0)
 
+    def counts(self, left: Array, Q: Array) -> tuple[Array, Array]:
+        return np.diff(self.indptr), np.bincount(self.index, minlength=self.shape[1])
+
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
         QT, old_QT = np.ascontiguousarray(Q.T), np.ascontiguousarray(old_Q.T)
         found = core_kernels.change(np.ascontiguousarray(left), QT, np.ascontiguousarray(old_left), old_QT, old_s)

@@ -30,6 +30,10 @@ if hasattr(os, "register_at_fork"):  # the child of a fork has none of the threa
 
 def run(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> None:
     """Call ``kernel(*arguments[k])`` for all k, on all cores; the calls must not depend on each other."""
+    if len(arguments) == 1 or THREADS == 1:
+        for these in arguments:
+            kernel(*these)
+        return
     with shared(kernel, arguments) as todo:
         for these in todo:
             kernel(*these)
