@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
 from ..backends.blocks import Block
@@ -183,7 +184,7 @@ class _Gauge:
         products = to_numpy(xp.reshape(x, (-1, k * k)).T @ xp.reshape(G, (-1, k * k))).reshape(k, k, k, k)
         gram = products.transpose(0, 2, 1, 3).reshape(k * k, k * k)
         ridge = _RIDGE * float(np.trace(gram)) / (k * k) or 1.0
-        self.inverse = asarray_on(np.linalg.inv(gram + ridge * np.eye(k * k)), right, right.dtype)
+        self.inverse = asarray_on(_positive_inverse(gram + ridge * np.eye(k * k)), right, right.dtype)
 
     def without(self, b: Array) -> Array:
         """The rest of a direction (n, K)."""
@@ -191,6 +192,16 @@ class _Gauge:
         k = int(b.shape[1])
         share = self.inverse @ xp.reshape(self.right.T @ self.times(self.G, b), (-1,))
         return b - self.right @ xp.reshape(share, (k, k))
+
+
+def _positive_inverse(matrix: np.ndarray) -> np.ndarray:
+    """The inverse of a symmetric positive matrix, by its Cholesky factor: a third of the work of any other matrix."""
+    factor, failed = dpotrf(matrix, lower=1)
+    inverse, failed = (None, failed) if failed else dpotri(factor, lower=1)
+    if inverse is None or failed:
+        return np.asarray(np.linalg.inv(matrix))
+    lower = np.tril(inverse)
+    return lower + np.tril(lower, -1).T
 
 
 # ---------------------------------------------------------------- the core
