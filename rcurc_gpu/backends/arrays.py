@@ -7,6 +7,7 @@ array-API namespace run the same lines.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,7 @@ def qr(x: Array) -> tuple[Array, Array]:
         single = x.dtype == np.float32
         geqrf, orgqr = (lapack.sgeqrf, lapack.sorgqr) if single else (lapack.dgeqrf, lapack.dorgqr)
         a, tau, _, _ = geqrf(np.array(x, order="F"), overwrite_a=1)
-        R = np.triu(a[: x.shape[1]])
+        R = np.where(_upper(x.shape[1]), a[: x.shape[1]], x.dtype.type(0))
         Q, _, _ = orgqr(a, tau, overwrite_a=1)
         return Q, R
     found = array_namespace(x).linalg.qr(x)
@@ -185,6 +186,12 @@ def inverse(x: Array) -> Array:
     xp = array_namespace(x)
     eye = xp.eye(x.shape[-1], dtype=x.dtype, device=device_of(x))
     return xp.linalg.solve(x, xp.broadcast_to(eye, x.shape))
+
+
+@cache
+def _upper(k: int) -> np.ndarray:
+    """Where an upper triangular matrix is not 0; `numpy.triu` would make it anew each time."""
+    return ~np.tri(k, k, -1, dtype=bool)
 
 
 def quantile_abs(x: Array, q: float = 0.5) -> Array:

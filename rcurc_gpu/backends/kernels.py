@@ -16,10 +16,11 @@ from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
+from .plain.joining import join
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
 from .plain.tangent import PaddedSide, Side
-from .plain.ties import couple, grams, inverses
+from .plain.ties import couple, grams, inverses, times
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
 
@@ -48,8 +49,9 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, posterior, grams, couple, inverses, make_side : callables
-        `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, or what takes their place.
+    held_out, posterior, grams, couple, inverses, make_side, join, times : callables
+        `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, or
+        what takes their place.
     """
 
     name: str
@@ -64,6 +66,8 @@ class Kernels:
     couple: Callable[[Block, Array, Array, Array], Array] = couple
     inverses: Callable[[Array, float], Array] = inverses
     make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
+    join: Callable[[Block, Block], tuple[Block, Array]] = join
+    times: Callable[[Array, Array], Array] = times
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -141,7 +145,7 @@ def _numba(required: bool) -> Kernels:
         log.info("plain NumPy is used; with Numba (pip install 'rcurc-gpu[fast]') this would be about ten times faster")
         return XP
     grid = cpu_grid.CompiledGrid.of
-    more = (cpu.held_out, cpu.posterior, cpu.grams, cpu.couple, cpu.inverses, CompiledSide.of)
+    more = (cpu.held_out, cpu.posterior, cpu.grams, cpu.couple, cpu.inverses, CompiledSide.of, cpu.join, cpu.times)
     return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more)
 
 

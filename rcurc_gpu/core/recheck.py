@@ -124,7 +124,7 @@ def _believed(
         return rows, cols
     left = core.W * core.s
     _, *inside = informative.inlying(left, core.V, schedule.floor)
-    _, *there = informative.inlying(left, core.V, float("inf"))
+    there = informative.counts(left, core.V)
     found = []
     sides = ((data.block, core.V, left), (data.by_cols, core.W, core.V * core.s))
     for d, n_in, n_all, side in zip((rows, cols), map(to_numpy, inside), map(to_numpy, there), sides, strict=True):
@@ -157,7 +157,7 @@ def _exchange(factor: Array, known: UnitDiagnostics, again: Extension, numbers: 
 def _count(data: CoreProblem, core: Core, schedule: Schedule) -> tuple[UnitDiagnostics, UnitDiagnostics, float]:
     left = core.W * core.s
     _, in_rows, in_cols = data.grid.inlying(left, core.V, schedule.floor)
-    _, all_rows, all_cols = data.grid.inlying(left, core.V, float("inf"))
+    all_rows, all_cols = data.grid.counts(left, core.V)
     host = [to_numpy(x).astype(np.int64) for x in (in_rows, all_rows, in_cols, all_cols)]
     typical = float(np.median(host[0] / np.maximum(host[1], 1)))
     m, n = data.grid.shape

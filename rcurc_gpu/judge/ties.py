@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import scipy.sparse
+from scipy.linalg.lapack import dpotrf, dpotri
 
 from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows, to_numpy
 from ..backends.blocks import Block
@@ -105,14 +106,14 @@ def ties_of(
         packed = packed[0] + diagonal @ prior[1], packed[1] + diagonal @ prior[0]
     (inverse, col_skew), (inverse_rows, row_skew) = (_inverse(x, K, kernels) for x in packed)
     G = unpacked(packed[0], K)
-    gauge = _Gauge(right, G)
+    gauge = _Gauge(right, G, kernels)
 
     def followed(b: Array) -> Array:
         """What the rows do when the columns move by b."""
-        return times(inverse_rows, kernels.couple(block, left, right, b))
+        return kernels.times(inverse_rows, kernels.couple(block, left, right, b))
 
     start = asarray_on(generator(seed, Stream.TIES).standard_normal((n, K)), right, right.dtype)
-    start = times(xp.linalg.cholesky(inverse), start)  # as noise moves columns, if the rows are known
+    start = kernels.times(xp.linalg.cholesky(inverse), start)  # as noise moves columns, if the rows are known
     vectors: list[Array] = []
     images: list[Array] = []
     alpha: list[float] = []
@@ -120,7 +121,7 @@ def ties_of(
     theta: list[float] = []
     v = gauge.without(gauge.without(start))
     for step in range(_STEPS):
-        Gv = times(G, v)
+        Gv = kernels.times(G, v)
         size = float(xp.sum(v * Gv)) ** 0.5
         if not size > (1e-10 * max(abs(theta[-1]), 1e-3) if step else 0):
             break
@@ -130,7 +131,7 @@ def ties_of(
             length = size
         vectors.append(v / size)
         images.append(Gv / size)
-        w = gauge.without(times(inverse, kernels.couple(across, right, left, followed(vectors[-1]))))
+        w = gauge.without(kernels.times(inverse, kernels.couple(across, right, left, followed(vectors[-1]))))
         alpha.append(float(xp.sum(images[-1] * w)))
         for _ in range(2):  # twice is enough
             for x, Gx in zip(vectors, images, strict=True):
@@ -162,11 +163,6 @@ def ties_of(
     return Ties(gap, *weakest, *combined(noise), row_skew / K, col_skew / K)
 
 
-def times(matrices: Array, x: Array) -> Array:
-    """Matrices (u, K, K) times vectors (u, K)."""
-    return (matrices @ x[:, :, None])[:, :, 0]
-
-
 def _inverse(G: Array, k: int, kernels: Kernels) -> tuple[Array, np.ndarray]:
     """Inverses (u, K, K) of packed matrices (u, P), on their range, and traces as if those of the matrices were K (u,)."""
     xp = array_namespace(G)
@@ -180,22 +176,32 @@ def _inverse(G: Array, k: int, kernels: Kernels) -> tuple[Array, np.ndarray]:
 class _Gauge:
     """The directions b_j = E^T x_j of the columns, E any K x K matrix: rows follow them wholly, and no entry changes."""
 
-    def __init__(self, right: Array, G: Array) -> None:
-        self.right, self.G = right, G
+    def __init__(self, right: Array, G: Array, kernels: Kernels) -> None:
+        self.right, self.G, self.times = right, G, kernels.times
         k = int(right.shape[1])
         xp = array_namespace(right)
         x = right[:, :, None] * right[:, None, :]
         products = to_numpy(xp.reshape(x, (-1, k * k)).T @ xp.reshape(G, (-1, k * k))).reshape(k, k, k, k)
         gram = products.transpose(0, 2, 1, 3).reshape(k * k, k * k)
         ridge = _RIDGE * float(np.trace(gram)) / (k * k) or 1.0
-        self.inverse = asarray_on(np.linalg.inv(gram + ridge * np.eye(k * k)), right, right.dtype)
+        self.inverse = asarray_on(_positive_inverse(gram + ridge * np.eye(k * k)), right, right.dtype)
 
     def without(self, b: Array) -> Array:
         """The rest of a direction (n, K)."""
         xp = array_namespace(b)
         k = int(b.shape[1])
-        share = self.inverse @ xp.reshape(self.right.T @ times(self.G, b), (-1,))
+        share = self.inverse @ xp.reshape(self.right.T @ self.times(self.G, b), (-1,))
         return b - self.right @ xp.reshape(share, (k, k))
+
+
+def _positive_inverse(matrix: np.ndarray) -> np.ndarray:
+    """The inverse of a symmetric positive matrix, by its Cholesky factor: a third of the work of any other matrix."""
+    factor, failed = dpotrf(matrix, lower=1)
+    inverse, failed = (None, failed) if failed else dpotri(factor, lower=1)
+    if inverse is None or failed:
+        return np.asarray(np.linalg.inv(matrix))
+    lower = np.tril(inverse)
+    return lower + np.tril(lower, -1).T
 
 
 # ---------------------------------------------------------------- the core

@@ -55,10 +55,11 @@ _MOST_CERTAIN = 0.6  # share of the held-out entries that agree, at least, to be
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
 
-def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int) -> Evidence:
+def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int, structure: float) -> Evidence:
     """Measure a core against what it was not fitted to, or, without held-out entries, against itself.
 
     Only entries count that tell something: in a matrix of many zeros, those that are 0, and are said to be, fit anything.
+    Structure in the residuals is not looked for if there cannot be more than `structure`, relative to X.
     """
     # with noise as large as the entries, the threshold would leave none
     size = min(schedule.floor, 0.5 * float(quantile_abs(data.sample[2])))
@@ -72,7 +73,7 @@ def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int) -> Evi
         held_share=_share_below(residual, schedule.floor),
         fit_share=_share_below(fit_residual, schedule.floor),
         supported=_supported(core, data) if held_out else int(np.sum(_spread_out(core))),
-        missing=_missing(data, core, schedule, seed),
+        missing=_missing(data, core, schedule, seed, structure),
         informative_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
         n_held=int(y.shape[0]) if held_out else 0,
     )
@@ -280,16 +281,21 @@ def _parts(core: Core, entries: tuple[Array, Array, Array]) -> Array:
     return take_rows(core.W * core.s, i) * take_rows(core.V, j)
 
 
-def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int) -> float:
-    """Size of the leading singular value of the inlying residuals, if it stands out from that of noise."""
+def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, structure: float) -> float:
+    """Size of the leading singular value of the inlying residuals, if it stands out from that of noise.
+
+    0 if all singular values together are less than `structure`.
+    """
     left = core.W * core.s
     xp = array_namespace(left)
     grid = data.grid
     kept, _, _ = grid.inlying(left, core.V, schedule.floor)
     m, n = grid.shape
+    square, norm = sum(float(xp.sum(panel * panel)) for panel in kept), float(xp.linalg.vector_norm(core.s))
+    if square**0.5 <= structure * data.rate * norm:  # as in most cores of data without noise
+        return 0.0
     start = random_start(n, min(4, m, n), left, seed)
     _, s, _ = subspace_svd(lambda X: grid.mul(kept, X), lambda X: grid.rmul(kept, X), start, 1, steps=6)
-    square = sum(float(xp.sum(panel * panel)) for panel in kept)
     noise_edge = square**0.5 * (m**-0.5 + n**-0.5)  # of independent noise with this norm
-    top, norm = float(s[0]), float(xp.linalg.vector_norm(core.s))
+    top = float(s[0])
     return top / data.rate / norm if top > _STRUCTURE * noise_edge and norm > 0 else 0.0

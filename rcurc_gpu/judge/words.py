@@ -51,7 +51,8 @@ class Evidence:
     supported : int
         Number of singular components that the held-out entries confirm.
     missing : float
-        Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise.
+        Size of the largest structure left in the residuals, relative to X; 0 if there is none beyond noise, or too
+        little to matter.
     informative_share : float
         Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
     n_held : int

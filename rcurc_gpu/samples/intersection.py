@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, device_of, gather
+from ..backends.arrays import Array
 from ..backends.blocks import Block
 
 
@@ -36,26 +36,10 @@ def join_intersection(from_r: Block, by_c: Block) -> Intersection:
     by_c : Block
         The rows of I in C: units are I, positions J.
     """
+    from ..backends.kernels import choose  # here: samples are at the end of long chains of imports
+
     by_r = from_r.transpose()  # by rows, too: two sorted lists are merged in linear time
-    xp = array_namespace(by_c.value)
-    width = by_c.length
-    key = xp.concat([block.unit_of_entry() * width + xp.astype(block.index, xp.int64) for block in (by_r, by_c)])
-    order = xp.argsort(key, stable=True)
-    key = gather(key, order)
-    is_from_r = order < by_r.n_obs
-    first = both = xp.zeros((0,), dtype=xp.bool, device=device_of(key))  # the array API has no slice 1: of an empty array
-    if key.shape[0]:
-        same, no = key[1:] == key[:-1], xp.zeros((1,), dtype=xp.bool, device=device_of(key))
-        first, both = xp.concat([~no, ~same]), xp.concat([same, no])
-    # 1 for R only, 2 for C only, 3 for both
-    code = xp.astype(xp.where(both, xp.full_like(order, 3), 2 - xp.astype(is_from_r, order.dtype)), xp.int8)
-    value = gather(xp.concat([by_r.value, by_c.value]), order)
-    sigma = None
-    if by_r.sigma is not None and by_c.sigma is not None:
-        sigma = gather(xp.concat([by_r.sigma, by_c.sigma]), order)[first]
-    key, value, code = key[first], value[first], code[first]
-    edges = xp.arange(by_c.n_units + 1, dtype=xp.int64, device=device_of(key)) * width
-    block = Block(xp.astype(xp.searchsorted(key, edges), xp.int64), xp.astype(key % width, xp.int32), value, width, sigma)
+    block, code = choose("auto", by_c.value).join(by_r, by_c)
     block.mapped(freeze)
     freeze(code)
     return Intersection(block, code)

@@ -46,6 +46,7 @@ _STAGED = 8  # largest rank for which the choice of the rank tries stages: each 
 # Noise that a core leaves over that of the first look, below which data may be exact after all: with 30 % outliers hardly
 # larger than the entries the model takes some of them for noise.
 _CLEANER = 0.1
+_LOWER_QUARTILE = 0.32  # of the size of a normal number of standard deviation 1
 # Noise of the first look, over a typical entry, from which it may be exact data that are hard to recover. Those near the
 # edge show 0.46 to 1.8.
 _DEAFENING = 0.3
@@ -142,7 +143,7 @@ class CoreSearch:
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, min(max_iter, _GLIMPSED))
             attempt = replace(attempt, asked=rank, glimpsed=True, model=glimpse.model)
-            if attempt.core.sigma < _CLEANER * glimpse.noise:
+            if attempt.core.sigma < _CLEANER * glimpse.noise and self._is_believed(attempt, glimpse.noise):
                 for schedule in self._schedules()[:2]:
                     solved = self._attempt(rank, *schedule)
                     if solved.verdict.ok and not solved.noisy:
@@ -155,6 +156,11 @@ class CoreSearch:
         found = self._core(curve.chosen)
         best = min(solved, found, key=SolvedCore.score)
         return replace(best, curve=curve, asked=best.core.rank)
+
+    def _is_believed(self, attempt: SolvedCore, noise: float) -> bool:
+        """Whether held-out entries are nearer to an attempt than such noise lets them be: a large rank may fit the noise."""
+        quartile = float(quantile_abs(self.data.sample[2], 0.25))
+        return attempt.evidence.unexplained * quartile < _LOWER_QUARTILE * noise
 
     def _hidden_core(self, glimpse: Glimpse, attempt: SolvedCore) -> SolvedCore | None:
         """An exact core where a first look saw noise as large as the entries; None if there is none.
@@ -348,7 +354,7 @@ class CoreSearch:
         consensus = None
         if s.outliers:
             checked, consensus = without_contested(data, checked, schedule, run)
-        evidence = examine(data, checked[0], schedule, s.seed)
+        evidence = examine(data, checked[0], schedule, s.seed, self._structure)
         cut_short = s.max_iter is not None or run.progress.ended
         verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
         groups = None

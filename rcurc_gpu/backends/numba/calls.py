@@ -12,14 +12,15 @@ from ..blocks import Block, pieces
 from ..plain.passes import Column, EntryIds, FitPass, Iterates
 from ..plain.posterior import Fit, Model
 from ..random import PositionStream, stream_key
-from . import core_kernels, pass_kernel
+from . import core_kernels, joining_kernel, pass_kernel
 from .paper_kernel import advance as advance_kernel
 from .posterior_kernel import layout
 from .posterior_kernel import posterior as posterior_kernel
-from .threads import THREADS, run, shared
+from .threads import THREADS, fixed, run, shared
 from .ties_kernel import couple as couple_kernel
 from .ties_kernel import grams as grams_kernel
 from .ties_kernel import inverses as inverses_kernel
+from .ties_kernel import times as times_kernel
 from .vectors import LANES
 
 # Observations of a piece of work: some milliseconds. With smaller ones Python's share grows, with larger ones cores wait for
@@ -41,10 +42,10 @@ def regress(
     part_stream = PositionStream.PART + (fit_pass.number if fit_pass.begin == "part" else 0)
     streams = (PositionStream.HOLDOUT, part_stream, PositionStream.SUBSET)
     keys = np.asarray([stream_key(ids.seed, stream) for stream in streams], dtype=np.uint64)
-    units = _fixed(units)
-    start = _fixed(np.empty((1, r), dtype=basis.dtype) if fit_pass.start is None else fit_pass.start)
+    units = fixed(units)
+    start = fixed(np.empty((1, r), dtype=basis.dtype) if fit_pass.start is None else fit_pass.start)
     draws = (ids.transposed, keys, float(ids.share), _BEGIN[fit_pass.begin], fit_pass.number)
-    there = (*map(_fixed, (basis, usable, white, ids.unit, ids.index)), *draws)
+    there = (*map(fixed, (basis, usable, white, ids.unit, ids.index)), *draws)
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, len(Column)), dtype=basis.dtype)
     counts = block.counts[units]
     edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE)))
@@ -69,11 +70,11 @@ def advance(
     block: Block, units: np.ndarray, usable: Array, ids: EntryIds, iterates: Iterates, a: Array
 ) -> tuple[Array, Array]:
     """`passes.advance`."""
-    units, a = _fixed(units), np.array(a, order="C")
+    units, a = fixed(units), np.array(a, order="C")
     edges = pieces(block.counts[units], _PIECE)
     sums = np.zeros((len(edges) - 1, len(iterates.turns), 2))
-    there = (_fixed(usable), *_held(ids))
-    path = (*map(_fixed, (iterates.bases, iterates.turns, iterates.zetas)), float(iterates.step_size))
+    there = (fixed(usable), *_held(ids))
+    path = (*map(fixed, (iterates.bases, iterates.turns, iterates.zetas)), float(iterates.step_size))
     entries, parts = _entries(block), zip(_slices(edges), sums, strict=True)
     run(advance_kernel, [(*entries, units[part], *there, *path, a[part], into) for part, into in parts])
     return a, sums.sum(axis=0).astype(iterates.bases.dtype)
@@ -91,16 +92,16 @@ def posterior(
     """`plain.posterior.posterior`."""
     counts = block.counts[units]
     at, noise, precision = model.at, model.noise, model.precision
-    u, units = len(units), _fixed(units)
+    u, units = len(units), fixed(units)
     out = (np.empty((u, at.x.shape[1])), np.empty((u, at.second.shape[1])), np.empty((u, len(Fit))))
-    there = map(_fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))
-    positions = _fixed(layout(*there, at.offsets))
+    there = map(fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))
+    positions = fixed(layout(*there, at.offsets))
     numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
-    common = (positions, at.offsets, numbers, _fixed(precision))
+    common = (positions, at.offsets, numbers, fixed(precision))
     given = np.empty(0) if weight is None else weight
     entries, begin, heats = (
-        (*_entries(block), _fixed(given)),
-        tuple(map(_fixed, start)),
+        (*_entries(block), fixed(given)),
+        tuple(map(fixed, start)),
         np.asarray(temperatures, np.float64),
     )
     size = min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE))
@@ -118,7 +119,7 @@ def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: 
     """`passes.held_out`."""
     key = np.uint64(stream_key(seed, PositionStream.HOLDOUT))
     out = np.empty(block.n_obs, dtype=np.bool_)
-    there = tuple(map(_fixed, (block.indptr, block.index, unit_ids, index_ids)))
+    there = tuple(map(fixed, (block.indptr, block.index, unit_ids, index_ids)))
     core_kernels.held_out(*there, key, float(share), out)
     return out
 
@@ -127,42 +128,63 @@ def grams(block: Block, right: Array) -> Array:
     """`plain.ties.grams`."""
     k = right.shape[1]
     out = np.empty((block.n_units, k * (k + 1) // 2))
-    grams_kernel(_fixed(block.indptr), _fixed(block.index), _fixed(right), out)
+    grams_kernel(fixed(block.indptr), fixed(block.index), fixed(right), out)
     return out
+
+
+def join(by_r: Block, by_c: Block) -> tuple[Block, Array]:
+    """`plain.joining.join`."""
+    most = by_r.n_obs + by_c.n_obs + 1
+    places = [fixed(x) for x in (by_r.indptr, by_r.index, by_c.indptr, by_c.index)]
+    indptr, index, seen_by = np.empty(by_c.n_units + 1, np.int64), np.empty(most, np.int32), np.empty(most, np.int8)
+    joined = []
+    for name in ("value",) if by_r.sigma is None or by_c.sigma is None else ("value", "sigma"):
+        r, c = fixed(getattr(by_r, name)), fixed(getattr(by_c, name))
+        value = np.empty(most, np.result_type(r, c))
+        n = joining_kernel.join(*places[:2], r, *places[2:], c, by_c.length, indptr, index, value, seen_by)
+        joined.append(value)
+    kept: list[np.ndarray] = [index, seen_by, *joined]
+    for x in kept:
+        x.resize(n, refcheck=False)  # in place, unlike a copy
+    return Block(indptr, index, joined[0], by_c.length, *joined[1:]), seen_by
 
 
 def inverses(packed: Array, ridge: float) -> Array:
     """`plain.ties.inverses`."""
     out = np.empty_like(packed)
-    inverses_kernel(_fixed(packed), ridge, int((2 * packed.shape[1]) ** 0.5), out)
+    inverses_kernel(fixed(packed), ridge, int((2 * packed.shape[1]) ** 0.5), out)
     return out
 
 
 def couple(block: Block, left: Array, right: Array, x: Array) -> Array:
     """`plain.ties.couple`."""
     out = np.empty((block.n_units, right.shape[1]))
-    k = right.shape[1]
-    rank = (0,) * k if k <= _MOST_KNOWN else k
-    couple_kernel(_fixed(block.indptr), _fixed(block.index), *map(_fixed, (left, right, x)), out, rank)
+    there = map(fixed, (block.indptr, block.index, left, right, x))
+    couple_kernel(*there, out, _known(right.shape[1]))
     return out
 
 
+def times(matrices: Array, x: Array) -> Array:
+    """`plain.ties.times`."""
+    out = np.empty(x.shape)
+    times_kernel(fixed(matrices), fixed(x), out, _known(x.shape[1]))
+    return out
+
+
+def _known(rank: int) -> Any:
+    """A small rank as a tuple, whose length the compiler knows."""
+    return (0,) * rank if rank <= _MOST_KNOWN else rank
+
+
 def _entries(block: Block) -> tuple[np.ndarray, ...]:
-    return _fixed(block.indptr), _fixed(block.index), _fixed(block.value)
+    return fixed(block.indptr), fixed(block.index), fixed(block.value)
 
 
 def _held(ids: EntryIds) -> tuple[Any, ...]:
     """Ids and what is held out, as the kernels want them."""
     key = np.uint64(stream_key(ids.seed, PositionStream.HOLDOUT))
-    return _fixed(ids.unit), _fixed(ids.index), ids.transposed, key, float(ids.share)
+    return fixed(ids.unit), fixed(ids.index), ids.transposed, key, float(ids.share)
 
 
 def _slices(edges: np.ndarray) -> list[slice]:
     return [slice(start, stop) for start, stop in pairwise(edges)]
-
-
-def _fixed(x: np.ndarray) -> np.ndarray:
-    """`x` contiguous and read-only: Numba compiles once more for arrays that differ in either."""
-    x = np.ascontiguousarray(x).view()
-    x.flags.writeable = False
-    return x

@@ -11,7 +11,8 @@ from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.grid import Entries, Grid
 from . import core_kernels
-from .threads import run
+from .joining_kernel import with_weight
+from .threads import fixed, run
 
 # Share of the intersection above which adding zeros in vectors is cheaper than adding single entries by their indices.
 _FULL = 0.25
@@ -44,17 +45,12 @@ class CompiledGrid(Grid):
     @classmethod
     def of(cls, block: Block, weight: Array, chunk_bytes: int | None) -> CompiledGrid:
         """Lay out `block`; `chunk_bytes` is not needed."""
-        fit = np.flatnonzero(weight > 0)
-        counted = np.concatenate([[0], np.cumsum(weight > 0)])
-        indptr = counted[block.indptr].astype(np.int64)
-        return cls(
-            (block.n_units, block.length),
-            indptr,
-            block.index[fit],
-            block.value[fit],
-            weight[fit],
-            pieces(np.diff(indptr), max(_PIECE, len(fit) // _MOST_PIECES)),
-        )
+        n, entries = len(weight) + 1, tuple(map(fixed, (block.indptr, block.index, block.value, weight)))
+        indptr, kept = np.empty_like(block.indptr), [np.empty(n, x.dtype) for x in entries[1:]]
+        n = with_weight(*entries, indptr, *kept)
+        index, value, weights = (x[:n] for x in kept)
+        edges = pieces(np.diff(indptr), max(_PIECE, n // _MOST_PIECES))
+        return cls((block.n_units, block.length), indptr, index, value, weights, edges)
 
     def threshold(
         self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
@@ -101,6 +97,9 @@ class CompiledGrid(Grid):
         rows = zip(pairwise(edges), by_col, strict=True)
         run(core_kernels.inlying, [(*there, *first_last, *rest, into) for first_last, into in rows])
         return [kept], by_row, by_col.sum(axis=0)
+
+    def counts(self, left: Array, Q: Array) -> tuple[Array, Array]:
+        return np.diff(self.indptr), np.bincount(self.index, minlength=self.shape[1])
 
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
         QT, old_QT = np.ascontiguousarray(Q.T), np.ascontiguousarray(old_Q.T)

@@ -1,4 +1,4 @@
-"""Pieces of work on all cores."""
+"""Pieces of work on all cores, and arrays as kernels want them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
+import numpy as np
 from numba import config
 
 from ..cores import alone
@@ -29,6 +30,10 @@ if hasattr(os, "register_at_fork"):  # the child of a fork has none of the threa
 
 def run(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> None:
     """Call ``kernel(*arguments[k])`` for all k, on all cores; the calls must not depend on each other."""
+    if len(arguments) == 1 or THREADS == 1:
+        for these in arguments:
+            kernel(*these)
+        return
     with shared(kernel, arguments) as todo:
         for these in todo:
             kernel(*these)
@@ -53,3 +58,10 @@ def shared(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> Iter
 def _call_next(kernel: Callable[..., Any], todo: Iterator[tuple[Any, ...]]) -> None:
     for arguments in todo:
         kernel(*arguments)
+
+
+def fixed(x: np.ndarray) -> np.ndarray:
+    """`x` contiguous and read-only: Numba compiles once more for arrays that differ in either."""
+    x = np.ascontiguousarray(x).view()
+    x.flags.writeable = False
+    return x

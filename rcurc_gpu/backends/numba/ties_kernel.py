@@ -50,6 +50,18 @@ def couple(indptr, index, left, right, x, out, rank):
 
 
 @njit(**OPTIONS)
+def times(matrices, x, out, rank):
+    """`plain.ties.times`; `rank` as in `couple`."""
+    K = number_of(rank)
+    for u in range(out.shape[0]):
+        for q in range(K):
+            total = 0.0
+            for p in range(K):
+                total += matrices[u, q, p] * x[u, p]
+            out[u, q] = total
+
+
+@njit(**OPTIONS)
 def inverses(packed, ridge, K, out):
     """`plain.ties.inverses`, by Cholesky factors and their inverses, both lower triangles."""
     L, M = np.zeros((K, K)), np.zeros((K, K))

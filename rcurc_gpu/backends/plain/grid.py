@@ -89,6 +89,10 @@ class Grid(ABC):
     def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
         """Unweighted inlying residuals of ``left @ Q.T``, and the number of inliers of each row and each column."""
 
+    def counts(self, left: Array, Q: Array) -> tuple[Array, Array]:
+        """The number of entries of the fit in each row and each column; `left` and `Q` as in `inlying`."""
+        return self.inlying(left, Q, float("inf"))[1:]
+
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         """`zeta`, but no less than `floor` times the median residual of ``left @ Q.T`` at some entries; a 0-d array."""
         xp = array_namespace(left)

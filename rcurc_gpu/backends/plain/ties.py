@@ -69,3 +69,8 @@ def couple(block: Block, left: Array, right: Array, x: Array) -> Array:
 def _plan(block: Block, right: Array) -> ChunkPlan:
     bytes_per_entry = _COPIES * 8 * right.shape[1]
     return ChunkPlan.of(block.counts, np.arange(block.n_units), bytes_per_entry, default_chunk_bytes(right))
+
+
+def times(matrices: Array, x: Array) -> Array:
+    """Matrices (u, K, K) times vectors (u, K)."""
+    return (matrices @ x[:, :, None])[:, :, 0]
