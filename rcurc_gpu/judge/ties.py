@@ -31,11 +31,12 @@ from ..noise.model import NoiseModel, outlier_threshold
 from ..noise.part import Part
 
 FREE = 0.01  # a gap below this is a direction that the data do not tell
-_LOOSE = 0.1  # gap of a noise model below which entries that tie the weakest direction are asked whether they agree with it
+_LOOSE = 0.15  # gap of a noise model below which entries that tie the weakest direction are asked whether they agree with it
 _LARGE = 0.25  # share of all residuals that are called large
-# Share of large residuals among such entries from which they do not agree. Two groups with 1 or 2 % seen between them: 0.69
-# and 0.83 where the fit was wrong, 0.27 to 0.3 where it was right.
-_TOO_LARGE = 0.5
+# Share of large residuals among such entries from which they do not agree. Two groups with 1 or 2 % seen between them: 0.46
+# to 0.83 where the fit was wrong, 0.27 to 0.3 where it was right.
+_TOO_LARGE = 0.4
+_FEWEST_ASTRAY, _FEW_NEAR = 5, 0.3  # observations of a row or column, and the share of them, below which it goes astray
 _CLEAR = 0.05  # a gap of some of the entries that leaves no doubt about all of them
 _ENOUGH = 8  # entries of a row for each unknown that are looked at first: with these the gap is about 0.25
 _STEPS = 60  # of Lanczos, at most: the largest value of 60,000 is then known if the next is 3 % smaller
@@ -275,7 +276,21 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     dependent += float(np.sum((ties.noise_rows.T @ ties.noise_rows) * (right.T @ right)))
     dependent += 2 * float(np.sum((left.T @ ties.noise_rows) * (ties.noise_cols.T @ right)))
     gap = gap if groups is not None else max(ties.gap, FREE)  # what is not a group is a single case
-    return ModelTies(gap, (variance * max(dependent, 0.0) / (part.shape[0] * part.shape[1])) ** 0.5, groups)
+    # the centre is known no better than the mean of all observations
+    square = variance * max(max(dependent, 0.0) / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
+    return ModelTies(gap, square**0.5, groups, _astray((i, j, y - fitted), near, part.shape))
+
+
+def _astray(residuals: tuple[np.ndarray, np.ndarray, np.ndarray], near: np.ndarray, shape: tuple[int, int]) -> float:
+    """Root mean square, over all entries, of the residuals of rows, or columns, that reject nearly all of theirs."""
+    i, j, residual = residuals
+    squares = []
+    for unit, total in zip((i, j), shape, strict=True):
+        count = np.bincount(unit, minlength=total)
+        astray = (count >= _FEWEST_ASTRAY) & (np.bincount(unit, near, minlength=total) < _FEW_NEAR * count)
+        square = np.bincount(unit, residual**2, minlength=total)[astray] / count[astray]
+        squares.append(float(np.sum(square)) / total)
+    return max(squares) ** 0.5
 
 
 def _contradicted(
@@ -309,11 +324,15 @@ class ModelTies:
         Root mean square error of an entry of the part, from columns and rows that depend on each other.
     groups : Groups or None
         Of I and J, if they fall apart.
+    astray : float
+        Root mean square error of an entry if all observations were right in rows, or columns, that reject nearly all of
+        theirs.
     """
 
     gap: float
     error: float
     groups: Groups | None
+    astray: float = 0.0
 
 
 # ---------------------------------------------------------------- entries that agree
