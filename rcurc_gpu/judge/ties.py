@@ -232,7 +232,7 @@ def _without_lone(
     block: Block, basis: Array, factor: Array, known: UnitDiagnostics, skew: np.ndarray, usable: Array, floor: float
 ) -> UnitDiagnostics:
     """Mark units of the core of which a component rests on a single entry, or on none."""
-    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1]) & (known.status == OK))
+    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))
