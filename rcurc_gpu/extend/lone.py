@@ -21,12 +21,13 @@ from .tasks import Extension, Task
 # Trace of the inverse normal equations, over what it is by chance, from which a unit is looked at. Where a component rests
 # on one observation of n it is about n / r^2, less if that one is large: 2.6 and more on nine rows in ten alike.
 _SKEWED = 1.6
+_COHERENT = 0.1  # share of a component in one position, from which one that is known by this position alone may look usual
 _ALONE = 1 - 1e-3  # leverage of an observation without which a component would not be known
 _AT_ONCE = 1 << 18  # observations that are looked at together: a few MB
 _MOST_UNKNOWN = 10_000  # units without spread, of which the trace is not known, that are looked at
 
 
-def skewed(trace: np.ndarray, n: np.ndarray, rank: int) -> np.ndarray:
+def skewed(trace: np.ndarray, n: np.ndarray, basis: Array) -> np.ndarray:
     """Which units are to be looked at.
 
     Parameters
@@ -35,10 +36,17 @@ def skewed(trace: np.ndarray, n: np.ndarray, rank: int) -> np.ndarray:
         Of the inverse normal equations, per unknown, over what it would be if all observations told all components alike.
     n : int array (u,)
         Observations of each.
-    rank : int
+    basis : float array (length, r)
+        Orthonormal.
     """
-    by_chance = n / np.maximum(n - rank - 1, 0.5)  # of normal numbers
-    return np.asarray(trace > _SKEWED * by_chance)
+    xp = array_namespace(basis)
+    length, rank = basis.shape
+    limit = _SKEWED * n / np.maximum(n - rank - 1, 0.5)  # by chance, of normal numbers
+    largest = float(xp.max(xp.sum(basis * basis, axis=1))) if length else 0.0
+    if largest > _COHERENT:
+        # a component that rests on the position that tells most: 1 / largest, and as by chance for the others
+        limit = np.minimum(limit, (n / (length * largest) + rank - 1) / rank)
+    return np.asarray(trace > limit)
 
 
 def without_lone(task: Task, units: np.ndarray, extension: Extension) -> Extension:
@@ -48,7 +56,7 @@ def without_lone(task: Task, units: np.ndarray, extension: Extension) -> Extensi
     with np.errstate(divide="ignore", invalid="ignore"):
         trace = (d.standard_error / d.spread) ** 2
     length = max(float(np.sum(to_numpy(task.usable) > 0)), 1.0)
-    doubtful = np.flatnonzero(ok & skewed(trace * d.n_inliers / (r * length), d.n_inliers, r))
+    doubtful = np.flatnonzero(ok & skewed(trace * d.n_inliers / (r * length), d.n_inliers, task.basis))
     unknown = np.flatnonzero(ok & ~(d.spread > 0))
     if 0 < len(unknown) <= _MOST_UNKNOWN:
         doubtful = np.union1d(doubtful, unknown)

@@ -4,6 +4,9 @@ Outliers at random have signs at random. Where the signs of the rejected residua
 further component of the matrix that the core does not have: in rows outside of I, for example, or in some of the columns
 only. Rows, columns and blocks with many more outliers than the rest are named as well; they do not decide, for results with
 them are often exact.
+
+Of data with two values, such as yes and no, signs say nothing: a residual has the sign that the recovered value leaves it.
+There an entry agrees by chance as often as not: exact agreement is no proof either, and the places of the rejected decide.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ _DOUBT = 1.05  # largest singular value over that of random signs, from which th
 _LEAST_SPREAD = 0.0125
 _STEPS = 10  # of the power method: the same for the signs found and the random ones, so that these remain comparable
 _CLASSES = 16  # of recovered values, in which signs may have a mean of their own
+_BY_CHANCE = 0.1  # share of the observations that agree with a recovered value of another place, from which values are few
 LIMIT = 5.0  # standard deviations above random signs from which the rejected may be a component
 _LARGE = 0.5  # share of the sum of squares that makes up the entries where singular vectors are large
 _FOLLOWING = 0.75  # share of the observations there that follow
@@ -182,12 +186,20 @@ def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
     Compared is the largest singular value of the matrix of signs. Each sign is divided by (entries of its row x entries of
     its column)^(1/4), so that no row or column outweighs the others. What a sign has to do with the recovered value alone
     is removed: a value that was replaced, by 0 for example, leaves a residual of the opposite sign. So is what it has to do
-    with its row alone, or with its column alone: a sensor may be wrong on one side.
+    with its row alone, or with its column alone: a sensor may be wrong on one side. Where nothing is left then, and values
+    are few, places take the place of signs.
     """
     rng = generator(seed, Stream.REJECTED, 1)
     scores = [Scores()] * len(blocks)
-    signs = {k: _Signs(block) for k, block in enumerate(blocks) if np.count_nonzero(block.rejected) >= FEWEST}
-    signs = {k: x for k, x in signs.items() if x.n_free >= FEWEST}
+    signs: dict[int, _Signs | _Places] = {}
+    for k, block in enumerate(blocks):
+        if np.count_nonzero(block.rejected) < FEWEST:
+            continue
+        here = _Signs(block)
+        if here.n_free >= FEWEST:
+            signs[k] = here
+        elif _share_by_chance(block, rng) > _BY_CHANCE:
+            signs[k] = _Places(block)
     sizes: dict[int, np.ndarray] = {}
     vectors: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for draws in (_DRAWS, _MORE_DRAWS):
@@ -249,6 +261,46 @@ class _Signs:
         return float(np.mean(following)), 2 * min(positive, both - positive) / both
 
 
+class _Places:
+    """Places of the rejected among the observations of a block, sorted by rows; as `_Signs`.
+
+    Attributes
+    ----------
+    found, mean : float arrays (n,)
+        1 where an observation was rejected, without its mean, and the mean: what row and column say of it. `found` has the
+        sign of the recovered value: a component is a matrix of residuals, and these have the opposite one.
+    """
+
+    def __init__(self, block: Looked) -> None:
+        order = np.argsort(block.i, kind="stable")
+        i, j, rejected = block.i[order], block.j[order], block.rejected[order].astype(np.float64)
+        self.rows, row_of, self.left = _numbered(i, i)
+        self.cols, col_of, self.right = _numbered(j, j)
+        self.row, self.col = row_of[i], col_of[j]
+        by_row, by_col = np.bincount(self.row, rejected) / self.rows, np.bincount(self.col, rejected) / self.cols
+        self.mean = np.minimum(by_row[self.row] * by_col[self.col] / rejected.mean(), 1.0)
+        self.sign = np.where(block.fitted[order] > block.fitted.mean(), 1.0, -1.0)
+        self.found = self.sign * (rejected - self.mean)
+        self.weight = (self.rows[self.row] * self.cols[self.col]) ** -0.25
+
+    def drawn(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Random places with these means, without the means (count, n)."""
+        return self.sign * ((rng.random((count, len(self.mean))) < self.mean) - self.mean)
+
+    def along(self, block: Looked, u: np.ndarray, v: np.ndarray) -> tuple[float, float]:
+        """Whatever the singular vectors are: there are no signs to follow."""
+        return 1.0, 1.0
+
+
+def _share_by_chance(block: Looked, rng: np.random.Generator) -> float:
+    """Share of the inliers that agree with the recovered value of another one as with their own."""
+    fitted, residual = (x[~block.rejected] for x in (block.fitted, block.residual))
+    if len(fitted) == 0:
+        return 0.0
+    near = float(np.max(np.abs(residual)))
+    return float(np.mean(np.abs(fitted + residual - rng.permutation(fitted)) <= near))
+
+
 def _numbered(rejected: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rejected entries of each row (column) that has any, which of those each row is (-1 for others), and a unit vector."""
     seen = np.bincount(observed)
@@ -267,7 +319,7 @@ def _mean_by_value(sign: np.ndarray, fitted: np.ndarray) -> np.ndarray:
 
 
 def _largest(
-    patterns: list[_Signs], values: list[np.ndarray], rng: np.random.Generator
+    patterns: Sequence[_Signs | _Places], values: list[np.ndarray], rng: np.random.Generator
 ) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """About the largest singular values of matrices with some `values` (k, n) in each pattern.
 

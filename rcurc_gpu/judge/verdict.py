@@ -52,6 +52,8 @@ _DROWNED = 1.0  # noise over the size of the matrix from which offsets alone say
 _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
 _ROUNDING = 1e-6  # lower quartile of held-out residuals, over that of the entries, that is none
 _MOST_CERTAIN = 0.6  # share of the held-out entries that agree, at least, to be sure of components in single rows
+_MOSTLY = 0.8  # share of agreeing entries from which it does not matter how many would agree by chance: all may be equal
+_FINE = 1e-2  # threshold over a typical entry above which it is one of noise
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
 
@@ -76,6 +78,7 @@ def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struct
         missing=_missing(data, core, schedule, seed, structure),
         informative_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
         n_held=int(y.shape[0]) if held_out else 0,
+        beyond_chance=_beyond_chance(core, data.held if held_out else data.sample, (y, residual), schedule.floor),
     )
 
 
@@ -120,7 +123,8 @@ def _core_cause(checked: Checked, e: Evidence, structure: float) -> Cause:
     if overfit:
         return Cause.OVERFIT
     # Where most entries are zeros, which fit anything, more of the others have to agree.
-    if e.held_share < (0.45 if e.informative_share > 0.5 else 0.6):
+    few = e.held_share < (0.45 if e.informative_share > 0.5 else 0.6)
+    if few or (e.held_share < _MOSTLY and e.beyond_chance < 0.5):
         return Cause.TOO_MANY_OUTLIERS
     if not core.stopped:
         return Cause.NOT_SETTLED
@@ -208,6 +212,9 @@ def judge_noise(
             faults.append(WronglySure(confirmed.factor))
     if accuracy is not None and noise.expected_error > accuracy:
         faults.append(TooNoisy(noise.expected_error, accuracy))
+    if noise.astray > _USELESS and columns.n_undetermined + rows.n_undetermined:
+        # single rows, of another size than all others: if they are right, most of the matrix is in them
+        faults.append(Undetermined(columns, rows, alone=not faults, filled="prior"))
     better = confirmed.offsets_error / max(confirmed.error, 1e-300) if confirmed is not None and noise.offsets else 0.0
     return Verdict(tuple(faults), noise.expected_error, noise=Noisy(noise.prediction_error, better, columns, rows))
 
@@ -233,6 +240,24 @@ def _held_out_faults(outside: tuple[Summary, Summary]) -> Iterator[FittedToChanc
         fit_share = units.n_inliers / max(units.n_obs, 1)
         if held_share < fit_share - _slack(units.n_held):
             yield FittedToChance(name, held_share, fit_share, units.n_obs / units.n_units)
+
+
+def _beyond_chance(core: Core, entries: tuple[Array, Array, Array], informative: tuple[Array, Array], floor: float) -> float:
+    """Share of the entries that agree beyond those that would by chance; of all or of the informative ones, the larger.
+
+    By chance, an entry agrees with what the solution says of another one. Of ratings from 1 to 5 two in five do, and a
+    matrix of rank 3 that takes what was rounded for outliers is right for two in three.
+    """
+    y = entries[2]
+    if floor > _FINE * float(quantile_abs(y)):  # with noise all that is small agrees
+        return 1.0
+    shares = []
+    for value, residual in ((y, residuals(core.W * core.s, core.V, entries)), informative):
+        n = int(value.shape[0])
+        predicted = array_namespace(value).roll(value - residual, n // 2)
+        chance = _share_below(value - predicted, floor) if n else 0.0
+        shares.append((_share_below(residual, floor) - chance) / max(1 - chance, 1e-3))
+    return max(shares)
 
 
 def _share_below(residual: Array, floor: float) -> float:

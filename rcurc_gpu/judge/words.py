@@ -57,6 +57,8 @@ class Evidence:
         Share of the held-out entries that tell something: that are, or are said to be, larger than the threshold.
     n_held : int
         Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
+    beyond_chance : float
+        Share of the entries that agree beyond those that would by chance, which are many if there are few values.
     """
 
     unexplained: float
@@ -66,6 +68,7 @@ class Evidence:
     missing: float
     informative_share: float
     n_held: int
+    beyond_chance: float = 1.0
 
 
 # What is wrong with a core, and what to try.
@@ -97,9 +100,9 @@ _CORE_TEXTS = {
         "{decay}."
     ),
     Cause.TOO_MANY_OUTLIERS: (
-        "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution: with so many taken "
-        "for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of zeros "
-        "out."
+        "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution{chance}: with so many "
+        "taken for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of "
+        "zeros out."
     ),
     Cause.NOT_SETTLED: "The iteration had not settled after {p.n_iter} iterations{patience}.",
     Cause.UNDETERMINED: "Some rows or columns of the intersection could not be determined.",
@@ -132,8 +135,11 @@ class CoreFault:
             decay = f" ({gamma}; nearer to 1 is slower and safer)"
             patience = f": raise {words('max_iter')}, or let the threshold decay more slowly ({gamma} now)"
         needed = NEEDED_PER_RANK * self.rank
+        few_values = self.evidence.beyond_chance < 0.9 * self.evidence.held_share
+        chance = f" ({self.evidence.beyond_chance:.0%} beyond chance, for there are few values)" if few_values else ""
         text = _CORE_TEXTS[self.cause]
-        return text.format(p=self, e=self.evidence, needed=needed, or_auto=or_auto, decay=decay, patience=patience)
+        more = {"or_auto": or_auto, "decay": decay, "patience": patience, "chance": chance}
+        return text.format(p=self, e=self.evidence, needed=needed, **more)
 
 
 @dataclass(frozen=True)

@@ -168,6 +168,8 @@ class NoiseFacts:
         The groups of the rows of I and of the columns of J, if they fall apart.
     sigma : float or None
         What the user says of the noise of an observation with noise `noise`, if anything.
+    astray : float
+        Relative error of the matrix if rows, or columns, are right whose observations were nearly all taken for outliers.
     """
 
     noise: Noise
@@ -185,6 +187,7 @@ class NoiseFacts:
     gap: float = 1.0
     groups: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     sigma: float | None = None
+    astray: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""

@@ -358,4 +358,5 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         ties.gap,
         None if ties.groups is None else (tuple(ties.groups.rows.tolist()), tuple(ties.groups.columns.tolist())),
         None if model.sigma is None else model.sigma.typical,
+        ties.astray / size,
     )

@@ -172,6 +172,36 @@ def test_too_few_rejected_say_nothing():
     assert component_scores([few], 0)[0].score == 0
 
 
+def of_two_values(truth, seed, flipped=0.0):
+    """Half of a matrix of +1 and -1, of which a share is flipped."""
+    rng = np.random.default_rng(seed)
+    Y = np.where(rng.random(truth.shape) < flipped, -truth, truth)
+    Y[rng.random(truth.shape) < 0.5] = np.nan
+    return rg.CrossSamples.from_dense(Y, *(np.arange(n) for n in truth.shape))
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("rank", [2, 6])
+def test_of_two_values_the_places_of_the_rejected_decide(rank, seed):
+    """A sign agrees by chance as often as not, so that a matrix of too low a rank explains nine of ten of them."""
+    rng = np.random.default_rng(seed)
+    truth = np.sign(rng.standard_normal((150, 2)) @ rng.standard_normal((2, 130)))
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(of_two_values(truth, seed), rank)
+    assert not result.converged
+    assert "the rest is confirmed" not in result.message
+
+
+@pytest.mark.parametrize("flipped", [0.02, 0.2])
+def test_two_values_flipped_at_random_are_confirmed(flipped):
+    rng = np.random.default_rng(0)
+    # two kinds of columns: rank 2
+    truth = np.sign(rng.standard_normal((150, 2)))[:, rng.integers(0, 2, 130)] * np.sign(rng.standard_normal(130))
+    result = rg.rcurc(of_two_values(truth, 0, flipped), 2)
+    assert result.converged
+    np.testing.assert_allclose(result.cur.to_dense(), truth, atol=1e-6)
+
+
 # ---------------------------------------------------------------- what is expected, and what is named
 
 
