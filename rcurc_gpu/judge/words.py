@@ -232,7 +232,7 @@ class Untied:
         if len(self.sizes) < 2:
             return (
                 f"The observations leave it open what the matrix is: {rows} and {cols} can change together without any of "
-                f"the observations that agree noticing; observe more entries, above all in {rows} and {cols} with few of them."
+                f"the observations that agree noticing; observe more entries, above all in {rows} and {cols} with few."
             )
         groups = ", ".join(f"{m:,} x {n:,}" for m, n in self.sizes)
         where = ", in result.groups" if words.has("groups") else ""
