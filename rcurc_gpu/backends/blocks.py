@@ -88,6 +88,15 @@ class Block:
         index, value, sigma = self.per_entry(lambda x: gather(x, position))
         return Block(asarray_on(indptr, self.value), index, value, self.length, sigma)
 
+    def where(self, wanted: Array) -> Block:
+        """The block of some entries only: those for which `wanted` (n_obs,) is true."""
+        xp = array_namespace(self.value)
+        place = xp.nonzero(wanted)[0]
+        unit = gather(self.unit_of_entry(), place)
+        edges = xp.arange(self.n_units + 1, dtype=unit.dtype, device=device_of(unit))
+        index, value, sigma = self.per_entry(lambda x: gather(x, place))
+        return Block(xp.astype(xp.searchsorted(unit, edges), xp.int64), index, value, self.length, sigma)
+
     def per_entry(self, change: Callable[[Array], Array]) -> tuple[Array, Array, Array | None]:
         """What has a number for each entry, changed: `index`, `value` and, if there is any, `sigma`."""
         return change(self.index), change(self.value), None if self.sigma is None else change(self.sigma)

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_of, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.ties import unpacked
@@ -381,12 +381,7 @@ def agreeing(block: Block, left: Array, right: Array, floor: float, usable: tupl
     xp = array_namespace(block.value)
     unit, index = block.unit_of_entry(), xp.astype(block.index, xp.int64)
     residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
-    agrees = (xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0)
-    place = xp.nonzero(agrees)[0]
-    unit = gather(unit, place)
-    edges = xp.arange(block.n_units + 1, dtype=unit.dtype, device=device_of(unit))
-    indptr = xp.astype(xp.searchsorted(unit, edges), xp.int64)
-    return Block(indptr, gather(block.index, place), gather(block.value, place), block.length)
+    return block.where((xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0))
 
 
 # ---------------------------------------------------------------- groups

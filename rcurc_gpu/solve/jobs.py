@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..backends.arrays import asarray_on, gather
 from ..backends.blocks import Block, join_blocks
 from ..backends.kernels import RunContext, StepStore, choose
 from ..noise.part import on_host
@@ -124,10 +125,15 @@ class Engine(Protocol):
         """Where the parts are, if the engine keeps them in files."""
 
 
-def gathered(shards: list[Shard], units: np.ndarray, engine: Engine, length: int, scale: float) -> Block:
-    """The observations of some units of a side, of this `length`, on the host, divided by `scale`."""
+def gathered(
+    shards: list[Shard], units: np.ndarray, engine: Engine, length: int, scale: float, taken: np.ndarray | None = None
+) -> Block:
+    """The observations of some units of a side, of this `length`, on the host, divided by `scale`.
+
+    `taken` (length,) says which positions are wanted; all by default.
+    """
     wanted = [(shard, units[(units >= shard.start) & (units < shard.stop)] - shard.start) for shard in shards]
-    jobs = [Job(shard, Nothing(), None, (inside,)) for shard, inside in wanted if len(inside)]
+    jobs = [Job(shard, Nothing(), None, (inside, taken)) for shard, inside in wanted if len(inside)]
     if not jobs:
         return Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), length)
     stage = Stage(sampled, "some units", reads=False, kept=False)
@@ -137,10 +143,17 @@ def gathered(shards: list[Shard], units: np.ndarray, engine: Engine, length: int
     return block if scale == 1 else block.scaled(1 / scale)
 
 
-def sampled(shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray) -> tuple[Arrays, Arrays]:
+def sampled(
+    shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray, taken: np.ndarray | None
+) -> tuple[Arrays, Arrays]:
     """The observations of some units of a shard, for the driver."""
-    some = on_host(shard.some(units))
+    some = on_host(taken_from(shard.some(units), taken))
     return {}, {name: x for name in ("indptr", "index", "value", "sigma") if (x := getattr(some, name)) is not None}
+
+
+def taken_from(block: Block, taken: np.ndarray | None) -> Block:
+    """The entries of a block at the positions that are `taken` (length,), all by default, where they are."""
+    return block if taken is None else block.where(gather(asarray_on(taken, block.value), block.index))
 
 
 @dataclass(frozen=True)

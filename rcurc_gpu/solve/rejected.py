@@ -19,7 +19,7 @@ from ..result.matrix import LowRankMatrix
 from ..result.rules import Seen, rule_from
 from ..result.uncertainty import Uncertainty
 from ..shards.source import Made, Shard
-from .jobs import Engine, gathered
+from .jobs import Engine, gathered, taken_from
 from .solved import Extended, SolvedCore, threshold_of, uncertainty_of
 from .store import Arrays
 from .supply import Supply
@@ -29,7 +29,7 @@ from .supply import Supply
 # at random. Exact data: 3 to 4 ms of CPU. With noise, weak components need more, and the fit takes far longer anyway.
 _EXACT = (80, 6_000)
 _NOISY = (300, 50_000)
-_FROM_DEVICE = 2_000  # entries of a block that are brought from a device, about
+_FROM_DEVICE = 2_000  # entries of a block that are brought from a device, about; with noise far more are, for the model
 _MADE = 2  # shards of a side that functions make once more for it
 _FOR_RULE = 6_000  # entries from which the rule follows what an outlier is
 
@@ -75,21 +75,27 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
     m, n = len(view.rows), len(view.cols)
     by_row, by_col = _Counts.of(found.factors["c"]), _Counts.of(found.factors["r"])
     n_units, n_entries = _NOISY if found.noisy else _EXACT
-    if not isinstance(view.intersection.block.value, np.ndarray):  # on a device: what is brought from there is little
-        per_unit = max(view.rate_rows * m, view.rate_cols * n, 1.0)
-        n_units = min(n_units, max(int(_FROM_DEVICE / per_unit), 10))
     inner = _wanted(view.rows, by_row, n_units, rng)
     rows, cols = (
         _cheap(others(chosen, total), supply.shards[side], rng)
         for side, chosen, total in (("c", view.rows, view.shape[0]), ("r", view.cols, view.shape[1]))
     )
     rows, cols = rows[_wanted(rows, by_row, n_units, rng)], cols[_wanted(cols, by_col, n_units, rng)]
-    inside = on_host(view.intersection.block.take_units(inner))
+    on_device = not (found.noisy or isinstance(view.intersection.block.value, np.ndarray))
+
+    def taken(length: int, n_seen: float) -> np.ndarray | None:
+        """Which positions of units with so many entries are brought from a device."""
+        return rng.random(length) < _FROM_DEVICE / (n_units * n_seen) if on_device and n_seen > 0 else None
+
+    by_rows, by_cols = taken(n, view.rate_cols * n), taken(m, view.rate_rows * m)
+    inside = on_host(taken_from(view.intersection.block.take_units(inner), by_rows))
     inside = inside if scale == 1 else inside.scaled(1 / scale)
     # rows are numbered with those of I first, then the others; columns likewise
     core = _thinned(inside, inner, n_entries, rng)
-    below = _thinned(gathered(supply.shards["c"], rows, engine, n, scale), m + np.arange(len(rows)), n_entries, rng)
-    j, i, *rest = _thinned(gathered(supply.shards["r"], cols, engine, m, scale), n + np.arange(len(cols)), n_entries, rng)
+    below = _thinned(gathered(supply.shards["c"], rows, engine, n, scale, by_rows), m + np.arange(len(rows)), n_entries, rng)
+    j, i, *rest = _thinned(
+        gathered(supply.shards["r"], cols, engine, m, scale, by_cols), n + np.arange(len(cols)), n_entries, rng
+    )
     parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), below]
     numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
     seen, is_outlier, edges = _judged(found, numbers, parts)

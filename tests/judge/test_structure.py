@@ -73,6 +73,14 @@ def test_a_further_component_is_not_confirmed(further, noise, seed):
         assert result.structure.components
 
 
+def test_on_a_device_it_is_seen_as_well(elsewhere):
+    problem = Problem(0, outside_of_rows)
+    samples = problem.samples.to_namespace(elsewhere.namespace, elsewhere.device)
+    with pytest.warns(rg.ConvergenceWarning, match="more rows"):
+        result = rg.rcurc(samples, RANK)
+    assert result.structure.components == ("rows",)
+
+
 def test_the_message_says_where_the_component_is():
     for further, place, word in ((outside_of_rows, "rows", "more rows"), (outside_of_columns, "columns", "more columns")):
         with pytest.warns(rg.ConvergenceWarning, match=word):
