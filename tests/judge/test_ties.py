@@ -153,3 +153,12 @@ def test_groups_outside_of_the_core_are_known_too():
     with pytest.warns(rg.ConvergenceWarning, match="2 groups"):
         result = rg.rcurc(samples, 3)
     assert rand_index(result.groups.rows, rows) == rand_index(result.groups.columns, cols) == 1
+
+
+def test_without_noise_intervals_are_wide_between_groups_too():
+    X, Y, rows, cols = grouped(0.0, 3)
+    lower, upper = solved(Y, rank=3).interval(np.arange(200)[:, None], np.arange(180))
+    inside = rows[:, None] == cols
+    assert (upper - lower)[inside].max() < 1e-6
+    assert np.median((upper - lower)[~inside]) > X.std()
+    assert np.mean(((lower <= X) & (upper >= X))[~inside]) > 0.9
