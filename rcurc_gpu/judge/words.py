@@ -223,17 +223,18 @@ class Untied:
         if len(self.sizes) < 2:
             return (
                 f"The observations leave it open what the matrix is: {rows} and {cols} can change together without any of "
-                f"the observations that agree noticing; observe more entries, above all in {rows} and {cols} with few of them."
+                f"the observations that agree noticing; observe more entries, above all in {rows} and {cols} with few of "
+                "them."
             )
         groups = ", ".join(f"{m:,} x {n:,}" for m, n in self.sizes)
         where = ", in result.groups" if words.has("groups") else ""
-        # a fifth: of problems of rank 1 to 6 with 20 to 60 % seen inside of two groups all were then recovered; of a block of
-        # as many entries in a corner some are not
+        # a fifth: of problems of rank 1 to 6 with 20 to 60 % seen inside of two groups all ten were then recovered; with a
+        # block in a corner, of 80 rows and columns in groups of 500, they are not
         return (
             f"{rows.capitalize()} and {cols} fall into {len(self.sizes)} groups ({groups}{where}) that hardly any "
             "observation ties together: what is between the groups cannot be known from these data, whatever is said of it "
-            f"here; inside of each group it can. Observe entries between them, in {rows} and {cols} of all kinds: a fifth as "
-            "many for their number as inside of the groups is usually enough."
+            f"here; inside of each group it can. Observe entries between them, in {rows} and {cols} of all kinds: a fifth "
+            "of the share that was seen inside of the groups is usually enough."
         )
 
 
