@@ -16,6 +16,7 @@ from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..core.history import RankCurve, as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
+from ..judge.ties import Groups
 from ..result.matrix import FACTORS, CURMatrix, matrix_from
 from ..result.outliers import outlying_once
 from ..result.result import Outcome, Result
@@ -163,6 +164,8 @@ rank_curve, method, device, kernels, seconds :
         Observations in each cell of a coarse grid (see `cells.Cells`), for pictures.
     some_observed : Observations
         A few hundred of the observations, for pictures; none from a file of version 0.1.
+    groups : Groups or None
+        As in `Result`.
     """
 
     labels: Labels
@@ -170,6 +173,7 @@ rank_curve, method, device, kernels, seconds :
     n_obs: int
     seen: np.ndarray
     some_observed: Observations = field(default_factory=Observations)
+    groups: Groups | None = None
 
     @classmethod
     def of(cls, result: Result, labels: Labels | None = None) -> Completion:
@@ -185,6 +189,7 @@ rank_curve, method, device, kernels, seconds :
             n_obs=result.samples.n_obs,
             seen=_cells(cur).count_seen(result.samples),
             some_observed=Observations.of(result.samples),
+            groups=result.groups,
         )
 
     @property
@@ -362,6 +367,8 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
     }
     if c.noise_strengths is not None:
         arrays["strengths"] = np.asarray(c.noise_strengths, dtype=np.float64)
+    if c.groups is not None:
+        arrays |= {"group_of_row": c.groups.rows, "group_of_col": c.groups.columns}
     arrays |= {name: np.asarray(str(getattr(c, name))) for name in _WORDS}
     arrays |= {name: np.asarray(float(getattr(c, name))) for name in _NUMBERS}
     for axis, units in (("row", c.rows), ("col", c.columns)):
@@ -420,6 +427,16 @@ def _some_observed(where: str, a: dict[str, np.ndarray], shape: tuple[int, int])
     return found
 
 
+def _groups_in(where: str, a: dict[str, np.ndarray], shape: tuple[int, int]) -> Groups | None:
+    """The groups that nothing ties together, if there are any."""
+    if "group_of_row" not in a:
+        return None
+    labels = a["group_of_row"], a["group_of_col"]
+    if tuple(x.shape for x in labels) != ((shape[0],), (shape[1],)) or any(x.dtype.kind != "i" for x in labels):
+        raise ValueError(f"{where!r} is damaged: the groups do not fit a matrix of {shape}")
+    return Groups(*labels)
+
+
 def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
     cur, strengths = _matrix_in(where, a)
     for name, kinds in _KINDS.items():
@@ -453,6 +470,7 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         n_obs=int(a["n_obs"]),
         seen=a["seen"],
         some_observed=_some_observed(where, a, cur.shape),
+        groups=_groups_in(where, a, cur.shape),
         prediction_error=float(a.get("prediction_error", np.nan)),
         noise_strengths=strengths,
         **words,

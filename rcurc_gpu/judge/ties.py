@@ -14,6 +14,7 @@ and more wherever a matrix was recovered, down to 2.7 observations for each unkn
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse
@@ -413,6 +414,11 @@ class Groups:
     def apart(self) -> bool:
         """Whether there are two groups at least that have rows and columns; what has only one of these is a single case."""
         return sum(min(size) > 1 for size in self.sizes()) > 1
+
+    def apart_at(self, i: Any, j: Any) -> np.ndarray:
+        """Whether entries (i, j) are between groups, or of rows or columns that belong to none (bool array)."""
+        rows, cols = (labels[to_numpy(k)] for labels, k in ((self.rows, i), (self.columns, j)))
+        return np.asarray((rows != cols) | (rows < 0))
 
     def sizes(self) -> list[tuple[int, int]]:
         """Rows and columns of each group."""

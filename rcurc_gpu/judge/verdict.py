@@ -147,8 +147,8 @@ def judge_ties(ties: Ties, core: Core) -> tuple[Verdict, Groups] | None:
         return None
     groups = groups_in(ties, core.W, core.V)
     if not groups.apart:
-        return Verdict((Untied(core.rank, ()),)), Groups(0 * groups.rows, 0 * groups.columns)
-    return Verdict((Untied(core.rank, tuple(groups.sizes())),)), groups
+        return Verdict((Untied(()),)), Groups(0 * groups.rows, 0 * groups.columns)
+    return Verdict((Untied(tuple(groups.sizes())),)), groups
 
 
 def _slack(n_held: int) -> float:
@@ -190,7 +190,7 @@ def judge_noise(
     if noise.gap < FREE:
         groups = None if noise.groups is None else Groups(*map(np.asarray, noise.groups))
         sizes = () if groups is None else tuple(groups.sizes())
-        return Verdict((Untied(len(noise.strengths), sizes),), noise.expected_error)
+        return Verdict((Untied(sizes),), noise.expected_error)
     # Too few observations for the rank that was asked for: residuals may be of components that were not found, not noise,
     # and the matrix as far off as held-out entries are.
     scarce = core_verdict.cause is Cause.TOO_FEW_OBSERVATIONS

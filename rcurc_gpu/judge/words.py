@@ -214,14 +214,12 @@ class Untied:
 
     Attributes
     ----------
-    rank : int
     sizes : tuple of (int, int)
         Rows and columns of each group, as far as it is known.
     names : (str, str)
         What rows and columns are called.
     """
 
-    rank: int
     sizes: tuple[tuple[int, int], ...]
     names: tuple[str, str] = ("rows", "columns")
     cause = Cause.UNIDENTIFIED
@@ -236,12 +234,13 @@ class Untied:
             )
         groups = ", ".join(f"{m:,} x {n:,}" for m, n in self.sizes)
         where = ", in result.groups" if words.has("groups") else ""
-        least = 4 * max(self.rank, 1)
+        # a fifth: of problems of rank 1 to 6 with 20 to 60 % seen inside of two groups all ten were then recovered; with a
+        # block in a corner, of 80 rows and columns in groups of 500, they are not
         return (
             f"{rows.capitalize()} and {cols} fall into {len(self.sizes)} groups ({groups}{where}) that hardly any "
             "observation ties together: what is between the groups cannot be known from these data, whatever is said of it "
-            f"here; inside of each group it can. Observe entries between them: at least {least:,} {rows} of one group in "
-            f"{least:,} {cols} of the other."
+            f"here; inside of each group it can. Observe entries between them, in {rows} and {cols} of all kinds: a fifth "
+            "of the share that was seen inside of the groups is usually enough."
         )
 
 

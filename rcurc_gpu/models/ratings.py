@@ -123,7 +123,7 @@ class Ratings:
     def sentence(self, words: Wording, names: tuple[str, str] = ("rows", "columns")) -> str:
         """The message, with arguments named by `words`, and with other names for rows and columns."""
         if self.groups is not None:
-            return Untied(self.rank, tuple(self.groups.sizes()), names).sentence(words, True)
+            return Untied(tuple(self.groups.sizes()), names).sentence(words, True)
         if not self.model.settled:
             return StillMoving(self.model.n_sweeps).sentence(words, True)
         if np.isnan(self.held_out_error):

@@ -205,7 +205,8 @@ class Result(Outcome):
         Returns
         -------
         lower, upper : float arrays
-            Held-out entries calibrated them. Without noise, from `expected_error`, the same width everywhere.
+            Held-out entries calibrated them. Without noise, from `expected_error`, the same width everywhere but between
+            `groups`, where it is that of entries of which nothing is known.
         """
         refuse_dask(self.cur)
         level = check_level(level)
@@ -224,6 +225,10 @@ class Result(Outcome):
             size = float(np.sqrt(np.mean(np.square(self.cur.singular_values())) * self.rank / np.prod(self.cur.shape)))
             square = (self.expected_error * size) ** 2 + (self.noise**2 if new else 0.0)
             half = float(ndtri(0.5 + 0.5 * level)) * square**0.5
+            if self.groups is not None:
+                # between groups the entry may be anything of the size of the others, whatever was recovered there
+                apart = asarray_on(self.groups.apart_at(i, j).astype(np.float64), middle, middle.dtype)
+                half = half + float(ndtri(0.5 + 0.5 * level)) * apart * (size**2 + middle**2) ** 0.5
         return middle - half, middle + half
 
     @cached_property

@@ -113,7 +113,7 @@ class CoreSearch:
         groups = groups_apart(self.data.block, self.run.kernels, self.settings.seed)
         if groups is None:
             return solved
-        faults = (Untied(solved.core.rank, tuple(groups.sizes())), *solved.verdict.faults)
+        faults = (Untied(tuple(groups.sizes())), *solved.verdict.faults)
         return replace(solved, groups=groups, verdict=replace(solved.verdict, faults=faults))
 
     def _found(self, rank: int | str) -> SolvedCore:

@@ -127,6 +127,20 @@ def test_the_verdict_is_in_words(ratings, tmp_path):
     assert "nan" not in done.stdout
 
 
+def test_users_and_items_that_never_met_are_told(made, tmp_path):
+    apart = (made.i < 100) == (made.j < 150)
+    rows = [(f"u{i}", f"film {j}", f"{v:g}") for i, j, v in zip(made.i, made.j, made.values, strict=True)]
+    write(tmp_path / "two.csv", ["user", "film", "stars"], [row for row, use in zip(rows, apart, strict=True) if use])
+    done = run(tmp_path / "two.csv")
+    assert done.exit_code == 1
+    assert "Verdict:    NOT confirmed. Users and items fall into 2 groups (" in done.stdout
+    assert "result.groups" not in done.stdout
+    report = json.loads(run(tmp_path / "two.csv", "--json").stdout)
+    assert report["converged"] is False
+    assert report["groups"] == 2
+    assert report["message"] in done.stdout
+
+
 def test_ratings_outside_of_the_scale_are_counted(made, ratings):
     n = int(np.sum((made.values < 2) | (made.values > 4)))
     assert n > 0

@@ -9,6 +9,7 @@ import pytest
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import XP, choose
+from rcurc_gpu.io import load_result, save_result
 from rcurc_gpu.judge.ties import FREE, agreeing, groups_apart, groups_in, ties_of
 
 KERNELS = [XP, choose("auto", np.empty(0))]
@@ -187,3 +188,17 @@ def test_groups_outside_of_the_core_are_known_too():
     with pytest.warns(rg.ConvergenceWarning, match="2 groups"):
         result = rg.rcurc(samples, 3)
     assert rand_index(result.groups.rows, rows) == rand_index(result.groups.columns, cols) == 1
+
+
+def test_without_noise_intervals_are_wide_between_groups_too(tmp_path):
+    X, Y, rows, cols = grouped(0.0, 3)
+    result = solved(Y, rank=3)
+    lower, upper = result.interval(np.arange(200)[:, None], np.arange(180))
+    save_result(tmp_path / "r.npz", result)
+    kept = load_result(tmp_path / "r.npz")
+    np.testing.assert_array_equal(kept.groups.rows, result.groups.rows)
+    np.testing.assert_allclose(kept.interval(np.arange(200), 3)[0], lower[:, 3])
+    inside = rows[:, None] == cols
+    assert (upper - lower)[inside].max() < 1e-6
+    assert np.median((upper - lower)[~inside]) > X.std()
+    assert np.mean(((lower <= X) & (upper >= X))[~inside]) > 0.9

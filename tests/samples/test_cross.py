@@ -283,6 +283,16 @@ def test_rows_and_columns_that_are_not_given_are_those_that_were_sampled(n_rows,
     assert found.n_obs == drawn.n_obs
 
 
+@pytest.mark.parametrize("sizes", [((100, 90), (200, 190)), ((30, 40), (270, 240)), ((20, 200), (280, 80))])
+def test_rows_of_one_group_and_columns_of_another_that_never_met_are_no_cross(sizes):
+    rng = np.random.default_rng(0)
+    rows, cols = (np.repeat([0, 1], [group[k] for group in sizes]) for k in (0, 1))
+    seen = (rng.random((len(rows), len(cols))) < 0.4) & (rows[:, None] == cols)
+    i, j = np.nonzero(seen)
+    samples = CrossSamples.from_triplets(i, j, np.ones(len(i)), seen.shape)
+    assert seen[np.ix_(samples.rows, samples.cols)].mean() > 0.15
+
+
 def test_observations_outside_the_cross_are_counted_and_left_out():
     rng = np.random.default_rng(0)
     Y = rng.standard_normal((200, 250))
