@@ -76,8 +76,9 @@ class Group:
         q, p = np.tril_indices(k)
         covariance = np.empty_like(self.covariance)
         place = unpacking(k)
-        for low in range(0, len(self), 1 << 12):  # a few MB at a time
-            part = slice(low, low + (1 << 12))
+        some = max((1 << 16) // (k * k), 1)  # half a MB at a time stays in the cache: half of the time with 32 coefficients
+        for low in range(0, len(self), some):
+            part = slice(low, low + some)
             full = self.covariance[part][:, place]
             covariance[part] = (matrix @ full @ matrix.T)[:, q, p]
         return replace(self, mean=self.mean @ matrix.T, covariance=covariance)

@@ -44,6 +44,9 @@ _EXACT = 1e-14  # variance of the noise over the mean square of the data, at lea
 _LEAST = 1e-30  # of a prior variance, relative to the data's
 _DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
 _LARGEST = 1_000_000  # entries of such a matrix, at most: a dozen of these are in memory at a time
+# Entries of the matrix for each place that is asked for, up to which a product of matrices gives them faster. At 40 it takes
+# as long with 6 coefficients, and 0.3 times as long with 16 and 32; at 8 it takes 0.1 times as long.
+_CELLS = 40
 
 
 @dataclass(frozen=True)
@@ -306,6 +309,11 @@ class Sweeps:
         tilde = self.cols.mean.copy()
         if self.offsets:
             tilde[:, -1] = 1.0
+        m, n = len(self.rows.mean), len(tilde)
+        if m * n <= _CELLS * len(i):  # of all places: what there is to multiply is not copied for each of them
+            table = at.second @ (self.cols.covariance * double).T
+            table += at.covariance @ (np.take(tilde, q, axis=1) * np.take(tilde, p, axis=1) * double).T
+            return np.maximum(table[i, j], 0.0)
         out = np.empty(len(i))
         for low in range(0, len(i), 1 << 14):  # a few MB at a time
             part = slice(low, low + (1 << 14))

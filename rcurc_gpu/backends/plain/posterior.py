@@ -123,14 +123,16 @@ def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, ce
     n, k = mean.shape
     q, p = np.tril_indices(k)
     x, cross = mean.copy(), np.zeros_like(mean)
-    inner = covariance
-    shift = np.full(n, centre)
+    shift, inner = np.full(n, centre), packed_size(k)
     if offsets:
         shift += mean[:, -1]
         x[:, -1] = 1.0
-        inner = np.where(q < k - 1, covariance, 0.0)  # the last row of the triangle is of the offset, here the number 1
+        inner = packed_size(k - 1)  # the last row of the triangle is of the offset, here the number 1
         cross[:, :-1] = covariance[:, packed_size(k - 1) : -1]
-    return Positions(x, shift, x[:, q] * x[:, p] + inner, cross, covariance, scale, offsets)
+    second = np.take(x, q, axis=1)
+    second *= np.take(x, p, axis=1)
+    second[:, :inner] += covariance[:, :inner]
+    return Positions(x, shift, second, cross, covariance, scale, offsets)
 
 
 def posterior(
