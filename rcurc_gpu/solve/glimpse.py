@@ -64,6 +64,8 @@ def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
     sweeps = settings.sweeps if everything else _SWEEPS if settings.sweeps is None else min(settings.sweeps, _SWEEPS)
     kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
     model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels)
+    if not all(np.isfinite(x.mean).all() for x in (model.rows, model.cols)):  # noise that shrinks to nothing may end so
+        return None
     size = float(np.median(np.abs(inside.value[inside.value != 0])))
     c = model.confirmation
     noise = model.typical_noise.variance**0.5
