@@ -18,7 +18,7 @@ from ..backends.plain.grid import residuals
 from ..backends.plain.regression import Schedule
 from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
-from ..extend.diagnostics import Summary
+from ..extend.diagnostics import ILL_CONDITIONED, Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import NEEDED_PER_RANK
 from .structure import Structure
@@ -53,6 +53,9 @@ _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off
 _ROUNDING = 1e-6  # lower quartile of held-out residuals, over that of the entries, that is none
 _MOST_CERTAIN = 0.6  # share of the held-out entries that agree, at least, to be sure of components in single rows
 _MOSTLY = 0.8  # share of agreeing entries from which it does not matter how many would agree by chance: all may be equal
+# Share of the rows and columns that their observations do not tell, from which nothing is said of the rest: its structure
+# was looked at without them (a function of a matrix of low rank: 24 % hung on single observations, and the rest was wrong).
+_MOST_HANGING = 0.1
 _FINE = 1e-2  # threshold over a typical entry above which it is one of noise
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
@@ -175,7 +178,10 @@ def judge_result(
     if accuracy is not None and expected_error > accuracy:
         faults.append(TooNoisy(expected_error, accuracy))
     if columns.n_undetermined or rows.n_undetermined:
-        faults.append(Undetermined(columns, rows, alone=not faults, filled=filled))
+        hanging = sum(x.by_status[ILL_CONDITIONED] for x in (columns, rows)) > _MOST_HANGING * (
+            columns.n_units + rows.n_units
+        )
+        faults.append(Undetermined(columns, rows, alone=not faults and not hanging, filled=filled))
     return Verdict(tuple(faults), expected_error)
 
 

@@ -63,7 +63,12 @@ def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
     everything = part.shape == view.shape
     sweeps = settings.sweeps if everything else _SWEEPS if settings.sweeps is None else min(settings.sweeps, _SWEEPS)
     kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
-    model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels)
+    try:
+        model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels)
+    except np.linalg.LinAlgError:  # noise that shrinks to nothing may end so, on groups that never met
+        return None
+    if not all(np.isfinite(x.mean).all() for x in (model.rows, model.cols)):
+        return None
     size = float(np.median(np.abs(inside.value[inside.value != 0])))
     c = model.confirmation
     noise = model.typical_noise.variance**0.5

@@ -181,6 +181,8 @@ def _judged(
     i, j, value = i.astype(np.int64), j.astype(np.int64), value.astype(np.float64)
     fitted = np.einsum("nk,nk->n", left[i], right[j])
     residual = value - fitted
+    if len(i) == 0:
+        return (i, j, fitted, residual), np.zeros(0, dtype=bool), edges
     known = found.uncertainty
     coarse = sigma.astype(np.float64) / known.sigma if known is not None and known.sigma is not None else np.ones(len(i))
     scales = [np.ones(len(i))] * 2
