@@ -30,7 +30,10 @@ KNOWN_DOUBTED: dict[str, tuple[int, ...]] = {
     "about rank + 2 observations of a column": (1,),
     "zeros for what is missing": (0, 1),
     "chosen rows from one cluster, icurc": (0,),
-    "singular values that decay": (0,),
+    "singular values that decay": (0, 1),
+    "groups, bridge of as many rows as the rank": (1,),
+    "groups, of other instruments": (0,),
+    "barely more chosen rows than components": (1,),
 }
 
 

@@ -78,6 +78,8 @@ def fit_noise(
         state.believe(min((number - 1) / _HEATED, 1.0))
         before = state.noise.variance
         change = state.sweep(_heat(number))
+        if math.isnan(change):  # the noise of exact data has shrunk beyond all digits
+            break
         still = abs(math.log(state.noise.variance / before)) < _STILL
         if number > _HEATED and number % _TAIL_EVERY == 0:
             state.choose_tail()
@@ -104,7 +106,7 @@ def fit_noise(
             settled = settled and not more
         if settled:
             break
-    settled = settled or change < nearly
+    settled = settled or change < max(_NEARLY, _NEARLY_NOISE * state.fineness)
     state.restart_far()
     if s.offsets is True:
         state.fill_offsets()

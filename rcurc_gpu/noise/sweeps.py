@@ -182,7 +182,11 @@ class Sweeps:
     # ------------------------------------------------------------ one sweep
 
     def sweep(self, heat: float) -> float:
-        """Update rows and columns; return the relative change of the predictions."""
+        """Update rows and columns; return the relative change of the predictions.
+
+        NaN if digits ran out: then nothing was done.
+        """
+        before = self.rows, self.cols, self.centre, self.noise, dict(self.tables)
         for side in ("rows", "cols"):
             self.tables[side] = self._half(side, heat)
         self._rebalance(self.n_done % 2 == 0)
@@ -190,6 +194,9 @@ class Sweeps:
         self._noise_from(*self.tables.values())
         i, j, _ = self.sample
         new = self.predicted(i, j)
+        if not (np.isfinite(self.rows.mean).all() and np.isfinite(self.cols.mean).all()):
+            self.rows, self.cols, self.centre, self.noise, self.tables = before
+            return math.nan
         change = (
             math.inf
             if len(self.last) == 0
