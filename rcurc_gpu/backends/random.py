@@ -37,7 +37,7 @@ class Stream(IntEnum):
     NOISE_START = 11  # noise.start: random signs, and where Lanczos begins
     NOISE_SAMPLE = 12  # noise.sweeps: entries by which sweeps are judged
     NOISE_PART = 13  # solve: which columns and rows the noise model is fitted to
-    TIES = 14  # judge.ties: where Lanczos begins
+    TIES = 14  # judge.ties: where Lanczos begins; judge.groups: coefficients at random
     REJECTED = 16  # solve.rejected: which columns and rows are looked at; with a 1 more, judge.structure: random signs
     VIDEO_PIXELS = 10  # video.find: pixels that are solved for first; was 1, the numbers of SAMPLE in the same solve
 

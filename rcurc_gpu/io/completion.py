@@ -16,7 +16,7 @@ from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..core.history import RankCurve, as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
-from ..judge.ties import Groups
+from ..judge.groups import Groups
 from ..result.matrix import FACTORS, CURMatrix, matrix_from
 from ..result.outliers import outlying_once
 from ..result.result import Outcome, Result

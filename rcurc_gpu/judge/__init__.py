@@ -1,6 +1,7 @@
 """Whether a result can be trusted: evidence, expected error, verdict and its words."""
 
-from .ties import Groups, model_ties
+from .groups import Groups
+from .identified import model_ties
 from .words import StillMoving, Untied
 
 __all__ = ["Groups", "StillMoving", "Untied", "model_ties"]

@@ -21,8 +21,9 @@ from ..core.problem import CoreProblem
 from ..extend.diagnostics import ILL_CONDITIONED, Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import NEEDED_PER_RANK
+from .groups import Groups, groups_in
 from .structure import Structure
-from .ties import FREE, Groups, Ties, groups_in
+from .ties import FREE, Ties
 from .words import (
     Cause,
     CoreFault,

@@ -164,7 +164,7 @@ class NoiseFacts:
     row_precision, col_precision : tuples of K floats, or None
         Of the priors of rows and columns; None in files that were written before these were kept.
     gap : float
-        How well rows and columns are tied together: 0 if they fall apart (`judge.ties`).
+        How well rows and columns are tied together: 0 if they fall apart (`judge.identified`).
     groups : two tuples of ints, or None
         The groups of the rows of I and of the columns of J, if they fall apart.
     sigma : float or None

@@ -21,8 +21,8 @@ from ..errors import ArgumentError, check_choice
 from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
+from ..judge.groups import Groups
 from ..judge.structure import Structure
-from ..judge.ties import Groups
 from ..judge.words import Verdict
 from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.precision import SigmaScale

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import ConvergenceWarning
 from ..judge.expected_error import expected_error
-from ..judge.ties import Groups
+from ..judge.groups import Groups
 from ..judge.verdict import judge_noise, judge_result, with_structure
 from ..result.matrix import CURMatrix
 from ..result.result import Result

@@ -9,7 +9,7 @@ import numpy as np
 from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext
-from ..judge.ties import Groups
+from ..judge.groups import Groups
 from ..shards.source import Shard
 from .jobs import Engine, Job, Nothing, Stage
 from .solved import Extended, SolvedCore

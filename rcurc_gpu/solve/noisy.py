@@ -22,7 +22,7 @@ from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
-from ..judge.ties import ModelTies, model_ties
+from ..judge.identified import ModelTies, model_ties
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.fit import fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel

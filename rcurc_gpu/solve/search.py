@@ -22,8 +22,9 @@ from ..core.recheck import recheck, without_contested
 from ..core.stages import GAMMA, WIDER, solve_in_stages
 from ..extend.typical import FLOOR_SIGMAS
 from ..judge.expected_error import core_facts
+from ..judge.groups import groups_apart
+from ..judge.identified import core_ties
 from ..judge.rank import WORTH, choose_rank
-from ..judge.ties import core_ties, groups_apart
 from ..judge.verdict import ENOUGH_HELD, examine, is_certain, judge_core, judge_ties
 from ..judge.words import Cause, Evidence, Untied
 from ..options import Settings

@@ -14,8 +14,8 @@ from ..core.history import RankCurve
 from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
 from ..judge.expected_error import CoreFacts
+from ..judge.groups import Groups
 from ..judge.structure import Structure
-from ..judge.ties import Groups
 from ..judge.words import Cause, Evidence, Verdict
 from ..noise.model import NoiseFacts, NoiseModel, outlier_threshold
 from ..options import Settings
