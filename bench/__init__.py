@@ -16,8 +16,9 @@ ratings         held-out error on MovieLens-100k with wrong ratings, by method, 
 real            default calls on real matrices with planted outliers: error, coverage, verdict, CPU (data: real_data)
 redteam         problems that break assumptions: is what is confirmed right? (families: redteam_problems, _data, _noise)
 fuzz            readers and constructors on spoilt input: nothing but documented errors
-registers       registers and spilled bytes of the CUDA kernels
-test_solve      timings of the backends under pytest-benchmark (backends says which, report makes tables and a plot)
+registers       registers, spilled bytes and occupancy of the CUDA kernels
+counts          what the CUDA regression executes for each observation, before and after (sass: how that is counted)
+test_solve      the problems of `rcurc-gpu bench` under pytest-benchmark (backends, report: where, and tables)
 peers           our methods and other packages on the same problems: time, true error, memory
 readme_figure   draws docs/overview.png
 sensors_figure  draws docs/sensors.png

@@ -9,7 +9,7 @@ import rcurc_gpu as rg
 
 
 def pytest_addoption(parser):
-    parser.addoption("--full", action="store_true", help="bench: up to the paper's size, d = 3000 (some minutes more)")
+    parser.addoption("--full", action="store_true", help="bench: up to d = 10,000 and 1e8 observations (some minutes more)")
 
 
 def pytest_report_header(config):

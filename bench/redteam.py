@@ -15,8 +15,9 @@ contain one of the texts. A result is right if its relative error over the whole
   over                                the largest error over the expected one, among those confirmed
   cpu                                 seconds of CPU for a solve, on average
 
-`transform_columns` is confirmed if the solve is and all new columns are determined; "the rest" are those that are. Ratings
-are confirmed if they have a `converged` that is true, or else if they say that they help; their error is that of new ones.
+`transform_columns` is confirmed if it says so (`Transformed.converged`); "the rest" are the new columns that are determined.
+Ratings are confirmed if they have a `converged` that is true, or else if they say that they help; their error is that of
+new ones.
 
 --groups has groups alone, by how much is seen across them: 50 seeds each for ranks 1, 3 and 8, with and without outliers,
 10 seeds of rank="auto", icurc, shards and the paper's method. "named" is the share of results with `Result.groups` whose
@@ -162,9 +163,21 @@ def _transform(p: Problem, seed: int) -> Answer:
         std = new.matrix.entries(i.ravel(), j.ravel(), return_std=True)[1]
         expected = max(expected, float(np.sqrt(np.mean(np.square(std)) / np.mean(np.square(p.new)))))
     found = np.asarray(new.matrix.to_dense(), dtype=float)
-    sure = bool(result.converged)
-    all_ok = bool(ok.all())
-    return Answer(found, (p.new,), sure and all_ok, sure and not all_ok, expected, np.ones(len(p.X), bool), ok, result)
+    sure, all_ok = bool(result.converged), bool(ok.all())  # what older versions say
+    confirmed = bool(getattr(new, "converged", sure and all_ok))
+    said_rest = REST in getattr(new, "message", REST if sure and not all_ok else "")
+    told = new if hasattr(new, "message") else result
+    return Answer(found, (p.new,), confirmed, said_rest, expected, np.ones(len(p.X), bool), ok, _Told(result, told))
+
+
+class _Told:
+    """A result, with what is said of new columns in place of what is said of it."""
+
+    def __init__(self, result: Any, told: Any) -> None:
+        self.message, self.cause, self._result = told.message, told.cause, result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._result, name)
 
 
 def _ratings(p: Problem, seed: int) -> Answer:
@@ -272,12 +285,12 @@ _WAYS: dict[str, dict[str, Any]] = {
 }
 
 
-def group_cases(seeds: int) -> Iterator[tuple[str, int]]:
+def group_cases(seeds: int, first: int = 0) -> Iterator[tuple[str, int]]:
     """Names and seeds of all problems of --groups; a name says all about the problem."""
     for across, outliers, rank in product(FEW + ENOUGH, (0.0, 0.1), (1, 3, 8)):
-        yield from ((f"groups {across} {outliers} {rank} rcurc", seed) for seed in range(seeds))
+        yield from ((f"groups {across} {outliers} {rank} rcurc", seed) for seed in range(first, first + seeds))
     for across, way in product(FEW + ENOUGH, _WAYS):
-        yield from ((f"groups {across} 0.0 3 {way}", seed) for seed in range(min(seeds, 10)))
+        yield from ((f"groups {across} 0.0 3 {way}", seed) for seed in range(first, first + min(seeds, 10)))
 
 
 def group_problem(name: str, seed: int) -> Problem:
@@ -340,7 +353,7 @@ def run(cases: Sequence[tuple[str, int]], processes: int = 1) -> Iterator[Outcom
 def main(families: str, groups: bool, seeds: int, first: int, processes: int, record: Any, show: bool) -> None:
     wanted = [text for text in families.split(";") if text]
     names = [name for name in FAMILIES if not wanted or any(text in name for text in wanted)]
-    cases = list(group_cases(seeds)) if groups else list(product(names, range(first, first + seeds)))
+    cases = list(group_cases(seeds, first)) if groups else list(product(names, range(first, first + seeds)))
     outcomes = []
     for o in run(cases, processes):
         outcomes.append(o)

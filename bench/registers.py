@@ -1,4 +1,4 @@
-"""Registers and spilled bytes of every CUDA kernel, from NVRTC; needs the extra "emulator", but no GPU and no emulator.
+"""Registers, spilled bytes and occupancy of every CUDA kernel, from NVRTC; needs the extra "emulator", but no GPU.
 
 Run as ``python -m bench.registers [--all]``: ranks 1, 5, 16 and 32, or all of
 tests/backends/test_compile_gate.py.
@@ -7,7 +7,7 @@ tests/backends/test_compile_gate.py.
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +20,45 @@ sys.path.append(str(Path(__file__).parents[1] / "tests"))  # where hostgpu is
 ARCHITECTURES = (75, 80, 90, 100, 120)
 RANKS = (*range(1, 17), 20, 24, 32)
 SHOWN = (1, 5, 16, 32)
+
+
+class Multiprocessor(NamedTuple):
+    """What a multiprocessor has for blocks; from NVIDIA's table of compute capabilities."""
+
+    warps: int
+    blocks: int
+    shared: int  # bytes, less those that a block needs for itself
+    reserved: int  # of each block
+
+
+_MULTIPROCESSORS = {
+    75: Multiprocessor(32, 16, 64 << 10, 0),
+    80: Multiprocessor(64, 32, 164 << 10, 1 << 10),
+    90: Multiprocessor(64, 32, 228 << 10, 1 << 10),
+    100: Multiprocessor(64, 32, 228 << 10, 1 << 10),
+    120: Multiprocessor(48, 24, 100 << 10, 1 << 10),
+}
+_REGISTERS, _REGISTER_PIECE = 1 << 16, 256  # of a multiprocessor; a warp gets them in pieces of so many
+_STAGED_TILES = 3  # of 32 observations, for units of 64: what a warp of `regress` or `advance` keeps in shared memory
+
+
+def resident_warps(kernel: str, dtype: str, rank: int, architecture: int, numbers: dict[str, int]) -> int:
+    """Warps that a multiprocessor holds at a time; `numbers` are those of NVRTC."""
+    has = _MULTIPROCESSORS[architecture]
+    warps = _warps(kernel, rank)
+    item = {"float32": 4, "float64": 8}[dtype]
+    staged = warps * _STAGED_TILES * 32 * (2 * item + 4) if kernel in ("regress", "advance") else 0
+    of_warp = -(-32 * numbers["registers"] // _REGISTER_PIECE) * _REGISTER_PIECE
+    by_registers = _REGISTERS // of_warp // warps
+    by_shared = has.shared // max(numbers["shared"] + staged + has.reserved, 1)
+    return warps * min(by_registers, by_shared, has.warps // warps, has.blocks)
+
+
+def _warps(kernel: str, rank: int) -> int:
+    """Warps of a block, as it is launched."""
+    if kernel in ("regress", "posterior") and rank > 16:
+        return 2
+    return 8 if kernel in ("threshold_each", "union_each") else 4
 
 
 class Case(NamedTuple):
@@ -78,13 +117,30 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="all ranks, not 1, 5, 16 and 32 only")
     ranks = RANKS if parser.parse_args().all else SHOWN
     found = measure_all(cases(ranks, ranks))
+    _table(found, "registers", lambda case, kernel, numbers: _cell(numbers))
+    print(
+        f"\nWarps of a multiprocessor at a time, and those it could hold; a warp stages {32 * _STAGED_TILES} observations.\n"
+    )
+    extension = {case: kernels for case, kernels in found.items() if case.name in ("regress.cu", "posterior.cu", "paper.cu")}
+    _table(extension, "warps", _occupancy)
+
+
+def _occupancy(case: Case, kernel: str, numbers: dict[str, int]) -> str:
+    warps = resident_warps(kernel, case.dtype, case.rank, case.architecture, numbers)
+    return f"{warps} of {_MULTIPROCESSORS[case.architecture].warps}"
+
+
+def _table(
+    found: dict[Case, dict[str, dict[str, int]]], what: str, cell: Callable[[Case, str, dict[str, int]], str]
+) -> None:
+    """A row for each kernel, dtype and rank, a column for each architecture."""
     rows: dict[tuple[Any, ...], dict[int, str]] = {}
     for case, kernels in found.items():
         for kernel, numbers in kernels.items():
             size = f"{case.rank}, {case.size} columns" if case.size != case.rank else case.rank or "-"
-            rows.setdefault((kernel, case.dtype, size), {})[case.architecture] = _cell(numbers)
+            rows.setdefault((kernel, case.dtype, size), {})[case.architecture] = cell(case, kernel, numbers)
     names = [f"sm_{number}" for number in ARCHITECTURES]
-    print("| kernel | dtype | rank |", " | ".join(names), "|")
+    print(f"| {what} | dtype | rank |", " | ".join(names), "|")
     print("|" + "---|" * (3 + len(names)))
     for key, cells in rows.items():
         print("|", " | ".join(map(str, [*key, *(cells.get(number, "") for number in ARCHITECTURES)])), "|")

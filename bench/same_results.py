@@ -212,7 +212,8 @@ def of_result(result: rg.Result, truth: Any = None, outliers: bool = True) -> Fa
     )
     facts |= under("history", of_states(result.history))
     facts |= under("columns", of_units(result.columns)) | under("rows", of_units(result.rows))
-    curve = result.rank_curve
+    curve = getattr(result, "rank_curve", None)
+    curve = None if isinstance(curve, np.ndarray) else curve  # later versions have the strengths of the components there
     facts["rank_curve"] = "None" if curve is None else "there"
     if curve is not None:
         facts |= {f"rank_curve.{name}": getattr(curve, name) for name in ("ranks", "errors", "supported", "chosen")}

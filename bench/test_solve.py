@@ -1,14 +1,16 @@
 """Timings under pytest-benchmark, each group one problem and each name what solves it.
 
-    pytest bench/                                          # two to three minutes
-    pytest bench/ --full --benchmark-json=saved.json       # up to d = 3000
+    pytest bench/                                          # half a minute
+    pytest bench/ --full --benchmark-json=saved.json       # up to d = 10,000 and 1e8 observations
     python -m bench.report saved.json --output report      # tables and a plot of what was saved
 
-The baseline, ``authors``, is dense blocks and a full SVD in every iteration, until it has found the matrix too.
+The problems are those of ``rcurc-gpu bench`` (`rcurc_gpu.benchmark.make_cases`), with --full one of rank 20, too. The
+baseline, ``authors``, is dense blocks and a full SVD in every iteration, until it has found the matrix too, or 400 times:
+its error is in the report. It and plain NumPy do not take the larger problems.
 """
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 import pytest
 
@@ -16,37 +18,36 @@ import rcurc_gpu as rg
 from bench.backends import BASELINE, backends
 from rcurc_gpu.backends.kernels import XP, RunContext
 from rcurc_gpu.backends.plain.grid import make_grid
+from rcurc_gpu.benchmark import make_cases, square
 from rcurc_gpu.core.iteration import CoreOptions, solve_core
 from rcurc_gpu.core.problem import Steps, prepare
 from rcurc_gpu.solve.supply import in_memory
 
-QUICK = ((600, 5), (850, 5), (1200, 5), (1200, 20))
-FULL = ((1000, 5), (1700, 5), (3000, 5), (3000, 20))
 ROUNDS = 5
 
 
+def cases(full):
+    found = [*make_cases(quick=not full), *([square(3000, rank=20)] if full else [])]
+    return sorted(found, key=lambda case: (case.size, case.chosen, case.rank))
+
+
 def pytest_generate_tests(metafunc):
-    if "problem" in metafunc.fixturenames:
-        sizes = FULL if metafunc.config.getoption("full") else QUICK
-        metafunc.parametrize("problem", sizes, ids=lambda p: f"d={p[0]} r={p[1]}", indirect=True, scope="module")
+    if "case" in metafunc.fixturenames:
+        full = metafunc.config.getoption("full")
+        pairs = [(case, backend) for case in cases(full) for backend in backends(full) if backend.takes(case)]
+        ids = [f"{case.name}, rank {case.rank}: {backend.name}" for case, backend in pairs]
+        metafunc.parametrize(("case", "backend"), pairs, ids=ids)
 
 
-@cache
-def made(size, rank):
-    return rg.synthetic((size, size), rank, 0.2, 10, rate=0.3, seed=0)
+@pytest.fixture
+def problem(case):
+    yield case.problem
+    case.__dict__.pop("problem")  # the larger ones take a gigabyte
 
 
-@pytest.fixture(scope="module")
-def problem(request):
-    size, rank = request.param
-    return made(size, rank), rank
-
-
-@pytest.mark.parametrize("backend", backends(), ids=lambda b: b.name)
-def test_solve(benchmark, problem, backend):
-    problem, rank = problem
-    samples, size = problem.samples, problem.shape[0]
-    benchmark.group, benchmark.name = f"solve d={size} r={rank}", backend.name
+def test_solve(benchmark, case, problem, backend):
+    samples, size, rank = problem.samples, case.size, case.rank
+    benchmark.group, benchmark.name = f"solve {case.name}, rank {rank}", backend.name
     first = backend.first_call_seconds()
     solved = benchmark.pedantic(
         backend.solve,
@@ -57,7 +58,7 @@ def test_solve(benchmark, problem, backend):
     )
     error = problem.relative_error(solved.matrix)
     benchmark.extra_info.update(
-        task="solve",
+        task="solve" if case.name.startswith("d =") else "solve many observations",
         backend=backend.name,
         size=size,
         rank=rank,

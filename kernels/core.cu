@@ -126,25 +126,78 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     }
 }
 
-// out = base + G X for G by rows, or, with the entries by columns and their source, base + G^T X. base may be null. X may be in
-// any order: factors of cuSOLVER come by columns.
+// out = base turn + G X for G by rows, or, with the entries by columns and their source, base turn + G^T X. base may be null, and
+// so may turn (WIDTH x WIDTH) for the unit matrix. X may be in any order: factors of cuSOLVER come by columns.
 extern "C" __global__ void __launch_bounds__(128, 1)
-    multiply(int64 m, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ source,
+    multiply(int64 m, int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ source,
              const REAL* __restrict__ G, const REAL* __restrict__ X, int64 row_step, int64 column_step,
-             const REAL* __restrict__ base, REAL* __restrict__ out) {
+             const REAL* __restrict__ base, const REAL* __restrict__ turn, REAL* __restrict__ out) {
     __shared__ Stage stages[WARPS];
     const int lane = threadIdx.x % 32;
     Stage& stage = stages[threadIdx.x / 32];
     for (int64 row = int64(blockIdx.x) * WARPS + threadIdx.x / 32; row < m; row += int64(gridDim.x) * WARPS) {
         RowSum product(lane);
-        const int64 end = indptr[row + 1];
+        const int64 first = indptr ? indptr[row] : row * n, end = indptr ? indptr[row + 1] : first + n;
 #pragma unroll 1
-        for (int64 at = indptr[row] + lane; at - lane < end; at += 32) {
+        for (int64 at = first + lane; at - lane < end; at += 32) {
             const bool there = at < end;
             const REAL g = there ? G[source ? source[at] : at] : REAL(0);
-            product.add(stage, g, there ? index[at] : 0, X, row_step, column_step);
+            product.add(stage, g, !there ? 0 : indptr ? index[at] : int(at - first), X, row_step, column_step);
         }
-        product.write(out + row * WIDTH, base ? base + row * WIDTH : nullptr);
+        product.write(out + row * WIDTH, base ? base + row * WIDTH : nullptr, turn);
+    }
+}
+
+// out = base turn + G^T X for a dense G (m x n) by rows. A thread has a column of G, a block some of its rows; the last block of
+// some columns adds up. gridDim.x is a multiple of `groups`, the number of groups of 128 columns, and arrived has one of them each.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
+    multiply_columns(int64 m, int64 n, int groups, const REAL* __restrict__ G, const REAL* __restrict__ X,
+                     const REAL* __restrict__ base, const REAL* __restrict__ turn, REAL* partial, unsigned* arrived,
+                     REAL* __restrict__ out) {
+    constexpr int ROWS = 16;  // of X in shared memory at a time
+    __shared__ REAL rows[ROWS * WIDTH];
+    const int group = blockIdx.x % groups, slab = blockIdx.x / groups, slabs = gridDim.x / groups;
+    const int64 first = int64(group) * blockDim.x, column = first + threadIdx.x;
+    const int64 begin = slab * m / slabs, end = (slab + 1) * m / slabs;
+    REAL sum[WIDTH];
+#pragma unroll
+    for (int q = 0; q < WIDTH; q++) {
+        sum[q] = 0;
+    }
+    for (int64 top = begin; top < end; top += ROWS) {
+        const int count = int(end - top < ROWS ? end - top : ROWS);
+        __syncthreads();
+        for (int e = threadIdx.x; e < count * WIDTH; e += blockDim.x) {
+            rows[e] = X[top * WIDTH + e];
+        }
+        __syncthreads();
+        if (column < n) {
+#pragma unroll 1
+            for (int i = 0; i < count; i++) {
+                const REAL g = G[(top + i) * n + column];
+#pragma unroll
+                for (int q = 0; q < WIDTH; q++) {
+                    sum[q] += g * rows[i * WIDTH + q];
+                }
+            }
+        }
+    }
+    if (column < n) {
+#pragma unroll
+        for (int q = 0; q < WIDTH; q++) {
+            partial[(slab * n + column) * WIDTH + q] = sum[q];
+        }
+    }
+    if (!last_block(arrived + group, slabs)) {
+        return;
+    }
+    const int64 last = first + blockDim.x < n ? first + blockDim.x : n;
+    for (int64 e = first * WIDTH + threadIdx.x; e < last * WIDTH; e += blockDim.x) {
+        REAL total = base ? turned_row(base + e / WIDTH * WIDTH, turn, int(e % WIDTH)) : REAL(0);
+        for (int64 of = 0; of < slabs; of++) {
+            total += __ldcg(partial + of * n * WIDTH + e);
+        }
+        out[e] = total;
     }
 }
 
@@ -222,18 +275,20 @@ __device__ __forceinline__ REAL select(const REAL* size, int64 n, int64 k) {
     return as_real(prefix);
 }
 
-// The larger of zeta and floor times the median size of the residuals at some entries (i, j, y), n > 0.
+// The larger of zeta and floor times the median size of the residuals at some entries (i, j, y). zeta comes from a schedule by the
+// number of iterations that were `done` before this one, or is given, where the schedule is null.
 extern "C" __global__ void __launch_bounds__(SELECT_THREADS, 1)
     floor_threshold(int64 n, const int64* __restrict__ i, const int64* __restrict__ j, const REAL* __restrict__ y,
-                    const REAL* __restrict__ left, const REAL* __restrict__ Q, REAL zeta, REAL floor_, REAL* size,
-                    unsigned* arrived, REAL* __restrict__ result) {
+                    const REAL* __restrict__ left, const REAL* __restrict__ Q, REAL zeta, const REAL* __restrict__ schedule,
+                    const int* __restrict__ done, REAL floor_, REAL* size, unsigned* arrived, REAL* __restrict__ result) {
     for (int64 t = int64(blockIdx.x) * blockDim.x + threadIdx.x; t < n; t += int64(gridDim.x) * blockDim.x) {
         size[t] = fabs(residual<WIDTH>(y[t], Q + j[t] * WIDTH, left + i[t] * WIDTH));
     }
-    if (last_block(arrived)) {
-        const REAL lowest = floor_ * select(size, n, (n - 1) / 2);
+    if (last_block(arrived, gridDim.x)) {
+        const REAL lowest = n > 0 ? floor_ * select(size, n, (n - 1) / 2) : REAL(0);
+        const REAL decayed = schedule ? schedule[*done + 1] : zeta;
         if (threadIdx.x == 0) {
-            *result = lowest <= zeta ? zeta : lowest;  // NaN stays
+            *result = lowest <= decayed ? decayed : lowest;  // NaN stays
         }
     }
 }
@@ -292,6 +347,27 @@ extern "C" __global__ void __launch_bounds__(64, 1)
     }
     for (int q = threadIdx.x; q < WIDTH; q += blockDim.x) {
         out[n_before + 5 + q] = s[q];
+    }
+}
+
+// The numbers of an iteration to a row of the table, and its threshold and number of outliers to `state` for the next one.
+// state: zeta and the number of outliers; sums: as `threshold` left them.
+extern "C" __global__ void __launch_bounds__(64, 1)
+    note(int row, const REAL* __restrict__ sums, const REAL* __restrict__ change, const REAL* __restrict__ next_zeta,
+         const REAL* __restrict__ s, REAL* state, int* done, REAL* __restrict__ table) {
+    REAL* const to = table + row * (5 + WIDTH);
+    for (int q = threadIdx.x; q < WIDTH; q += blockDim.x) {
+        to[5 + q] = s[q];
+    }
+    if (threadIdx.x == 0) {
+        to[0] = sums[0];
+        to[1] = state[1];
+        to[2] = state[0];
+        to[3] = *change;
+        to[4] = *next_zeta;
+        state[0] = *next_zeta;
+        state[1] = sums[1];
+        *done += 1;
     }
 }
 

@@ -40,8 +40,8 @@ extern "C" __global__ void __launch_bounds__(128, 1)
 
     for (int64 k = worker; k < n_units; k += workers) {
         const int64 unit = units[k];
-        const int64 first = indptr[unit], count = indptr[unit + 1] - first;
-        const int tiles = int((count + 31) / 32);
+        const int64 first = indptr[unit];
+        const int count = int(indptr[unit + 1] - first), tiles = (count - 1) / 32 + (count > 0);
         const bool holds = held_below > 0 && count >= LEAST_HELD * RANK;
         Entries entries = {index + first, value + first, bases, usable, {held_key, held_below, index_names, transposed != 0},
                            holds, unit_names[unit], count, 0, 1, lane, tiles, min(tiles, staged_tiles), stage_codes, stage_values,
@@ -50,7 +50,8 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             a[lane] = start[k * RANK + lane];
         }
         __syncwarp();
-        entries.load();
+        unsigned held_bits;
+        entries.load(held_bits);
         for (int i = 0; i < entries.staged; i++) {
             const int code = entries.code(i);
             if (code >= 0) {
@@ -115,7 +116,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
         __syncwarp();
     }
 
-    if (last_block(arrived)) {
+    if (last_block(arrived, gridDim.x)) {
         for (int e = warp; e < 2 * steps; e += WARPS) {
             double total = 0;
             for (int64 w = lane; w < workers; w += 32) {

@@ -13,6 +13,13 @@ __device__ __forceinline__ V warp_sum(V value) {
     return value;
 }
 
+#if __CUDA_ARCH__ >= 800
+template <>
+__device__ __forceinline__ int warp_sum(int value) {
+    return __reduce_add_sync(EVERY_LANE, value);
+}
+#endif
+
 template <class V>
 __device__ __forceinline__ V warp_max(V value) {
 #pragma unroll
@@ -52,14 +59,14 @@ __device__ __forceinline__ V block_sum(V value, V* slots) {
     return value;
 }
 
-// Whether this block is the last one to get here. What the other blocks wrote to global memory before can then be read, past
+// Whether this block is the last of `blocks` to get here. What the other blocks wrote to global memory before can then be read, past
 // the first cache (__ldcg). `arrived` is 0 before the launch and after it.
-__device__ __forceinline__ bool last_block(unsigned* arrived) {
+__device__ __forceinline__ bool last_block(unsigned* arrived, unsigned blocks) {
     __shared__ bool last;
     __threadfence();
     __syncthreads();
     if (threadIdx.x == 0) {
-        last = atomicAdd(arrived, 1u) == gridDim.x - 1;
+        last = atomicAdd(arrived, 1u) == blocks - 1;
         if (last) {
             atomicExch(arrived, 0u);
         }
@@ -79,7 +86,7 @@ __device__ __forceinline__ bool grid_sum(double (&value)[N], double* partial, un
             partial[int64(blockIdx.x) * N + s] = total;
         }
     }
-    if (!last_block(arrived)) {
+    if (!last_block(arrived, gridDim.x)) {
         return false;
     }
     for (int s = 0; s < N; s++) {

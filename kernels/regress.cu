@@ -9,56 +9,18 @@
 #include "reduce.cuh"
 #include "normal.cuh"
 #include "entries.cuh"
+#include "team.cuh"
 
 // Warps of a block, as in cuda/calls.py: at larger ranks four of their matrices and the observations do not fit in 48 KiB.
 constexpr int WARPS = RANK > 16 ? 2 : 4;
-// Entries from which all warps of a block take a unit: 32 for each lane. One warp would take so long that the others wait for it
-// at the end of the launch; for shorter units the barriers between the warps cost more than they gain.
-constexpr int LONG = 1024;
+// Blocks that a multiprocessor is to hold, by their registers: one more would make some architecture spill (bench.registers).
+constexpr int RESIDENT = RANK > 16 ? 1 : sizeof(REAL) == 8 ? (RANK <= 8 ? 4 : 3) : RANK > 7 || RANK == 2 || APART ? 4 : 5;
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
 enum Phase { PLACE, FIT_PART, FIT_SUBSET, STEP, MEASURE };
 // Columns of the table, in the order of passes.Column.
 enum Column { N_FIT, N_INLIERS, SPREAD, ILL_CONDITIONED, STANDARD_ERROR, N_INFORMATIVE, N_HELD, N_CONSENSUS, N_COLUMNS };
-
-// The threads that share a unit: a warp, or all warps of the block.
-struct Team {
-    int warp, warps, lane;
-    double* slots;
-
-    __device__ __forceinline__ void sync() const {
-        if (warps == 1) {
-            __syncwarp();
-        } else {
-            __syncthreads();
-        }
-    }
-
-    // All threads of the team get the sum, or the largest.
-    template <bool LARGEST, class V>
-    __device__ __forceinline__ V reduce(V value) const {
-        value = LARGEST ? warp_max(value) : warp_sum(value);
-        if (warps > 1) {
-            __syncthreads();
-            if (lane == 0) {
-                slots[warp] = double(value);
-            }
-            __syncthreads();
-            value = V(slots[0]);
-            for (int w = 1; w < warps; w++) {
-                const V other = V(slots[w]);
-                value = !LARGEST ? value + other : other > value ? other : value;
-            }
-        }
-        return value;
-    }
-
-    template <class V>
-    __device__ __forceinline__ V sum(V value) const {
-        return reduce<false>(value);
-    }
-};
 
 // About the smallest number that a share of the residuals do not exceed; see regression.middle_residual.
 __device__ __forceinline__ REAL middle_residual(const Entries& entries, const Team& team, const REAL* a, REAL largest, int n_fit) {
@@ -68,9 +30,13 @@ __device__ __forceinline__ REAL middle_residual(const Entries& entries, const Te
         const REAL middle = REAL(0.5) * (low + high);
         int n = 0;
 #pragma unroll 1
-        for (int i = 0; i < entries.tiles; i++) {
+        for (int i = 0; i < entries.staged; i++) {
+            n += fabs(entries.kept(i)) <= middle;
+        }
+#pragma unroll 1
+        for (int i = entries.staged; i < entries.tiles; i++) {
             const int code = entries.code(i);
-            n += code >= 0 && fabs(entries.kept_residual(i, code, a)) <= middle;
+            n += code >= 0 && fabs(entries.residual_of(i, code, a)) <= middle;
         }
         if (REAL(team.sum(n)) >= PART * REAL(n_fit)) {
             high = middle;
@@ -81,15 +47,22 @@ __device__ __forceinline__ REAL middle_residual(const Entries& entries, const Te
     return high;
 }
 
-extern "C" __global__ void __launch_bounds__(128, 1)
+// y - row . a, as `residual` has it.
+__device__ __forceinline__ REAL residual_at(REAL y, const REAL* row, const REAL (&a)[RANK]) {
+    REAL its[RANK];
+    fetch_row<RANK, ROWS_ALIGNED>(its, row);
+    return residual<RANK>(y, its, a);
+}
+
+extern "C" __global__ void __launch_bounds__(128, RESIDENT)
     regress(const int64* __restrict__ units, int64 n_units, int per_block, const int64* __restrict__ indptr,
             const int* __restrict__ index, const REAL* __restrict__ value, const REAL* __restrict__ basis,
             const REAL* __restrict__ usable, const REAL* __restrict__ white, const int64* __restrict__ unit_names,
             const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, int begin, REAL zeta0,
             REAL floor_, REAL gamma, REAL informative_size, int number, int max_steps, const REAL* __restrict__ start,
             uint64 draw_key, uint64 part_below, int staged_tiles, REAL* __restrict__ coefficients, REAL* __restrict__ table) {
-    __shared__ REAL matrices[WARPS * TILE];
-    __shared__ REAL vectors[WARPS * 3 * RANK];
+    __shared__ alignas(16) REAL matrices[WARPS * TILE];
+    __shared__ alignas(16) REAL vectors[WARPS * 3 * VECTOR];
     __shared__ double slots[WARPS];
     extern __shared__ double stage[];
 
@@ -101,32 +74,39 @@ extern "C" __global__ void __launch_bounds__(128, 1)
 
     for (int64 group = blockIdx.x; group * per_block < n_units; group += gridDim.x) {
         // First each warp by itself, if its unit is short; then all together, unit by unit, those that are long.
+        const int64 own = group * per_block + warp;
+        const int rounds = long_rounds(units, n_units, indptr, own, warp < per_block, per_block);
 #pragma unroll 1
-        for (int round = 0; round <= per_block; round++) {
-            __syncthreads();
+        for (int round = 0; round <= rounds; round++) {
             const bool together = round > 0;
-            const int64 k = group * per_block + (together ? round - 1 : warp);
+            if (together) {
+                __syncthreads();
+            }
+            const int64 k = together ? group * per_block + round - 1 : own;
             if (k >= n_units || (!together && warp >= per_block)) {
                 continue;
             }
             const int64 unit = units[k];
-            const int64 first = indptr[unit], count = indptr[unit + 1] - first;
+            const int64 first = indptr[unit];
+            const int count = int(indptr[unit + 1] - first);
             if (together != (count > LONG)) {
                 continue;
             }
             const Team team = {together ? warp : 0, together ? WARPS : 1, lane, slots};
             REAL* const matrix = matrices + warp * TILE;
-            REAL* const a = vectors + (together ? 0 : warp) * 3 * RANK;
-            REAL* const old = a + RANK;
-            REAL* const best = old + RANK;
-            const int all_tiles = int((count + 31) / 32);
+            REAL* const a = vectors + (together ? 0 : warp) * 3 * VECTOR;
+            REAL* const old = a + VECTOR;
+            REAL* const best = old + VECTOR;
+            const int all_tiles = (count - 1) / 32 + (count > 0);
             const int tiles = (all_tiles - team.warp + team.warps - 1) / team.warps;
             const bool holds = held_below > 0 && count >= LEAST_HELD * RANK;
             const Entries entries = {index + first, value + first, basis, usable, {held_key, held_below, index_names, transposed != 0},
                                      holds, unit_names[unit], count, team.warp, team.warps, lane, tiles, min(tiles, staged_tiles),
                                      stage_codes, stage_values, stage_values + staged_entries};
 
-            const int n_fit = team.sum(entries.load());
+            const bool again = all_tiles > staged_tiles * team.warps;  // some residuals are computed again
+            unsigned held_bits;
+            const int n_fit = team.sum(entries.load(held_bits));
             if (team.warp == 0 && lane < RANK) {
                 a[lane] = begin == GIVEN ? start[k * RANK + lane] : REAL(0);
                 best[lane] = 0;
@@ -136,55 +116,49 @@ extern "C" __global__ void __launch_bounds__(128, 1)
             const Phase ready = max_steps > 0 ? STEP : MEASURE;
             Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
             REAL zeta = begin == SUBSETS ? 10 * floor_ : zeta0, old_zeta = 0, spread = 0, square = 0;
-            uint64 last = 0;  // of the staged tiles, 64 at the most, whether this lane's entry was an inlier
+            unsigned last = 0;  // of the staged tiles, 32 at the most, whether this lane's entry was an inlier
             int step = 0, subset = 0, most = 0, n_in = 0, informative = 0;
 
 #pragma unroll 1
             for (;;) {
                 const REAL limit = phase == MEASURE ? floor_ : zeta;
                 bool solves = phase != PLACE, changed = false;
-                if (phase == STEP || phase == MEASURE) {
-                    int n = 0;
-                    uint64 now = 0;
-                    square = 0;
+                unsigned chosen = 0;  // of the staged tiles: what the normal equations are made of
+                if (phase == FIT_PART) {
 #pragma unroll 1
-                    for (int i = 0; i < tiles; i++) {
-                        const int code = entries.code(i);
-                        if (code < 0) {
-                            continue;
-                        }
-                        const REAL r = entries.kept_residual(i, code, a);
-                        const bool keep = inlies(r, limit);
-                        if (phase == MEASURE) {
-                            square += keep ? r * r : REAL(0);
-                            informative += keep && fabs(entries.y(i)) > informative_size;
-                        } else {
-                            const bool was = i < entries.staged ? (last >> i & 1) != 0
-                                                                : step > 0 && inlies(entries.residual_of(i, code, old), old_zeta);
-                            changed |= keep != was;
-                        }
-                        n += keep;
-                        if (i < entries.staged) {
-                            now |= uint64(keep) << i;
-                        }
+                    for (int i = 0; i < entries.staged; i++) {
+                        chosen |= unsigned(bits_at(entries.name, entries.place(i), draw_key) < part_below && entries.code(i) >= 0) << i;
                     }
-                    last = now;
-                    n_in = team.sum(n);
-                    changed = team.sum(int(changed)) > 0;
+                } else if (phase == STEP || phase == MEASURE) {
+#pragma unroll 2
+                    for (int i = 0; i < entries.staged; i++) {
+                        chosen |= unsigned(inlies(entries.kept(i), limit)) << i;
+                    }
+                    changed = chosen != last;
+#pragma unroll 1
+                    for (int i = entries.staged; i < tiles; i++) {
+                        const int code = entries.code(i);
+                        const bool keep = code >= 0 && inlies(entries.residual_of(i, code, a), limit);
+                        const bool was = code >= 0 && step > 0 && inlies(entries.residual_of(i, code, old), old_zeta);
+                        changed |= keep != was;
+                    }
+                    last = chosen;
+                    changed = team.any(changed);
                     solves = phase == MEASURE || changed || step == 0;  // the same inliers have the same solution
                 }
 
                 if (solves) {
                     Gram gram(lane);
+                    int n = 0;
                     if (phase == FIT_SUBSET) {
                         if (team.warp == 0) {
                             const uint64 bits = bits_at(entries.name, int64(subset) * RANK + lane, draw_key);
                             // without replacement, as in `plain.passes._subset`: a place that is taken becomes the last one
-                            const int64 last_one = count > RANK - lane ? count - RANK + lane : 0;
-                            int64 t = int64(floor(uniform(bits) * double(last_one + 1)));
+                            const int last_one = count > RANK - lane ? count - RANK + lane : 0;
+                            int t = int(floor(uniform(bits) * (double(last_one) + 1)));
 #pragma unroll 1
                             for (int q = 1; q < RANK; q++) {
-                                const int64 drawn = __shfl_sync(EVERY_LANE, t, q);
+                                const int drawn = __shfl_sync(EVERY_LANE, t, q);
                                 const unsigned same = __ballot_sync(EVERY_LANE, lane < q && t == drawn);
                                 t = lane == q && same != 0 ? last_one : t;
                             }
@@ -195,17 +169,18 @@ extern "C" __global__ void __launch_bounds__(128, 1)
 #pragma unroll 1
                         for (int i = 0; i < tiles; i++) {
                             const int code = entries.code(i);
-                            bool taken = code >= 0;
-                            if (taken && phase == FIT_PART) {
-                                taken = bits_at(entries.name, entries.place(i), draw_key) < part_below;
-                            } else if (taken) {
-                                taken = i < entries.staged ? (last >> i & 1) != 0 : inlies(entries.residual_of(i, code, a), limit);
+                            bool taken = chosen >> (i & 31) & 1;
+                            if (i >= entries.staged) {
+                                taken = code >= 0 && (phase == FIT_PART
+                                                          ? bits_at(entries.name, entries.place(i), draw_key) < part_below
+                                                          : inlies(entries.residual_of(i, code, a), limit));
                             }
-                            gram.add(matrix, lane, taken, entries.row(code), entries.y(i));
+                            n += gram.add(matrix, lane, taken, entries.row(code), entries.y(i));
                         }
                     }
-                    gram.finish(matrix);
+                    gram.finish(matrix, lane);
                     team.sync();
+                    n_in = team.across<false>(n);  // without a change they are as many as before
                     if (team.warps > 1 && team.warp == 0) {
                         for (int e = lane; e < AUGMENTED * STRIDE; e += 32) {
                             REAL total = matrix[e];
@@ -220,12 +195,13 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                         break;
                     }
                     if (team.warp == 0) {
-                        if (lane < RANK) {
+                        if (lane < RANK && again) {
                             old[lane] = a[lane];
                         }
-                        const REAL ridge = ridge_of(trace(matrix));
-                        factorise(matrix, AUGMENTED, ridge, lane);
-                        substitute(matrix, ridge, a, lane);
+                        const REAL found = eliminate<false>(matrix, ridge_of(trace(matrix)), lane);
+                        if (lane < RANK) {
+                            a[lane] = found;
+                        }
                     }
                     old_zeta = zeta;
                     team.sync();
@@ -235,21 +211,28 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                 int agree = 0;
                 square = 0;
                 if (solves || phase == PLACE) {
+                    REAL now[RANK];
+                    fetch_row<RANK, true>(now, a);
 #pragma unroll 1
-                    for (int i = 0; i < tiles; i++) {
+                    for (int i = 0; i < entries.staged; i++) {
                         const int code = entries.code(i);
-                        if (code < 0) {
-                            continue;
+                        if (code >= 0) {
+                            const REAL r = residual_at(entries.y(i), entries.row(code), now);
+                            entries.kept(i) = r;
+                            if (phase == STEP) {
+                                square += chosen >> i & 1 ? r * r : REAL(0);
+                            } else {
+                                agree += inlies(r, 3 * floor_);
+                                largest = max(largest, fabs(r));
+                            }
                         }
-                        const REAL r = entries.residual_of(i, code, a);
-                        if (i < entries.staged) {
-                            entries.residuals[i * 32 + lane] = r;
-                        }
-                        if (phase == STEP) {
-                            const bool keep =
-                                i < entries.staged ? (last >> i & 1) != 0 : inlies(entries.residual_of(i, code, old), old_zeta);
-                            square += keep ? r * r : REAL(0);
-                        } else {
+                    }
+#pragma unroll 1
+                    for (int i = entries.staged; i < tiles; i++) {
+                        const int code = entries.code(i);
+                        if (code >= 0) {
+                            const REAL r = entries.residual_of(i, code, a);
+                            square += phase == STEP && inlies(entries.residual_of(i, code, old), old_zeta) ? r * r : REAL(0);
                             agree += inlies(r, 3 * floor_);
                             largest = max(largest, fabs(r));
                         }
@@ -287,16 +270,25 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                 }
             }
 
-            int n_held = 0, n_agreeing = 0;
-            if (holds) {
+            square = 0;
+            int n_held = __popc(held_bits), n_agreeing = 0;
 #pragma unroll 1
-                for (int i = 0; i < tiles; i++) {
-                    const int64 t = entries.place(i);
-                    const int at = t < count ? entries.index[t] : 0;
-                    if (t < count && entries.held.at(entries.name, at)) {
-                        n_held++;
-                        n_agreeing += inlies(entries.residual_of(i, at, a), floor_);
-                    }
+            for (int i = 0; i < tiles; i++) {
+                bool keep = last >> (i & 31) & 1, held = held_bits >> (i & 31) & 1;
+                int at = entries.code(i);
+                if (i >= entries.staged) {
+                    const int t = entries.place(i);
+                    keep = at >= 0 && inlies(entries.residual_of(i, at, a), floor_);
+                    held = holds && t < count && entries.held.at(entries.name, entries.index[t]);
+                    n_held += held;
+                }
+                if (keep) {
+                    const REAL r = entries.kept_residual(i, at, a);
+                    square += r * r;
+                    informative += fabs(entries.y(i)) > informative_size;
+                }
+                if (held) {
+                    n_agreeing += inlies(entries.residual_of(i, at, a), floor_);
                 }
             }
             n_held = team.sum(n_held);
@@ -309,8 +301,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                 const bool nothing = !(size > 0);  // entries at rows of the basis that are 0 say nothing
                 const REAL ridge = ridge_of(size);
                 size += RANK * ridge;
-                factorise(matrix, RANK, ridge, lane);
-                const REAL inverse = inverse_trace(matrix, ridge, lane);
+                const REAL inverse = warp_sum(eliminate<true>(matrix, ridge, lane));
                 spread = sqrt(square / REAL(max(n_in - RANK, 1)));
                 if (lane < RANK) {
                     coefficients[k * RANK + lane] = a[lane];

@@ -8,6 +8,19 @@ constexpr int COLUMNS = WIDTH < 32 ? WIDTH : 32;
 constexpr int GROUPS = 32 / COLUMNS;
 constexpr int PER_LANE = (WIDTH + 31) / 32;
 
+// Column q of a row times a WIDTH x WIDTH matrix; null stands for the unit matrix.
+__device__ __forceinline__ REAL turned_row(const REAL* __restrict__ row, const REAL* __restrict__ turn, int q) {
+    if (!turn) {
+        return row[q];
+    }
+    REAL sum = 0;
+#pragma unroll 4
+    for (int p = 0; p < WIDTH; p++) {
+        sum += row[p] * turn[p * WIDTH + q];
+    }
+    return sum;
+}
+
 // Of a warp: entries on their way from the lanes that have them to those that use them, and the row of left.
 struct Stage {
     REAL weight[32];
@@ -58,14 +71,15 @@ struct RowSum {
         }
     }
 
-    __device__ __forceinline__ void write(REAL* out, const REAL* base) {
+    // The sum, and a row `base` times `turn`, if they are there.
+    __device__ __forceinline__ void write(REAL* out, const REAL* base, const REAL* turn = nullptr) {
         __syncwarp();
 #pragma unroll
         for (int p = 0; p < PER_LANE; p++) {
             const REAL total = group_sum<GROUPS, COLUMNS>(sum[p], group);
             const int at = p * 32 + column;
             if (group == 0 && at < WIDTH) {
-                out[at] = base ? base[at] + total : total;
+                out[at] = base ? turned_row(base, turn, at) + total : total;
             }
         }
     }

@@ -1,6 +1,6 @@
 """``python -m rcurc_gpu`` is the command ``rcurc-gpu``."""
 
-from .cli import main
+from .cli import run
 
 if __name__ == "__main__":
-    main()
+    run()

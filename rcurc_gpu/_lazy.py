@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -23,7 +23,7 @@ _MOVED_NAMES = {
 }
 
 
-def later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
+def later(package: str, modules: Mapping[str, str], submodules: Collection[str] = ()) -> Callable[[str], Any]:
     """The ``__getattr__`` of a package.
 
     Parameters
@@ -32,11 +32,17 @@ def later(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         Its ``__name__``.
     modules : mapping
         The module, relative to the package, that has each name.
+    submodules : collection of str
+        Modules of the package that are attributes without being imported first.
     """
 
     def get(name: str) -> Any:
         if name in modules:
-            return getattr(import_module(modules[name], package), name)
+            found = getattr(import_module(modules[name], package), name)
+            vars(sys.modules[package])[name] = found  # and no more asking
+            return found
+        if name in submodules:
+            return import_module(f".{name}", package)
         old = f"{package}.{name}"
         if old in _MOVED_NAMES:
             _warn(old, _MOVED_NAMES[old])

@@ -6,12 +6,15 @@ An error that speaks of arguments keeps them apart from its words, so that the c
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+
+_OURS = (__name__.partition(".")[0], "sklearn")
 
 
 class ConvergenceWarning(UserWarning):
@@ -24,6 +27,14 @@ def without_warning() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         yield
+
+
+def warn_caller(message: str, category: type[Warning]) -> None:
+    """Warn at the line of the user's code: frames of this package, and of scikit-learn between, are skipped."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 class Argument:

@@ -98,7 +98,8 @@ class Settings:
     max_iter : int, optional
         Iterations of the core, for each gamma tried.
     holdout : float in [0, 0.5]
-        Share of the observations that is kept out of the fit to judge it. 0 turns the judgement by held-out entries off.
+        Share of the observations that is kept out of the fit to judge it. With noise the fit takes all of them, and a second
+        one, without a thousand if these are at most a tenth, judges it. 0 turns the judgement by held-out entries off.
     accuracy : float, optional
         Relative error that is good enough: `converged` is then only true if `expected_error` is below this. By default noise
         is no failure, but a number.
@@ -120,6 +121,10 @@ class Settings:
     kernels : {"auto", "xp", "fused"}
         What computes: plain array code, or compiled kernels (CUDA through CuPy, or Numba on a CPU). "auto" takes compiled
         ones where there are some. They differ in rounding only.
+    svd : {"auto", "cusolver"}
+        The truncated SVDs of the core on a GPU: by kernels of this library up to rank 32, or all by NVIDIA's cuSOLVER, with
+        the host between them, for comparisons. They agree to rounding. The U that is returned comes from cuSOLVER in any
+        case.
     chunk_bytes : int, optional
         Working memory of one chunk of columns or rows; by default 8 MiB on a CPU (its cache), 256 MiB on a GPU.
     callback : callable, optional
@@ -147,6 +152,7 @@ class Settings:
     undetermined: str = _choice("prior", "nan", "keep")
     seed: int = _option(0, lambda name, value: seed_to_int(value))
     kernels: str = _choice("auto", "xp", "fused")
+    svd: str = _choice("auto", "cusolver")
     chunk_bytes: int | None = _count()
     callback: Callable[[Any], Any] | None = field(default=None, metadata={"check": _callable})
     outliers: Any = field(default=True, metadata={"check": _outliers})
@@ -173,8 +179,9 @@ class Where:
     Attributes
     ----------
     device : {"auto", "cpu", "cuda", "cuda:1", ...}
-        Where to compute; "auto" is where the samples are. Samples on the host go through a CUDA device in chunks, so they
-        may be larger than its memory.
+        Where to compute; "auto" is where the samples are: those on a GPU are solved there, all others, those in shards and
+        on a cluster too, on the CPU. "cuda" sends samples on the host through a GPU in chunks, so they may be larger than
+        its memory; with a `client` it is each worker's own.
     checkpoint : path, optional
         A file to keep what was done, for ``method="fast"``. Ended in any way, the same call goes on from there and gives
         the same result. It stays when the solve is done; delete it when the result is safe. It is written whole or not

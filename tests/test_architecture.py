@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "rcurc_gpu"
 PACKAGE = ROOT.name
 
 # A room may import from itself, from these modules, and from the rooms that stand before it.
-FOR_ALL = {"_lazy", "_version", "errors", "options", "files", "progress"}
+FOR_ALL = {"_lazy", "_version", "errors", "options", "files", "progress", "summary"}
 _LAYERS = ["backends", "samples", "extend", "core", "noise", "judge", "result"]
 MAY_IMPORT = {room: set(_LAYERS[:k]) for k, room in enumerate(_LAYERS)}
 MAY_IMPORT["io"] = set(_LAYERS)  # it keeps results in files
@@ -26,8 +26,8 @@ MAY_IMPORT["solve"] = {*_LAYERS, "io", "shards"}
 MAY_IMPORT["testing"] = set(_LAYERS)
 MAY_IMPORT["api"] = {*_LAYERS, "io", "shards", "solve"}
 _BELOW = {*MAY_IMPORT["api"], "api", "testing"}
-COMMANDS = ["complete", "demo", "describe", "doctor", "paper", "plot", "ratings", "sample", "shard", "video"]
-APPLICATIONS = ["plot", "models", "video", "paper", "doctor", "cli"]  # in this order: cli uses all of them
+COMMANDS = ["bench", "complete", "demo", "describe", "doctor", "paper", "plot", "ratings", "sample", "shard", "video"]
+APPLICATIONS = ["plot", "models", "video", "paper", "doctor", "benchmark", "cli"]  # in this order: cli uses all of them
 MAY_IMPORT |= {room: _BELOW | set(APPLICATIONS[:k]) for k, room in enumerate(APPLICATIONS)}
 MAY_IMPORT["__main__"] = {"cli"}
 
@@ -38,6 +38,8 @@ MANY_PARAMETERS = {
     ("api", "ircur"),
     ("shards", "shard_triplets"),
     ("shards", "shard_file"),
+    ("io", "read_observations"),
+    ("models", "complete"),
     ("models", "complete_ratings"),
     ("models", "RobustCURCompletion.__init__"),
     ("testing", "synthetic"),

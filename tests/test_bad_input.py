@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import array_api_strict
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 
@@ -116,10 +117,10 @@ DENSE = [
         "Y must be a dense array, got a sparse matrix; use CrossSamples.from_sparse",
     ),
     Row(
-        "`Y` a NumPy masked array",
-        lambda: dense(np.ma.masked_greater(Y, 9)),
+        "`Y` a data frame with a column of text",
+        lambda: dense(pd.DataFrame(Y).assign(city="Oslo")),
         TypeError,
-        "Y must be a plain array, got a masked one; pass Y.astype(float).filled(numpy.nan)",
+        "Y must hold numbers, but its column 'city' has 'Oslo'; leave the column out, or make it the index",
     ),
     Row(
         "inf in `Y`",
@@ -430,6 +431,12 @@ SOLVE = [
     Row("`holdout` above a half", lambda: solve(holdout=0.6), ValueError, "holdout must be in [0, 0.5], got 0.6"),
     Row("`holdout` missing", lambda: solve(holdout=None), TypeError, "holdout must be a number, got None"),
     Row("`accuracy` 0", lambda: solve(accuracy=0), ValueError, "accuracy must be in (0, inf), got 0"),
+    Row(
+        '`svd` "cusolver" for NumPy',
+        lambda: solve(svd="cusolver"),
+        ValueError,
+        "svd must be 'auto' where arrays of numpy are computed with, got 'cusolver': it needs a GPU",
+    ),
     Row("`max_iter` 0", lambda: solve(max_iter=0), ValueError, "max_iter must be at least 1, got 0"),
     Row("`max_iter` not whole", lambda: solve(max_iter=2.5), TypeError, "max_iter must be an integer, got 2.5"),
     Row("`chunk_bytes` 0", lambda: solve(chunk_bytes=0), ValueError, "chunk_bytes must be at least 1, got 0"),
@@ -499,7 +506,7 @@ RESULT = [
         IndexError,
         "index 60 is out of bounds for axis 0 with size 60",
     ),
-    Row("`cur[i]`", lambda: solved().cur[3], IndexError, "a matrix takes two indices, cur[i, j]"),
+    Row("`cur[i, j, k]`", lambda: solved().cur[3, 4, 5], IndexError, "a matrix takes at most two indices, cur[i, j]"),
     Row(
         "`cur @ x` with `x` of another array library",
         lambda: solved().cur @ strict(np.ones(70)),

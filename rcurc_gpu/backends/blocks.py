@@ -10,11 +10,15 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
-from array_api_compat import is_numpy_array
+from array_api_compat import is_cupy_array, is_numpy_array
 
-from .arrays import Array, array_namespace, asarray_on, bring, device_of, gather, to_numpy
+from .arrays import Array, array_namespace, asarray_on, bring, device_of, gather, repeat_each, to_numpy
+
+# Rows between two chosen ones, on average, from which copying them run by run is faster than by their numbers.
+_LONG_RUNS = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +74,7 @@ class Block:
         """The unit of every entry, int64 (n_obs,)."""
         xp = array_namespace(self.value)
         units = xp.arange(self.n_units, dtype=xp.int64, device=device_of(self.value))
-        return xp.repeat(units, self.indptr[1:] - self.indptr[:-1])
+        return repeat_each(units, self.indptr, self.n_obs)
 
     def take_units(self, units: np.ndarray) -> Block:
         """The block of some units only, in the order given."""
@@ -83,10 +87,11 @@ class Block:
         counts = self.counts[units]
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         shift = asarray_on(self.host_indptr[:-1][units] - indptr[:-1], self.value)
-        total = xp.arange(int(indptr[-1]), dtype=xp.int64, device=device_of(self.value))
-        position = total + xp.repeat(shift, asarray_on(counts, self.value))
+        total, taken = int(indptr[-1]), asarray_on(indptr, self.value)
+        entry = xp.arange(total, dtype=xp.int64, device=device_of(self.value))
+        position = entry + repeat_each(shift, taken, total)
         index, value, sigma = self.per_entry(lambda x: gather(x, position))
-        return Block(asarray_on(indptr, self.value), index, value, self.length, sigma)
+        return Block(taken, index, value, self.length, sigma)
 
     def where(self, wanted: Array) -> Block:
         """The block of some entries only: those for which `wanted` (n_obs,) is true."""
@@ -261,16 +266,33 @@ def load_chunk(block: Block, units: np.ndarray) -> Chunk:
 
 def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
     """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
-    rest_ids = others(chosen, total)
     if is_numpy_array(core):  # one copy instead of two
         out = np.empty((total, *core.shape[1:]), dtype=core.dtype)
-        out[chosen], out[rest_ids] = core, rest
+        if _LONG_RUNS * len(chosen) < total:
+            edges = np.sort(chosen)
+            for k, (low, high) in enumerate(pairwise([-1, *edges.tolist(), total])):
+                out[low + 1 : high] = rest[low + 1 - k : high - k]
+        else:
+            out[others(chosen, total)] = rest
+        out[chosen] = core
         return out
+    rest_ids = others(chosen, total)
     xp = array_namespace(core)
     place = np.empty(total, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     place[rest_ids] = np.arange(len(chosen), total)
     return xp.take(xp.concat([core, rest]), asarray_on(place, core), axis=0)
+
+
+def put_rows(x: Array, numbers: np.ndarray, rows: Array) -> Array:
+    """`x` with other `rows` at the given numbers; NumPy and CuPy arrays are overwritten."""
+    if is_numpy_array(x) or is_cupy_array(x):
+        x[asarray_on(numbers, x)] = rows
+        return x
+    xp = array_namespace(x)
+    source = np.arange(x.shape[0])
+    source[numbers] = x.shape[0] + np.arange(len(numbers))
+    return xp.take(xp.concat([x, rows]), asarray_on(source, x), axis=0)
 
 
 def blank_rows(factor: Array, numbers: np.ndarray) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,13 @@ from array_api_compat import is_cupy_array
 
 from ..errors import Argument, ArgumentError, DeviceError, InputError
 from .arrays import Array, device_name
+
+log = logging.getLogger("rcurc_gpu")
+
+# Observations from which a command that reads files takes a GPU. An estimate, made without one: two CPU cores take 10 ns for
+# an observation, a GPU is expected to take 2 ns for one that streams there from the host, and a process needs 1 to 2 s to
+# begin (the context, kernels that are loaded or compiled). `rcurc-gpu bench` measures it.
+ESTIMATED_CROSSOVER = 200_000_000
 
 
 def namespace_for_device(device: str) -> tuple[Any, str]:
@@ -47,6 +55,25 @@ def namespace_for_device(device: str) -> tuple[Any, str]:
             ". 'rcurc-gpu doctor' says what is missing",
         )
     return np, "cpu"
+
+
+def device_for_file(device: str, n_obs: int) -> str:
+    """Where a command solves `n_obs` observations that it read: for ``"auto"`` a GPU, if there are enough of them.
+
+    Returns
+    -------
+    str
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``. Raises what `namespace_for_device` does.
+    """
+    if device != "auto":
+        return namespace_for_device(device)[1]
+    if n_obs < ESTIMATED_CROSSOVER:
+        return "cpu"
+    found = namespace_for_device("auto")[1]
+    if found != "cpu":
+        enough = f"{n_obs:,} observations are more than {ESTIMATED_CROSSOVER:,}, an estimate of where a GPU is faster"
+        log.info("%s: %s is taken; device='cpu' keeps off it", enough, found)
+    return found
 
 
 def place_for(device: str, like: Array) -> Array:

@@ -6,12 +6,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
 
+from ..errors import ArgumentError
 from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
 from .blocks import Block, ChunkPlan, pieces
@@ -20,9 +21,12 @@ from .plain.joining import join
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
 from .plain.tangent import PaddedSide, Side
-from .plain.ties import couple, grams, inverses, times
+from .plain.ties import Lanczos, PlainLanczos, couple, grams, inverses, times
+from .plain.verdicts import diagnose, judge
+from .plain.votes import split
+from .streaming import Streams
 
-__all__ = ["XP", "Kernels", "RunContext", "Step", "choose"]
+__all__ = ["XP", "Kernels", "RunContext", "Step", "choose", "cuda_kernels"]
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -49,9 +53,10 @@ class Kernels:
         Cuts units into chunks: (block, units, rank, bytes) to a `ChunkPlan`.
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
-    held_out, posterior, grams, couple, inverses, make_side, join, times : callables
-        `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, or
-        what takes their place.
+    held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
+    split : callables
+        `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
+        `verdicts`, `votes.split`, or what takes their place.
     """
 
     name: str
@@ -68,6 +73,10 @@ class Kernels:
     make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
     join: Callable[[Block, Block], tuple[Block, Array]] = join
     times: Callable[[Array, Array], Array] = times
+    lanczos: Callable[..., Lanczos] = PlainLanczos
+    diagnose: Callable[..., np.ndarray] = diagnose
+    judge: Callable[..., tuple[np.ndarray, np.ndarray]] = judge
+    split: Callable[..., tuple[np.ndarray, Block]] = split
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -113,28 +122,66 @@ def _long_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> 
     return _contiguous_plan(block, units, rank, chunk_bytes * max(_LONG // max(rank, 1), 1))
 
 
-def choose(kernels: str, like: Array) -> Kernels:
-    """The kernels for arrays like `like`; `kernels` is "auto", "xp" or "fused"."""
+def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
+    """The kernels for arrays like `like`; `kernels` and `svd` are words of `options.Settings`."""
+    if svd == "cusolver" and not is_cupy_array(like):
+        name = array_namespace(like).__name__.removeprefix("array_api_compat.")
+        raise ArgumentError(
+            "svd", f"must be 'auto' where arrays of {name} are computed with, got {svd!r}: it needs a GPU", svd
+        )
     if kernels == "xp":
         return XP
     if is_numpy_array(like):
         return _numba(required=kernels == "fused")
     if is_cupy_array(like):
-        from .cuda import calls as cuda
-        from .cuda import sources
-
-        return Kernels("cuda", cuda.regress, cuda.advance, cuda.make_grid, _contiguous_plan, sources.MOST_RANK)
+        return _cuda(kernels == "fused", svd)
     if kernels == "fused":
         name = array_namespace(like).__name__.removeprefix("array_api_compat.")
         raise ValueError(f"kernels='fused' was asked for, but there are none for arrays of {name}; use kernels='xp'")
     return XP
 
 
+def cuda_kernels(svd: str = "auto") -> Kernels:
+    """Those for CuPy, which has to be there."""
+    from .cuda import calls as cuda
+    from .cuda import sources, ties, votes
+
+    make = partial(cuda.make_grid, library=svd == "cusolver")
+    most, plan = sources.MOST_RANK, _contiguous_plan
+    return Kernels(
+        "cuda",
+        cuda.regress,
+        cuda.advance,
+        make,
+        plan,
+        most,
+        posterior=cuda.posterior,
+        grams=ties.grams,
+        lanczos=ties.lanczos,
+        held_out=votes.held_out,
+        split=votes.split,
+    )
+
+
 @cache  # which also makes the log line come once
+def _cuda(required: bool, svd: str) -> Kernels:
+    import cupy  # type: ignore[import-not-found]
+
+    if cupy.cuda.runtime.is_hip:
+        # the kernels assume warps of 32 threads, and many of AMD's have 64
+        if required:
+            raise RuntimeError("kernels='fused' was asked for, but there are none for AMD's GPUs (ROCm); use kernels='xp'")
+        log.info("plain CuPy is used: there are no kernels for AMD's GPUs (ROCm)")
+        return XP
+    return cuda_kernels(svd)
+
+
+@cache
 def _numba(required: bool) -> Kernels:
     try:
         from .numba import calls as cpu
         from .numba import grid as cpu_grid
+        from .numba import verdicts as cpu_verdicts
         from .numba.tangent import CompiledSide
     except ImportError as error:
         if required:
@@ -146,7 +193,12 @@ def _numba(required: bool) -> Kernels:
         return XP
     grid = cpu_grid.CompiledGrid.of
     more = (cpu.held_out, cpu.posterior, cpu.grams, cpu.couple, cpu.inverses, CompiledSide.of, cpu.join, cpu.times)
-    return Kernels("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more)
+    return Kernels(
+        *("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more),
+        diagnose=cpu_verdicts.diagnose,
+        judge=cpu_verdicts.judge,
+        split=cpu_verdicts.split,
+    )
 
 
 class Step(Protocol):
@@ -189,6 +241,8 @@ class RunContext:
         Keeps what was done, if the solve may be interrupted.
     started : float
         What `time.perf_counter` said when the solve began.
+    streams : Streams
+        Through which observations on the host go to a device.
     """
 
     like: Array
@@ -199,6 +253,7 @@ class RunContext:
     progress: Progress = field(default_factory=lambda: Progress(False))
     store: StepStore | None = None
     started: float = field(default_factory=time.perf_counter)
+    streams: Streams = field(default_factory=Streams)
 
     def at(self, rank: int) -> RunContext:
         """The same, with the kernels that serve `rank`."""

@@ -7,12 +7,12 @@ kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 from array_api_compat import is_cupy_array
 
 from ..errors import check_count
-from .arrays import Array, array_namespace, asarray_on, qr
+from .arrays import Array, array_namespace, asarray_on
+from .linalg import qr, small_svd, subspace_svd
 from .random import Stream, generator
 
 
@@ -78,7 +78,7 @@ def truncated_svd(
     """D_r: the leading singular triplets of a matrix, by block subspace iteration.
 
     A few columns more than `rank` are iterated, so only tall thin matrices are orthogonalised; the full SVD is never
-    taken.
+    taken. On CuPy these go to cuSOLVER.
 
     Parameters
     ----------
@@ -103,43 +103,8 @@ def truncated_svd(
     rank = check_count("rank", rank, 1, min(M.shape))
     if start is None:
         start = random_start(M.shape[1], sketch_width(rank, M.shape), M, seed)
-    P, s, Q = subspace_svd(lambda X: M @ X, lambda X: M.T @ X, start, rank, steps, tol)
+    P, s, Q = subspace_svd(lambda X: M @ X, lambda X: M.T @ X, start, rank, steps, tol, library=True)
     return P[:, :rank], s[:rank], Q[:, :rank]
-
-
-def subspace_svd(
-    mul: Callable[[Array], Array],
-    rmul: Callable[[Array], Array],
-    start: Array,
-    rank: int,
-    steps: int,
-    tol: float = 0.0,
-    product: Array | None = None,
-) -> tuple[Array, Array, Array]:
-    """The truncated SVD of a matrix known by its products ``M @ X`` and ``M.T @ X``; k triplets for a start (n, k).
-
-    `product` is ``M @ start``, if it is known already. With ``tol = 0`` exactly `steps` steps are taken and nothing is
-    read back from the device.
-    """
-    xp = array_namespace(start)
-    Q, before = start, None
-    for _ in range(steps):
-        P = qr(mul(Q) if product is None else product)[0]
-        product = None
-        Q, T = qr(rmul(P))
-        if tol > 0:
-            # rotate to singular vectors, so that the leading ones can be compared
-            u, s, vt = xp.linalg.svd(T.T, full_matrices=False)
-            P, Q = P @ u, Q @ vt.T
-            lead = P[:, :rank]
-            turned = None if before is None else lead - before @ (before.T @ lead)
-            before = lead
-            if turned is not None and float(xp.max(xp.abs(turned))) <= tol:
-                return P, s, Q
-    if tol > 0:
-        return P, s, Q
-    u, s, vt = xp.linalg.svd(T.T, full_matrices=False)
-    return P @ u, s, Q @ vt.T
 
 
 def sketch_width(rank: int, shape: tuple[int, int]) -> int:
@@ -157,10 +122,9 @@ def random_start(n: int, k: int, like: Array, seed: int) -> Array:
 
 def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
     """W, s, V of ``left @ right.T``, without forming it."""
-    xp = array_namespace(left)
     P, S = qr(left)
     Q, T = qr(right)
-    u, s, vt = xp.linalg.svd(S @ T.T, full_matrices=False)
+    u, s, vt = small_svd(S @ T.T)
     return P @ u, s, Q @ vt.T
 
 

@@ -27,7 +27,7 @@ class Stream(IntEnum):
     START = 0  # operators.random_start: where a subspace iteration begins (core, IRCUR, verdict); the seed's own numbers
     SAMPLE = 1  # core.problem: the entries from which medians are taken
     PILOT = 2  # core.paper: the units that run along with the core, to see when e_k is small enough
-    HEAD_START = 3  # core.head_start: the quarter of the intersection, and its sample
+    HEAD_START = 3  # core.head_start: the part of the intersection, and its sample
     ROBUST_PCA = 4  # api.robust_pca: rows and columns of a matrix that is known everywhere
     IRCUR = 5  # solve.ircur: rows and columns, drawn anew in each iteration
     RIVALS = 6  # core.recheck: some rows and columns in which rivals are counted
@@ -38,7 +38,8 @@ class Stream(IntEnum):
     NOISE_SAMPLE = 12  # noise.sweeps: entries by which sweeps are judged
     NOISE_PART = 13  # solve: which columns and rows the noise model is fitted to
     TIES = 14  # judge.ties: where Lanczos begins; judge.groups: coefficients at random
-    REJECTED = 16  # solve.rejected: which columns and rows are looked at; with a 1 more, judge.structure: random signs
+    REJECTED = 16  # solve.rejected: which columns and rows are looked at; with a 1 more, judge.structure: random signs;
+    # with a 2 or 3, result.transform: which new columns and which of their entries are looked at
     VIDEO_PIXELS = 10  # video.find: pixels that are solved for first; was 1, the numbers of SAMPLE in the same solve
 
 

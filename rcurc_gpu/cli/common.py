@@ -14,8 +14,9 @@ import numpy as np
 from ..errors import InUseError, WordedError, Wording
 from ..files import jsonable
 from .options import TABLE_OPTIONS
+from .stopping import STOPPED
 
-CONFIRMED, NOT_CONFIRMED, WRONG, STOPPED = 0, 1, 2, 130  # exit codes; click's own for bad arguments is 2, too
+CONFIRMED, NOT_CONFIRMED, WRONG = 0, 1, 2  # exit codes; click's own for bad arguments is 2, too
 
 
 class BadInput(click.ClickException):
@@ -34,7 +35,9 @@ class OptionWording(Wording):
     """
 
     def __init__(self, option_of: Mapping[str, str]) -> None:
-        self.option_of = {name: f"--{name.replace('_', '-')}" for name in ("device", *TABLE_OPTIONS)} | dict(option_of)
+        self.option_of = {name: f"--{name.replace('_', '-')}" for name in ("device", "layout", *TABLE_OPTIONS)} | dict(
+            option_of
+        )
 
     def __call__(self, name: str, *values: Any) -> str:
         """The option, or what to pass to give it one of the `values`."""
@@ -67,6 +70,8 @@ def errors_in_options(option_of: Mapping[str, str], *, memory: str | None = None
         raise  # a ValueError by inheritance, but not about an argument
     except MemoryError as error:
         raise fail(memory or f"it does not fit into the memory ({_line(error) or 'no more is free'})") from error
+    except FileNotFoundError as error:
+        raise fail(f"no such file: {str(error.filename)!r}" if error.filename is not None else _line(error)) from error
     except OSError as error:
         name = "" if error.filename is None else f" {str(error.filename)!r}"
         raise fail(f"cannot read or write{name}: {error.strerror or _line(error)}") from error

@@ -10,14 +10,14 @@ from typing import Any
 import click
 
 from ..api import rcurc
-from ..backends import namespace_for_device
+from ..backends import device_for_file, namespace_for_device
 from ..errors import without_warning
 from ..io import INTERVAL_HEADER, PREDICTION_HEADER, Completion, save_result, write_outliers, write_predictions
 from ..shards import LabelledShards
 from . import complete_report as words
 from .common import BadInput, OptionWording, errors_in_options, files_words, finish, stoppable
 from .describe import describe_samples, observations
-from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, shared_options, solver_option, table_options
+from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, layout_option, shared_options, solver_option, table_options
 from .outputs import check_outputs, wanted_entries
 
 _PATIENCE = 15  # seconds to wait for a scheduler
@@ -58,20 +58,21 @@ OPTION_OF = {"output": "--checkpoint", "outliers": "--outlier-kind"} | {
     help="Keep what was done there; called again after an interruption, the command goes on. A directory if FILE is one.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Solve on a Dask cluster: where its scheduler is, tcp://host:8786.")
+@layout_option
 @table_options
 @shared_options(
-    device="Where to solve.",
+    device="Where to solve; auto takes a GPU from about 200 million observations on, an estimate.",
     seed="Fixes the solve.",
     force="Replace outputs whatever they are.",
-    quiet="No progress bars, no report.",
 )
 def complete(**values: Any) -> None:
     """Recover the whole matrix from the observations in FILE, some of which may be wrong.
 
-    FILE is what 'rcurc-gpu describe' reads: a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or
-    .parquet, a matrix in .npy, .npz, .mtx or .mtx.gz with missing entries, a file that 'rcurc-gpu sample' wrote, or a
-    directory that 'rcurc-gpu shard' wrote. Rows and columns of a table may have any labels; predictions and outliers carry
-    them. Those of a matrix are numbers from 0.
+    FILE is what 'rcurc-gpu describe' reads: a table in .csv, .tsv, .txt (also .gz) or .parquet, either lines of row, column
+    and value or a matrix with the names of its columns in the first line and of its rows in the first column; a matrix in
+    .npy, .npz, .mtx or .mtx.gz with missing entries; a file that 'rcurc-gpu sample' wrote; or a directory that 'rcurc-gpu
+    shard' wrote. Predictions and outliers have the labels, and the names of the columns, of the table. Rows and columns of
+    other matrices are numbers from 0.
 
     \b
     Examples:
@@ -81,7 +82,7 @@ def complete(**values: Any) -> None:
       rcurc-gpu complete samples.npz -o result.npz --rank 5 --device cuda --json
 
     PAIRS.csv has the row and the column in its first two columns, or in those that are named as in FILE. A
-    prediction has the columns row, column, value, expected_error (standard deviation of the value's error), and lower and
+    prediction has the row, the column, the value, expected_error (standard deviation of the value's error), and lower and
     upper: 95 of 100 new observations lie between these, outliers apart. Numbers are missing only where there is no such row
     or column (or, with --undetermined nan, too little data). With noise and --no-intervals there are no columns lower and
     upper. OUT.npz has all that 'rcurc-gpu plot' draws; rcurc_gpu.io.load_result reads it.
@@ -94,7 +95,7 @@ def complete(**values: Any) -> None:
     """  # noqa: D301
     options, saved = CommandOptions(**values), list[Path]()
     with stoppable(saved, options.checkpoint), errors_in_options(OPTION_OF):
-        report = _run(options, {name: values[name] for name in TABLE_OPTIONS}, saved)
+        report = _run(options, {name: values[name] for name in (*TABLE_OPTIONS, "layout")}, saved)
     in_vain = "predictions" in report and not report["predictions"]["predicted"]
     finish(report, options.as_json, good=report["converged"] and not in_vain)
 
@@ -102,7 +103,7 @@ def complete(**values: Any) -> None:
 def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> dict[str, Any]:
     """Read, solve and save; `saved` is filled as files appear. Returns the report."""
     predictions = check_outputs(options, options.output, INTERVAL_HEADER, PREDICTION_HEADER)
-    device = namespace_for_device(options.device)[1]
+    namespace_for_device(options.device)  # a missing GPU is found before the file is read
     labelled = observations(options.file, options.visible, table)
     pairs = wanted_entries(options, labelled.columns or (table["row_column"], table["column_column"]))
     rank = options.rank if isinstance(options.rank, int) else None
@@ -116,7 +117,8 @@ def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> d
             options.rank,
             **{name: getattr(options, name) for name in _OF_THE_SOLVER},
             outliers="structured" if options.outlier_kind == "structured" else True,
-            device=device,
+            # workers have devices of their own, and take the CPU unless a GPU is asked for
+            device=options.device if client is not None else device_for_file(options.device, labelled.samples.n_obs),
             progress=options.visible,
             client=client,
             **{kept_in: options.checkpoint},
@@ -131,12 +133,12 @@ def _run(options: CommandOptions, table: dict[str, Any], saved: list[Path]) -> d
     saved.append(options.output)
     if predictions is not None and pairs is not None:
         found = pairs.predicted(completion)
-        write_predictions(predictions, pairs, found)
+        write_predictions(predictions, pairs, found, labelled.columns)
         saved.append(predictions)
         report["predictions"] = words.describe_predictions(pairs, found)
         options.say(words.prediction_words(report))
     if options.outliers is not None:
-        write_outliers(options.outliers, completion.outliers, completion.labels)
+        write_outliers(options.outliers, completion.outliers, completion.labels, labelled.columns)
         saved.append(options.outliers)
     report["files"] = {"result": options.output, "predictions": predictions, "outliers": options.outliers}
     hint = f"  (next: rcurc-gpu plot {options.output} -o PICTURE.png)"

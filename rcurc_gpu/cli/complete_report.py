@@ -86,7 +86,7 @@ def _noise_words(report: dict[str, Any]) -> list[str]:
     offsets = "offsets of rows and columns" if report["offsets"] else ""
     if strengths:
         added = f"{', beside ' if offsets else ''}{offsets}"
-        lines = [f"Components: add {sizes} to an entry (standard deviations){added}; the noise is {report['noise']:.3g}"]
+        lines = [f"Components: each moves an entry by about {sizes}{added}; the noise is {report['noise']:.3g}"]
     else:
         lines = [f"Components: none that the data support{', only ' if offsets else ''}{offsets}"]
     if not report["converged"]:  # a good verdict says it all
@@ -103,8 +103,7 @@ def result_words(report: dict[str, Any], verdict: str) -> str:
     """The outcome in words; so is the `verdict`."""
     o = report["outliers"]
     lines = [
-        f"Solved:     rank {report['rank']} in {report['seconds']:.2f} s on {report['device']}, "
-        f"{report['iterations']} iterations of the core",
+        f"Solved:     rank {report['rank']}, in {report['seconds']:.2f} s on {report['device']}",
         *_noise_words(report),
         f"Verdict:    {'confirmed' if report['converged'] else 'NOT confirmed'}. {verdict}",
         f"Outliers:   {o['count']:,} observations ({o['share']:.1%}) do not fit the recovered matrix",

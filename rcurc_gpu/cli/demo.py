@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from ..api import rcurc
-from ..backends import namespace_for_device
+from ..backends import device_for_file, namespace_for_device
 from ..errors import NothingObservedError, without_warning
 from ..plot import demo_figure
 from ..progress import timed
@@ -20,7 +20,7 @@ from ..samples import CrossSamples
 from ..testing import SyntheticProblem, synthetic
 from . import demo_report
 from .common import errors_in_options, files_words, finish, make_directory, stoppable, writing_to
-from .options import SHARE, CommandOptions, Finite, directory_option, shared_options, solver_option
+from .options import SHARE, SHARE_OR_COUNT, CommandOptions, Finite, count_of, directory_option, shared_options, solver_option
 from .outputs import save_picture
 
 # What the library calls an argument, and the option it came from.
@@ -34,14 +34,14 @@ _OPTION_OF |= {name: f"--{name}" for name in ("rank", "alpha", "c", "noise", "se
 @click.option("--alpha", type=Finite(0, 1), default=0.2, help="Share of the entries that carry an outlier.")
 @click.option("--c", type=Finite(min=0), default=10.0, help="Largest outlier, in units of mean|X|.")
 @click.option("--noise", type=Finite(min=0), default=0.0, help="Noise on every entry, in units of mean|X|.")
-@click.option("--rows", type=SHARE, default=0.3, help="Share of the rows that is chosen.")
-@click.option("--cols", type=SHARE, default=0.3, help="Share of the columns that is chosen.")
+@click.option("--rows", type=SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
+@click.option("--cols", type=SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Columns to choose.")
 @click.option("--rate", type=SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
 @solver_option("seed", "Fixes the problem and the solve.")
 @solver_option("method")
-@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to solve.")
+@solver_option("device", "Where to solve; auto takes a GPU from about 200 million observations on, an estimate.")
 @directory_option("rcurc-demo", "Where to save; files of an earlier demo are replaced.")
-@shared_options(quiet="No progress bars.")
+@shared_options()
 def demo(**values: Any) -> None:
     """Solve a synthetic problem whose truth is known, and compare.
 
@@ -67,12 +67,16 @@ def demo(**values: Any) -> None:
 
 def _run(options: CommandOptions, saved: list[Path]) -> dict[str, Any]:
     """Make, solve, compare and save; `saved` is filled as files appear. Returns the report."""
-    say = options.tell
-    xp, device = namespace_for_device(options.device)
+    say = options.say
+    namespace_for_device(options.device)  # a missing GPU is found before the problem is made
     make_directory(options.output)
     problem, generating = timed(_problem, options)
+    device = device_for_file(options.device, problem.samples.n_obs)
+    xp = namespace_for_device(device)[0]
     report = demo_report.describe_problem(options, problem)
     say(demo_report.problem_words(report, generating))
+    if xp is not np and ":" in device:  # what is copied goes to CuPy's current device
+        xp.cuda.Device(int(device.partition(":")[2])).use()
     samples, copying = timed(lambda: problem.samples if xp is np else problem.samples.to_namespace(xp))
     say(f"Device:     {demo_report.device_words(options.device, samples.device, copying)}, method '{options.method}'")
     result, solving = timed(_solve, samples, options, xp)
@@ -99,16 +103,15 @@ def _enough() -> Iterator[None]:
 def _problem(options: CommandOptions) -> SyntheticProblem:
     return synthetic(
         (options.size, options.size),
-        n_rows=max(round(options.rows * options.size), 1),
-        n_cols=max(round(options.cols * options.size), 1),
+        n_rows=count_of(options.rows, options.size),
+        n_cols=count_of(options.cols, options.size),
         **{name: getattr(options, name) for name in ("rank", "alpha", "c", "noise", "rate", "seed")},
     )
 
 
 def _solve(samples: CrossSamples, options: CommandOptions, xp: Any) -> Result:
-    visible = not (options.quiet or options.as_json)
     with without_warning():
-        result = rcurc(samples, options.rank, method=options.method, seed=options.seed, progress=visible)
+        result = rcurc(samples, options.rank, method=options.method, seed=options.seed, progress=options.visible)
     if xp is not np:
         xp.cuda.get_current_stream().synchronize()  # else the clock stops before the GPU does
     return result

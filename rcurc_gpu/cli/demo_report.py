@@ -105,7 +105,7 @@ def device_words(wanted: str, device: str, copying: float) -> str:
     """Where it is solved, in words."""
     if device != "cpu":
         return f"{device} (copied there in {copying:.2f} s)"
-    return "cpu (no CUDA device with CuPy was found)" if wanted == "auto" else "cpu"
+    return "cpu (--device cuda takes a GPU)" if wanted == "auto" else "cpu"
 
 
 def result_words(report: dict[str, Any]) -> str:

@@ -12,23 +12,24 @@ from ..io import LabelledSamples, kind_of, read_observations
 from ..samples import facts_and_warnings
 from ..shards import LabelledShards
 from .common import BadInput, errors_in_options, finish, stoppable
-from .options import IN_FILE, CommandOptions, shared_options, table_options
+from .options import IN_FILE, CommandOptions, layout_option, shared_options, table_options
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("--rank", type=click.IntRange(min=1), help="Say whether there is enough for this rank.")
+@layout_option
 @table_options
-@shared_options(quiet="No progress bars.")
+@shared_options()
 def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: Any) -> None:
     """Say what is in FILE, and whether it is enough to recover a matrix.
 
-    FILE is a table of observations (row, column, value) in .csv, .tsv, .txt (also .gz) or .parquet; a matrix in .npy, .npz
-    (NaN or a mask says what is missing; also sparse ones), .mtx or .mtx.gz; a file that 'rcurc-gpu sample' wrote; or a
-    directory that 'rcurc-gpu shard' wrote.
+    FILE is a table in .csv, .tsv, .txt (also .gz) or .parquet: lines of row, column and value, or a matrix whose first line
+    names its columns and whose first column names its rows; a matrix in .npy, .npz (NaN or a mask says what is missing; also
+    sparse ones), .mtx or .mtx.gz; a file that 'rcurc-gpu sample' wrote; or a directory that 'rcurc-gpu shard' wrote.
 
-    Recovery uses the observations in some rows and in some columns, the cross. They are chosen for you where observations
-    are most dense; a samples file has them already.
+    Recovery uses the observations in some rows and in some columns. They are chosen for you where observations are most
+    dense; a samples file has them already.
 
     \b
     Examples:
@@ -41,12 +42,15 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
     Exit status: 0 if all is well, 1 if there is a warning, 2 if an option or
     the file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
+    options = CommandOptions(quiet=quiet, as_json=as_json)
     with stoppable([]), errors_in_options({}):
-        labelled = observations(file, CommandOptions(quiet=quiet, as_json=as_json).visible, how)
+        labelled = observations(file, options.visible, how)
         report = describe_samples(labelled, rank)
-    if not as_json:
-        click.echo("\n".join([f"{file}: {report['source']}", *report["lines"], verdict(report)]))
+    options.say("\n".join([f"{file}: {report['source']}", *report["lines"], verdict(report)]))
     finish({"file": str(file), **report}, as_json, good=not report["warnings"])
+
+
+_DEFAULTS = (("duplicates", "error"), ("layout", "auto"))
 
 
 def observations(file: Path, progress: bool, how: dict[str, Any]) -> LabelledSamples | LabelledShards:
@@ -55,7 +59,7 @@ def observations(file: Path, progress: bool, how: dict[str, Any]) -> LabelledSam
         if how["header"] is not None and kind_of(str(file)) == "matrix":
             raise BadInput(f"--header and --no-header are for text files, not for {str(file)!r}")
         return read_observations(file, progress=progress, **how)
-    given = sorted(name for name, value in how.items() if value is not None and (name, value) != ("duplicates", "error"))
+    given = sorted(name for name, value in how.items() if value is not None and (name, value) not in _DEFAULTS)
     if given:
         options = ", ".join("--no-header" if how[name] is False else f"--{name.replace('_', '-')}" for name in given)
         raise BadInput(f"{options}: 'rcurc-gpu shard' was told how to read the table; {str(file)!r} has its observations")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +28,6 @@ class Finite(click.FloatRange):
         return number
 
 
-SHARE = Finite(0, 1, min_open=True)
 IN_FILE = click.Path(path_type=Path)  # whether it is there and can be read is said by who reads it, in one way for all
 
 
@@ -59,6 +60,34 @@ def _device(text: str) -> str | None:
     return text if re.fullmatch(r"auto|cpu|cuda(:\d+)?", text) else None
 
 
+def _share(text: str) -> float | None:
+    """A share of something: 0.3 or 30%."""
+    share = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    return share if 0 < share <= 1 else None
+
+
+def _share_or_count(text: str) -> float | int | None:
+    """A float for a share, an int for a count."""
+    return int(text) or None if text.strip().isdecimal() else _share(text)
+
+
+def count_of(wanted: float | int, total: int) -> int:
+    """How many of `total` a `SHARE_OR_COUNT` means, at least 1."""
+    return wanted if isinstance(wanted, int) else max(round(wanted * total), 1)
+
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+def _bytes(text: str) -> int | None:
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
+    return int(float(found[1]) * _UNITS[found[2].upper()]) if found and float(found[1]) else None
+
+
+# What an option of a name takes is the same in all commands.
+SHARE = Parsed("share", _share, "is not a share such as 0.3 or 30%")
+SHARE_OR_COUNT = Parsed("share or count", _share_or_count, "is neither a share such as 0.3 or 30% nor a count such as 200")
+BYTES = Parsed("size", _bytes, "is not a size such as 64MB or 2GB")
 RANK = Parsed("rank", _rank, "is neither a positive whole number nor auto")
 OFFSETS = Parsed("offsets", {"auto": "auto", "yes": True, "no": False}.get, "is not auto, yes or no")
 DEVICE = Parsed("device", _device, "is not auto, cpu, cuda or a numbered device such as cuda:1")
@@ -93,7 +122,7 @@ def flag(*names: str, help: str) -> Callable[[_Command], _Command]:
 def directory_option(default: str, help: str) -> Callable[[_Command], _Command]:
     """``--output`` of a command that writes several files."""
     kind = click.Path(file_okay=False, path_type=Path)
-    return click.option("--output", type=kind, default=Path(default), metavar="DIR", help=help)
+    return click.option("-o", "--output", type=kind, default=Path(default), metavar="DIR", help=help)
 
 
 def in_order(*options: Any) -> Callable[[_Command], _Command]:
@@ -107,16 +136,18 @@ def in_order(*options: Any) -> Callable[[_Command], _Command]:
     return decorate
 
 
+QUIET = flag("-q", "--quiet", help="No progress bars, no report: the exit status tells.")
 JSON = flag("--json", "as_json", help="Print one JSON object and nothing else.")
 
 
 def shared_options(
-    *, device: str | None = None, seed: str | None = None, force: str | None = None, quiet: str | None = None
+    *, device: str | None = None, seed: str | None = None, force: str | None = None
 ) -> Callable[[_Command], _Command]:
-    """The options that most commands have, with these words of help (without words there is no such option), and --json."""
+    """The options that most commands have, with these words of help (without words there is no such option), and --quiet and
+    --json, which all of them have."""
     solver = [solver_option(name, text) for name, text in (("device", device), ("seed", seed)) if text is not None]
-    flags = [flag(name, help=text) for name, text in (("--force", force), ("--quiet", quiet)) if text is not None]
-    return in_order(*solver, *flags, JSON)
+    flags = [flag("--force", help=force)] if force is not None else []
+    return in_order(*solver, *flags, QUIET, JSON)
 
 
 _COLUMNS = (
@@ -145,7 +176,31 @@ table_options = in_order(
         help="What to do where an entry is observed twice with different values.",
     ),
 )
+layout_option = click.option(
+    "--layout",
+    type=click.Choice(["auto", "triplets", "matrix"]),
+    default="auto",
+    help="What a table is: lines of row, column and value, or a matrix with a name in front of each row.",
+)
 TABLE_OPTIONS = ("row_column", "column_column", "value_column", "sigma_column", "header", "duplicates")
+
+
+_HANGING = re.compile(r"\s*(?:[A-Z][\w ]*:\s+)?")  # what further lines of a long one stand below
+
+
+def wrapped(text: str) -> str:
+    """Lines no longer than the terminal is wide, those of tables apart; as they are if nobody sees them."""
+    if not sys.stdout.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns, 40)  # in fewer characters nothing can be read
+    return "\n".join(_filled(line, width) for line in text.split("\n"))
+
+
+def _filled(line: str, width: int) -> str:
+    if len(line) <= width or line.lstrip().startswith("|"):
+        return line
+    indent = " " * min(len(_HANGING.match(line)[0]), width // 2)  # type: ignore[index]  # it may be empty, but is there
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 class CommandOptions(SimpleNamespace):
@@ -167,4 +222,4 @@ class CommandOptions(SimpleNamespace):
     def tell(self, text: str) -> None:
         """Print a part of the report, unless JSON is wanted: that is printed alone."""
         if not self.as_json:
-            click.echo(text)
+            click.echo(wrapped(text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -118,13 +119,21 @@ def is_result(path: Path) -> bool:
     return "CURMatrix" in npz_header(path)
 
 
+_USERS = ("row", "column", "value")  # what the user may call otherwise
+
+
 def is_table(*headers: tuple[str, ...]) -> Callable[[Path], bool]:
-    """A test whether a file is a table with one of these headers."""
+    """A test whether a file is a table with one of these headers; the first columns may be called as the user calls them."""
 
     def test(path: Path) -> bool:
         with path.open("rb") as file:
-            first = file.read(200).partition(b"\n")[0].rstrip(b"\r")
-        return first in [delimiter_of(path).join(header).encode() for header in headers]
+            first = file.read(4000).partition(b"\n")[0].rstrip(b"\r").decode(errors="replace")
+        found = next(csv.reader([first], delimiter=delimiter_of(path)), [])
+        return any(len(found) == len(header) and _same(found, header) for header in headers)
+
+    def _same(found: list[str], header: tuple[str, ...]) -> bool:
+        own = header[len([name for name in header if name in _USERS]) :]
+        return tuple(found[-len(own) :]) == own if own else tuple(found) == header
 
     return test
 

@@ -7,10 +7,11 @@ from typing import Any
 import click
 
 from ..paper import convergence, patterns, phase
-from . import LazyGroup
-from .common import CONFIRMED, NOT_CONFIRMED, STOPPED
-from .options import JSON, CommandOptions, Finite, directory_option, flag, in_order, solver_option
+from .common import CONFIRMED, NOT_CONFIRMED
+from .group import LazyGroup
+from .options import JSON, QUIET, CommandOptions, Finite, directory_option, flag, in_order, solver_option
 from .paper_run import Experiment
+from .stopping import STOPPED
 
 
 class Numbers(click.ParamType[tuple[Any, ...]]):
@@ -38,7 +39,7 @@ common_options = in_order(
     solver_option("seed", "Fixes the problems."),
     directory_option("rcurc-paper", "Where to save."),
     flag("--force", help="Replace what is there, also of other settings."),
-    flag("--quiet", help="No progress bars."),
+    QUIET,
 )
 
 
@@ -101,7 +102,7 @@ def fig1(**values: Any) -> None:
     metavar="C,...",
     help="Sizes of outliers, at rank 5.  [default: 1,5,10,20,50]",
 )
-@flag("--full", help="The paper's size and number of runs; about an hour or two.")
+@flag("--full", help="The paper's size and number of runs; about twenty minutes on two cores.")
 @_device
 @common_options
 @JSON

@@ -55,7 +55,7 @@ class Experiment:
 
     def run(self) -> None:
         """Do all of it, and end with the exit status."""
-        tell = self.options.tell
+        tell = self.options.say
         with stoppable(self._kept):
             make_directory(self.options.output)
             record = self._computed()
@@ -78,8 +78,7 @@ class Experiment:
     def _computed(self) -> Record:
         """The complete record; `saved` gets the path as soon as there is something."""
         record = None if self.options.force else self._earlier()
-        visible = not (self.options.quiet or self.options.as_json)
-        with errors_in_options(self.option_of, memory=_MEMORY, usage=True), Progress(visible) as show:
+        with errors_in_options(self.option_of, memory=_MEMORY, usage=True), Progress(self.options.visible) as show:
             total = self._total()
             if total is None:
                 return self.module.compute(self.settings, show=show)
@@ -88,7 +87,7 @@ class Experiment:
                 done = len(record["runs"])
                 again = "complete, only drawn again (--force measures anew)"
                 there = again if done == total else f"{done} of {total} problems are there already"
-                self.options.tell(f"{self.path}: {there}")
+                self.options.say(f"{self.path}: {there}")
             return self.module.compute(self.settings, record, self._save, show)
 
     def _save(self, record: Record) -> None:

@@ -34,7 +34,7 @@ _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
 @solver_option("seed", "Fixes the samples and the scene.")
 @solver_option("device", "Where to solve.")
 @directory_option("rcurc-paper", "Where to save; files of an earlier table are replaced.")
-@shared_options(quiet="No progress bars.")
+@shared_options()
 def table1(**values: Any) -> None:
     """Table 1: backgrounds of VIDEOS from few of their pixels.
 
@@ -71,7 +71,7 @@ def _run(
 ) -> dict[str, Any]:
     """All videos; the table is saved anew after each. Returns the report."""
     report: dict[str, Any] = {"version": __version__, "videos": [], "files": {}}
-    say, visible = options.tell, not (options.quiet or options.as_json)
+    say, visible = options.say, options.visible
     experiment.warm_up(settings)
     for name, source in sources.items():
         say(f"{name}: {source.shape[0]} x {source.shape[1]}, {len(source)} frames")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(context_settings={"show_default": True})
 @click.argument("result", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="DIR|FILE.png", help="One picture, or a directory.")
-@shared_options(force="Replace pictures whatever they are.", quiet="No report.")
+@shared_options(force="Replace pictures whatever they are.")
 def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Draw the RESULT that 'rcurc-gpu complete' wrote.
 

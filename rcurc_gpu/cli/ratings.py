@@ -8,7 +8,7 @@ from typing import Any
 import click
 import numpy as np
 
-from ..io import Columns, Labels, Outliers, WantedEntries, kind_of, numbers_as_text, read_table, write_outliers, write_table
+from ..io import Columns, Labels, Outliers, WantedEntries, kind_of, named, read_table, write_outliers, write_table
 from ..models import Ratings, complete_ratings
 from .common import BadInput, OptionWording, errors_in_options, finish, stoppable
 from .options import IN_FILE, CommandOptions, Finite, Parsed, column_options, shared_options
@@ -41,7 +41,6 @@ _SCALE = Parsed("scale", _scale, "is not the least and the greatest rating, as i
 @shared_options(
     seed="Fixes which ratings are held out.",
     force="Replace outputs whatever they are.",
-    quiet="No progress bars, no report.",
 )
 def ratings(**values: Any) -> None:
     """Predict ratings from those in FILE, and list the suspicious ones.
@@ -95,7 +94,8 @@ def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[s
     say(_words(report))
     labels = Labels(table.rows.names, table.cols.names)
     if predictions is not None and pairs is not None:
-        report["unknown"], report["known_in_part"] = _write_predictions(predictions, pairs, labels, found)
+        header = named(_HEADER, table.columns, 3)
+        report["unknown"], report["known_in_part"] = _write_predictions(predictions, header, pairs, labels, found)
         saved.append(predictions)
         new = f", {report['unknown']:,} of them of unknown users or items" if report["unknown"] else ""
         say(f"Predicted:  {len(pairs):,} ratings{new}: {predictions}")
@@ -104,7 +104,7 @@ def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[s
     if options.suspicious is not None:
         k = found.suspicious(options.level)
         outliers = Outliers(i[k], j[k], values[k], found.predict(i[k], j[k]), found.surprise[k])
-        write_outliers(options.suspicious, outliers, labels)
+        write_outliers(options.suspicious, outliers, labels, table.columns)
         saved.append(options.suspicious)
         say(f"Saved:      {options.suspicious}")
     report["files"] = {"predictions": predictions, "suspicious": options.suspicious}
@@ -152,7 +152,9 @@ def _words(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _write_predictions(path: Path, pairs: WantedEntries, labels: Labels, found: Ratings) -> tuple[int, int]:
+def _write_predictions(
+    path: Path, header: tuple[str, ...], pairs: WantedEntries, labels: Labels, found: Ratings
+) -> tuple[int, int]:
     """Write a prediction and its interval for each pair.
 
     Returns how many are of an unknown user or item, and of how many at least one is known.
@@ -161,6 +163,6 @@ def _write_predictions(path: Path, pairs: WantedEntries, labels: Labels, found: 
     i = labels.find_rows(pairs.rows.names, n1)[pairs.rows.codes]
     j = labels.find_cols(pairs.cols.names, n2)[pairs.cols.codes]
     known = np.where(i < 0, n1, i), np.where(j < 0, n2, j)
-    numbers = [numbers_as_text(x, "%.6g") for x in (found.predict(*known), *found.interval(*known))]
-    write_table(path, _HEADER, zip(pairs.row_names, pairs.col_names, *numbers, strict=True))
+    numbers = [(x, "%.6g") for x in (found.predict(*known), *found.interval(*known))]
+    write_table(path, header, (pairs.rows, pairs.cols), numbers)
     return int(np.sum((i < 0) | (j < 0))), int(np.sum((i >= 0) | (j >= 0)))

@@ -12,32 +12,20 @@ from ..io import MaskedMatrix, kind_of, read_matrix
 from ..progress import progress_bar
 from ..samples import CrossSamples, ccs_sample
 from .common import errors_in_options, finish, stoppable
-from .options import IN_FILE, SHARE, CommandOptions, Parsed, shared_options
+from .options import IN_FILE, SHARE, SHARE_OR_COUNT, CommandOptions, count_of, shared_options
 from .outputs import check_output, is_samples
 
 VIDEO = (".mp4", ".avi", ".mov", ".mkv", ".webm", ".mpg", ".mpeg", ".m4v", ".gif")
 _OPTION_OF = {"n_rows": "--rows", "n_cols": "--cols", "rate_rows": "--rate", "rate_cols": "--rate", "seed": "--seed"}
 
 
-def _share_or_count(text: str) -> float | int | None:
-    """A float for a share, an int for a count."""
-    text = text.strip()
-    if text.isdecimal():
-        return int(text) or None
-    share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    return share if 0 < share <= 1 else None
-
-
-_SHARE_OR_COUNT = Parsed("share or count", _share_or_count, "is neither a share such as 0.3 or 30% nor a count such as 200")
-
-
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="OUT.npz", help="Where to save the samples.")
-@click.option("--rows", type=_SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
-@click.option("--cols", type=_SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Columns to choose.")
+@click.option("--rows", type=SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Rows to choose: 0.3, 30% or 200.")
+@click.option("--cols", type=SHARE_OR_COUNT, default="30%", metavar="SHARE|N", help="Columns to choose.")
 @click.option("--rate", type=SHARE, default=0.25, help="Share of the chosen rows and columns that is seen.")
-@shared_options(seed="Fixes what is drawn.", force="Replace OUT.npz whatever it is.", quiet="No progress bars, no report.")
+@shared_options(seed="Fixes what is drawn.", force="Replace OUT.npz whatever it is.")
 def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_json: bool, **how: Any) -> None:
     """Draw samples of the matrix in FILE: some rows, some columns, and a share of the entries in them.
 
@@ -91,14 +79,10 @@ def _drawn(file: Path, *, rows: float | int, cols: float | int, rate: float, see
     if not isinstance(matrix, MaskedMatrix):
         raise ValueError(f"{str(file)!r} is sparse: its stored entries are samples already, use 'rcurc-gpu complete'")
     n1, n2 = matrix.shape
-    n_rows, n_cols = _count(rows, n1), _count(cols, n2)
+    n_rows, n_cols = count_of(rows, n1), count_of(cols, n2)
     expected = round(rate * (n_rows * n2 + n_cols * n1))
     with progress_bar(f"sampling {file.name}", expected, progress, unit=" entries") as shown:
         return ccs_sample(_Watched(matrix, shown), n_rows, n_cols, rate, rate, seed)
-
-
-def _count(wanted: float | int, total: int) -> int:
-    return wanted if isinstance(wanted, int) else max(round(wanted * total), 1)
 
 
 class _Watched:

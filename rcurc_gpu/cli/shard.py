@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,23 @@ import click
 from ..shards import is_left_over, shard_file
 from .common import BadInput, errors_in_options, finish, stoppable
 from .describe import describe_samples
-from .options import IN_FILE, TABLE_OPTIONS, CommandOptions, Parsed, shared_options, table_options
+from .options import BYTES, IN_FILE, TABLE_OPTIONS, CommandOptions, shared_options, table_options
 
-_OPTION_OF = {"rows": "--rows", "cols": "--cols", "shard_bytes": "--shard-size", "memory_bytes": "--memory"}
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-def _bytes(text: str) -> int | None:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", text.strip(), re.ASCII | re.IGNORECASE)
-    return int(float(found[1]) * _UNITS[found[2].upper()]) if found and float(found[1]) else None
-
-
-BYTES = Parsed("bytes", _bytes, "is not a size such as 64MB or 2GB")
+_OPTION_OF = {"rows": "--rows-from", "cols": "--cols-from", "shard_bytes": "--shard-size", "memory_bytes": "--memory"}
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("files", type=IN_FILE, nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="DIR", help="A directory that is new or empty.")
-@click.option("--rows", type=IN_FILE, metavar="LABELS.txt", help="The rows to choose, a label a line.  [default: found]")
-@click.option("--cols", type=IN_FILE, metavar="LABELS.txt", help="The columns to choose.  [default: found]")
+@click.option(
+    "--rows-from", type=IN_FILE, metavar="LABELS.txt", help="The rows to choose, a label a line.  [default: found]"
+)
+@click.option("--cols-from", type=IN_FILE, metavar="LABELS.txt", help="The columns to choose.  [default: found]")
 @table_options
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="What values become.")
 @click.option("--shard-size", type=BYTES, default="64MB", metavar="SIZE", help="About how large a shard is.")
 @click.option("--memory", type=BYTES, default="512MB", metavar="SIZE", help="Memory to use, beside that of the labels.")
-@shared_options(quiet="No progress bars, no report.")
+@shared_options()
 def shard(**values: Any) -> None:
     """Write the observations of tables that need not fit into memory into a directory of shards.
 
@@ -43,7 +35,7 @@ def shard(**values: Any) -> None:
     columns may have any labels, which are kept in DIR.
 
     Recovery uses the observations in some rows and in some columns, the cross. They are chosen for you where observations
-    are most dense, unless --rows or --cols names them.
+    are most dense, unless --rows-from or --cols-from names them.
 
     \b
     Examples:
@@ -65,8 +57,8 @@ def shard(**values: Any) -> None:
         labelled = shard_file(
             options.files,
             options.output,
-            rows=_read_labels(options.rows),
-            cols=_read_labels(options.cols),
+            rows=_read_labels(options.rows_from),
+            cols=_read_labels(options.cols_from),
             dtype=options.dtype,
             shard_bytes=options.shard_size,
             memory_bytes=options.memory,

@@ -9,9 +9,10 @@ from typing import Any
 import click
 
 from .._version import __version__
+from ..backends import device_for_file
 from ..video import MEMORY, Options, Outputs, Separation, VideoWarning, open_video, separate_into
 from .common import errors_in_options, finish, saved_words, stoppable
-from .options import IN_FILE, RANK, SHARE, Finite, flag, shared_options
+from .options import BYTES, IN_FILE, RANK, SHARE, CommandOptions, Finite, flag, shared_options
 
 _MEMORY = "the memory is not enough: give a smaller --memory or --height, or --grey"
 
@@ -46,12 +47,13 @@ _OPTION_OF |= {
 @click.option("--rows", type=SHARE, default=0.4, help="Share of the pixels that is chosen, at most.")
 @click.option("--cols", type=SHARE, default=0.4, help="Share of the frames that is chosen, at most.")
 @click.option("--rate", type=SHARE, default=0.3, help="Share of the chosen pixels and frames that is seen.")
-@click.option("--memory", type=click.IntRange(min=64), default=MEMORY >> 20, metavar="MIB", help="For the samples, about.")
+@click.option(
+    "--memory", type=BYTES, default=f"{MEMORY >> 20}MB", metavar="SIZE", help="For the samples, about; 64MB or more."
+)
 @shared_options(
-    device="Where to solve.",
+    device="Where to solve; auto takes a GPU if --memory is 1.5GB or more (200 million samples), an estimate.",
     seed="Fixes the samples and the solve.",
     force="Replace files in DIR that are none of an earlier run.",
-    quiet="No progress bars, and nothing if all is well.",
 )
 def video(source: Path, quiet: bool, as_json: bool, **options: Any) -> None:
     """Separate what moves in the video IN from what stands still.
@@ -72,7 +74,12 @@ def video(source: Path, quiet: bool, as_json: bool, **options: Any) -> None:
     """  # noqa: D301
     outputs = Outputs(options.pop("output"), options.pop("force"), options.pop("preview"))
     options["colour"] = "auto" if options["colour"] is None else options["colour"]
-    options |= {"share_rows": options.pop("rows"), "share_cols": options.pop("cols"), "memory": options["memory"] << 20}
+    options |= {
+        "share_rows": options.pop("rows"),
+        "share_cols": options.pop("cols"),
+    }
+    if options["memory"] < 64 << 20:
+        raise click.BadParameter(f"must be 64MB or more, got {options['memory']:,} bytes.", param_hint="--memory")
     asked = options.pop("height"), options.pop("width")
     with (
         stoppable(lambda: _stopped(outputs)),
@@ -81,13 +88,17 @@ def video(source: Path, quiet: bool, as_json: bool, **options: Any) -> None:
     ):
         warnings.simplefilter("always", VideoWarning)
         size = None if asked == (None, None) else in_proportion(open_video(source).shape, *asked)
-        made = separate_into(outputs, source, Options(size=size, progress=not (quiet or as_json), **options))
+        # --memory bounds the samples: a value and a position each, in 8 bytes
+        options["device"] = device_for_file(options["device"], options["memory"] // 8)
+        made = separate_into(
+            outputs, source, Options(size=size, progress=CommandOptions(quiet=quiet, as_json=as_json).visible, **options)
+        )
     notices = [str(warning.message) for warning in caught if issubclass(warning.category, VideoWarning)]
+    say = CommandOptions(quiet=quiet, as_json=as_json)
     if not as_json:
         for text in notices:
             click.echo(text, err=True)
-        if not quiet or not made.confirmed:
-            click.echo(_words(made))
+    say.say(_words(made))
     finish({"version": __version__, **made.figures, "notices": notices}, as_json, good=made.confirmed)
 
 

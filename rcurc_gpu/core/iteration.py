@@ -14,16 +14,15 @@ truth is no fixed point (the error stays at 100 %); and zeta stops at the noise 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_of, qr, quantile_abs, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_of, quantile_abs
 from ..backends.kernels import RunContext, Step
-from ..backends.operators import random_start, sketch_width, subspace_svd
-from ..backends.plain.grid import Grid, residuals
+from ..backends.linalg import qr
+from ..backends.operators import random_start, sketch_width
+from ..backends.plain.loop import NUMBERS, Begin, Factors, Group, Loop, Recipe, residuals
 from ..extend.diagnostics import UnitDiagnostics
 from .history import IterationState, as_table, from_table
 from .problem import CoreProblem, dof_share
@@ -39,7 +38,6 @@ _WHILE = 20
 # long get there within 30 iterations, before anything overflows.
 BEYOND = 1e6
 _ROUNDING = 1e-6  # residuals relative to the entries that may be float32's rounding (6e-8, summed up) and are no noise
-Factors = tuple[Array, Array, Array]  # W, s, V
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
@@ -63,6 +61,8 @@ class CoreOptions:
         Accuracy of each truncated SVD D_r; 0 takes one warm-started step, which keeps up with the iteration.
     rests : bool
         Whether small steps that do not become smaller count as rest: for real data such as videos.
+    first_check : int
+        Iterations before it is looked for the first time whether U stands still; then every `CHECK_EVERY`.
     """
 
     zeta0: float
@@ -74,6 +74,11 @@ class CoreOptions:
     floor: float = 2.5
     svd_tol: float = 0.0
     rests: bool = False
+    first_check: int = CHECK_EVERY
+
+    def until_check(self, k: int) -> int:
+        """Iterations from iteration `k` to the next check; none is beyond `max_iter`."""
+        return min((self.first_check - k - 1) % CHECK_EVERY + 1, self.max_iter - k)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,107 +114,32 @@ class Core:
 Checked = tuple[Core, UnitDiagnostics, UnitDiagnostics]  # a core, and the diagnostics of its rows and columns
 
 
-@dataclass(frozen=True, eq=False)
-class CoreStep:
-    """The iterate U_k and what was measured with it; the numbers are still on the device.
-
-    Attributes
-    ----------
-    k : int
-    factors, previous : (W, s, V) of U_k and U_{k-1}
-    numbers : float array
-        Of this iteration and those before it in its group of five: ``||P_Omega(S_k + U_k - Y)||^2``, the numerator of e_k;
-        the number of outliers in S_k; zeta_k; the relative change from U_{k-1}; the next threshold; singular values.
-    threshold : 0-d array
-        zeta_k.
-    whole : Factors
-        (W, s, V) with the columns beyond the rank; the iteration can resume from them.
-    """
-
-    k: int
-    factors: Factors
-    previous: Factors
-    numbers: Array
-    threshold: Array
-    whole: Factors
-
-
-@dataclass(frozen=True, eq=False)
-class Resume:
-    """An iteration to go on from: its number, its whole factors and the threshold after it."""
-
-    k: int
-    whole: Factors
-    zeta: float
-
-
 def iterate_core(
-    data: CoreProblem, rank: int, options: CoreOptions, seed: int, start: Factors | None = None, resume: Resume | None = None
-) -> Iterator[CoreStep]:
-    """Iterate the intersection from U_0 = 0, from `start`, or from the end of a group of five iterations (`resume`).
-
-    Nothing is read back from the device.
-
-    The iterate is ``left @ Q.T`` with a few columns more than the rank, which are 0 in `left`: `Q` is where the next
-    truncated SVD starts.
-    """
-    grid, like = data.grid, data.sample[2]
+    data: CoreProblem, rank: int, options: CoreOptions, seed: int, start: Factors | None = None, resume: Begin | None = None
+) -> Loop:
+    """The iteration from U_0 = 0, from `start`, or from the end of a group of iterations (`resume`)."""
+    like = data.sample[2]
     xp = array_namespace(like)
-    m, n = grid.shape
+    m, n = data.grid.shape
+    recipe = Recipe(rank, options.zeta0, options.gamma, options.floor, data.sample, options.svd_tol, start is not None)
+    if resume is not None:  # the same iterates follow as without a break
+        return data.grid.loop(recipe, resume)
     # Warm-started, one column more than the rank keeps up as well as several; an SVD to full accuracy wants several.
     width = sketch_width(rank, (m, n)) if options.svd_tol > 0 else min(rank + 1, m, n)
     Q = qr(random_start(n, width, like, seed))[0]
-    left = xp.zeros((m, width), dtype=like.dtype, device=device_of(like))
+    P = xp.zeros((m, width), dtype=like.dtype, device=device_of(like))
     s = xp.zeros((width,), dtype=like.dtype, device=device_of(like))
-    numbers = None
-    factors = (left[:, :rank], s[:rank], Q[:, :rank])
     if start is not None:  # its V, and random columns orthogonal to it
-        factors, (W, leading, V) = start, start
-        left = xp.concat([W * leading, left[:, rank:]], axis=1)
-        s = xp.concat([leading, s[rank:]])
-        if width > rank:
-            extra = Q[:, rank:] - V @ (V.T @ Q[:, rank:])
-            Q = xp.concat([V, qr(extra)[0]], axis=1)
-        else:
-            Q = V
-    zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0, options.floor)
-    if resume is not None:  # the state after `resume.k`, so that the same iterates follow as without a break
-        P, s, Q = resume.whole
-        left, s = grid.scale(P, s, rank)
-        factors = (P[:, :rank], s[:rank], Q[:, :rank])
-        zeta = xp.asarray(resume.zeta, dtype=like.dtype, device=device_of(like))
-    G, S, Z, _, n_out = grid.threshold(left, Q, zeta, None)
-    for k in range(1 if resume is None else resume.k + 1, options.max_iter + 1):
-        old_left, old_Q, old_s, previous = left, Q, s, factors
-        P, s, Q = subspace_svd(
-            partial(_mul, grid, left, Q, G),
-            partial(_rmul, grid, left, Q, G),
-            Q,
-            rank,
-            # The first matrices are far from low rank and from each other; later one step keeps up with the iteration. 200
-            # is only a bound: svd_tol ends it.
-            steps=200 if options.svd_tol > 0 else (3 if start is None and k < 4 else 1),
-            tol=options.svd_tol,
-            product=Z,
-        )
-        left, s = grid.scale(P, s, rank)
-        factors = (P[:, :rank], s[:rank], Q[:, :rank])
-        change = grid.change(left, Q, old_left, old_Q, old_s)
-        next_zeta = grid.floor_threshold(left, Q, data.sample, options.zeta0 * options.gamma**k, options.floor)
-        G, S, Z, square, next_out = grid.threshold(left, Q, next_zeta, S)
-        # the numbers of five iterations are collected on the device, and cross over in one transfer
-        before = None if k % CHECK_EVERY == 1 else numbers
-        numbers = grid.record(before, [square, n_out, zeta, change, next_zeta], s)
-        yield CoreStep(k, factors, previous, numbers, zeta, (P, s, Q))
-        zeta, n_out = next_zeta, next_out
+        W, leading, V = start
+        P, s = xp.concat([W, P[:, rank:]], axis=1), xp.concat([leading, s[rank:]])
+        extra = Q[:, rank:] - V @ (V.T @ Q[:, rank:])
+        Q = xp.concat([V, qr(extra)[0]], axis=1) if width > rank else V
+    return data.grid.loop(recipe, Begin(0, (P, s, Q)))
 
 
-def _mul(grid: Grid, left: Array, Q: Array, G: list[Array], X: Array) -> Array:
-    return grid.mul(G, X, left @ (Q.T @ X))
-
-
-def _rmul(grid: Grid, left: Array, Q: Array, G: list[Array], P: Array) -> Array:
-    return grid.rmul(G, P, Q @ (left.T @ P))
+def group_size(k: int, options: CoreOptions, watched: bool) -> int:
+    """How many iterations follow iteration `k` in one group: one, if a callback watches, or up to the next check."""
+    return 1 if watched else options.until_check(k)
 
 
 def solve_core(
@@ -225,31 +155,29 @@ def solve_core(
     A handful of numbers is read back from the device every few iterations (every one, with a callback). A callback
     that returns True ends the iteration. `step` keeps the state in the store, and the next run resumes from it.
     """
+    xp = array_namespace(data.weight)
     callback = run.progress.iteration
     history: list[IterationState] = []
-    pending: list[CoreStep] = []
     stopped, ended, resume = False, False, None
     if step is not None and step.saved is not None:
         if "sigma" in step.saved:
             return finished(step.saved, data.weight)
         history, resume = _half_way(step.saved, data.weight)
-    for at in iterate_core(data, rank, options, run.seed, start, resume):
-        pending.append(at)
-        if at.k % CHECK_EVERY and at.k != options.max_iter and callback is None:
-            continue
-        states, s, zeta = read_back(pending, data, history[-1].seconds if history else 0.0, run.clock())
+    loop = iterate_core(data, rank, options, run.seed, start, resume)
+    while not (stopped or ended or diverged(history)) and loop.k < options.max_iter:
+        group = loop.advance(group_size(loop.k, options, callback is not None))
+        states, s, zeta = read_back(group, data, history[-1].seconds if history else 0.0, run.clock())
         history += states
-        pending.clear()
         note(history[-1])
         ended = callback is not None and callback(history[-1]) is True
         # A callback does not make this check more frequent: progress bars must not change the result.
-        due = at.k % CHECK_EVERY == 0 or at.k == options.max_iter
-        stopped = due and _stands_still(history, s, zeta, data, options)
-        if stopped or ended or diverged(history):
-            break
-        if step is not None and at.k % CHECK_EVERY == 0 and at.k < options.max_iter:
-            step.save(_kept(at.whole, history, zeta))
-    W, S, V = at.factors
+        due = (group.k - options.first_check) % CHECK_EVERY == 0
+        stopped = (due or group.k == options.max_iter) and _stands_still(history, s, zeta, data, options)
+        if step is not None and due and group.k < options.max_iter and not (stopped or ended or diverged(history)):
+            # copies: the store may write them later, and the next group overwrites them
+            W, S, V = (xp.asarray(x, copy=True) for x in group.whole)
+            step.save(_kept((W, S, V), history, zeta))
+    W, S, V = group.factors(rank)
     sigma = robust_sigma(residuals(W * S, V, data.sample), zeta, dof_share(data, rank))
     core = Core(W, S, V, stopped, history, sigma, zeta)
     if step is not None and not ended:  # a core that a callback ended is not finished
@@ -263,14 +191,14 @@ def diverged(history: list[IterationState]) -> bool:
 
 
 def _kept(factors: Factors, history: list[IterationState], zeta: float) -> dict[str, Array]:
-    """An iteration as arrays, for `Resume` and `Core`."""
+    """An iteration as arrays, for `Begin` and `Core`."""
     return dict(zip("WsV", factors, strict=True)) | {"history": as_table(history), "zeta": np.asarray(zeta)}
 
 
-def _half_way(saved: dict[str, np.ndarray], like: Array) -> tuple[list[IterationState], Resume]:
+def _half_way(saved: dict[str, np.ndarray], like: Array) -> tuple[list[IterationState], Begin]:
     W, s, V = (asarray_on(saved[name], like) for name in "WsV")
     history = from_table(saved["history"])
-    return history, Resume(history[-1].iteration, (W, s, V), float(saved["zeta"]))
+    return history, Begin(history[-1].iteration, (W, s, V), float(saved["zeta"]))
 
 
 def finished_state(core: Core) -> dict[str, Array]:
@@ -292,28 +220,20 @@ def note(state: IterationState) -> None:
         log.debug("iteration %d: e = %.1e, threshold %.2e, %.1f %% outliers, change %.1e", *numbers)
 
 
-def read_back(
-    steps: list[CoreStep], data: CoreProblem, before: float, now: float
-) -> tuple[list[IterationState], np.ndarray, float]:
+def read_back(group: Group, data: CoreProblem, before: float, now: float) -> tuple[list[IterationState], np.ndarray, float]:
     """Numbers of some iterations as history, the last singular values and the next threshold.
 
     The clock was `before` the first and is `now`.
     """
-    rows, s = numbers_of(steps)
+    table = group.table()
     total = data.total if data.total > 0 else 1.0
-    seconds = np.linspace(before, now, len(steps) + 1)[1:].tolist()
+    seconds = np.linspace(before, now, len(table) + 1)[1:].tolist()
+    first = group.k - len(table) + 1
     states = [
-        IterationState(step.k, square / total, zeta, n_out / data.count, change, at)
-        for step, (square, n_out, zeta, change, _), at in zip(steps, rows.tolist(), seconds, strict=True)
+        IterationState(first + k, square / total, zeta, n_out / data.count, change, at)
+        for k, ((square, n_out, zeta, change), at) in enumerate(zip(table[:, :4].tolist(), seconds, strict=True))
     ]
-    return states, s, float(rows[-1, 4])
-
-
-def numbers_of(steps: list[CoreStep]) -> tuple[np.ndarray, np.ndarray]:
-    """The five numbers of some steps that end a group (K, 5), and the last singular values, in one transfer."""
-    width = int(steps[-1].numbers.shape[0]) // ((steps[-1].k - 1) % CHECK_EVERY + 1)
-    table = to_numpy(steps[-1].numbers).astype(np.float64).reshape(-1, width)[-len(steps) :]
-    return table[:, :5], table[-1, 5:]
+    return states, table[-1, NUMBERS:], float(table[-1, NUMBERS - 1])
 
 
 def _stands_still(

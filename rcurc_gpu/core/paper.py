@@ -11,33 +11,21 @@ algorithm, to the error of the truncated SVD.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, quantile_abs, to_numpy
 from ..backends.kernels import RunContext
-from ..backends.plain.grid import residuals
+from ..backends.plain.loop import NUMBERS, Factors, Group, residuals
 from ..backends.plain.passes import Iterates
 from ..backends.random import Stream, generator
 from ..extend.tasks import Task
 from .history import IterationState
-from .iteration import (
-    BEYOND,
-    CHECK_EVERY,
-    Core,
-    CoreOptions,
-    CoreStep,
-    Factors,
-    iterate_core,
-    note,
-    numbers_of,
-    robust_sigma,
-)
+from .iteration import BEYOND, Core, CoreOptions, group_size, iterate_core, note, robust_sigma
 from .problem import CoreProblem, dof_share
 
 # Columns (rows) that run along with the core to tell when e_k is small enough. A mean over 4096 of them is known to 1.6 % of
@@ -70,6 +58,25 @@ class PaperSide:
     factor: int
 
 
+@dataclass(frozen=True, eq=False)
+class _Step:
+    """The factors of U_k and U_{k-1}, and zeta_k, the threshold between them."""
+
+    factors: Factors
+    previous: Factors
+    threshold: float
+
+
+def _steps_of(group: Group, table: np.ndarray, rank: int) -> list[_Step]:
+    """The iterations of a group, of which `table` has the numbers."""
+    assert group.each is not None
+    W, V = group.each
+    s = [asarray_on(row[NUMBERS : NUMBERS + rank], W, W.dtype) for row in table]
+    # nobody asks for the singular values before the first of them
+    factors = [(W[k, ...], s[max(k - 1, 0)], V[k, ...]) for k in range(len(table) + 1)]
+    return [_Step(factors[k + 1], factors[k], float(row[2])) for k, row in enumerate(table)]
+
+
 class _Runner:
     """A chunk of columns (rows) in the recursion; `a` has their coefficients."""
 
@@ -91,17 +98,20 @@ class _Runner:
         sums = to_numpy(self._advance(nothing, xp.zeros_like(nothing[:2, : basis.shape[1], :]), zetas)[1])
         return np.asarray([sums[0, 0], sums[1, 1]], dtype=np.float64)
 
-    def advance(self, steps: list[CoreStep]) -> np.ndarray:
+    def advance(self, steps: list[_Step]) -> np.ndarray:
         """Advance through `steps`; squared residuals of e_k and numbers of outliers after each of them (K, 2)."""
         xp = array_namespace(self.a)
         factor = self.side.factor
         bytes_of_one = 8 * steps[0].factors[factor].shape[0] * self.a.shape[1]
+        at_once = max(_TRAIL_BYTES // bytes_of_one, 1)
         sums = []
-        for part in _groups(iter(steps), max(_TRAIL_BYTES // bytes_of_one, 1)):
+        for first in range(0, len(steps), at_once):
+            part = steps[first : first + at_once]
             bases = xp.stack([part[0].previous[factor], *(step.factors[factor] for step in part)])
             # W_k^T W_{k+1}, which turns coefficients from one basis to the next
-            turns = xp.stack([step.previous[factor].T @ step.factors[factor] for step in part])
-            self.a, found = self._advance(bases, turns, xp.stack([step.threshold for step in part]))
+            turns = xp.matrix_transpose(bases[:-1, ...]) @ bases[1:, ...]
+            zetas = asarray_on(np.asarray([step.threshold for step in part]), bases, bases.dtype)
+            self.a, found = self._advance(bases, turns, zetas)
             sums.append(to_numpy(found).astype(np.float64))
         return np.concatenate(sums)
 
@@ -138,25 +148,29 @@ def solve_paper(
     target = options.tol if whole else 0.9 * options.tol
     core_size = np.asarray([data.total, data.count])
     size = core_size + _scaled_sum([[runner.size() for runner in group] for group in runners], scale, (2,))
-    trail: list[CoreStep] = []
+    trail: list[_Step] = []
     core_sums = np.zeros((0, 2))
     history: list[IterationState] = []
+    loop = iterate_core(data, rank, options, run.seed)
     # Groups of iterations: the core runs ahead, the pilot follows, and the rule is applied to each iterate afterwards.
-    for steps in _groups(iterate_core(data, rank, options, run.seed), CHECK_EVERY if callback is None else 1):
-        numbers, _ = numbers_of(steps)
-        before = [[runner.a for runner in group] for group in runners]
+    while loop.k < options.max_iter:
+        first = loop.k + 1
+        group = loop.advance(group_size(loop.k, options, callback is not None), each=True)
+        numbers = group.table()
+        steps = _steps_of(group, numbers, rank)
+        before = [[runner.a for runner in chunks] for chunks in runners]
         sums = numbers[:, :2] + _advance_all(runners, scale, steps)
         errors = sums[:, 0] / size[0]
         ends = np.flatnonzero((errors <= target) | ~(errors <= BEYOND))
         if ends.size and ends[0] + 1 < len(steps):  # go back to the first iterate that meets the rule
             steps = steps[: ends[0] + 1]
-            for group, starts in zip(runners, before, strict=True):
-                for runner, a in zip(group, starts, strict=True):
+            for chunks, starts in zip(runners, before, strict=True):
+                for runner, a in zip(chunks, starts, strict=True):
                     runner.a = a
             _advance_all(runners, scale, steps)
         seconds = np.linspace(history[-1].seconds if history else 0.0, run.clock(), len(steps) + 1)[1:].tolist()
-        for step, (error, share), (_, _, zeta, change, _), at in zip(steps, sums / size, numbers, seconds, strict=False):
-            history.append(IterationState(step.k, float(error), float(zeta), float(share), float(change), at))
+        for k, ((error, share), (zeta, change), at) in enumerate(zip(sums / size, numbers[:, 2:4], seconds, strict=False)):
+            history.append(IterationState(first + k, float(error), float(zeta), float(share), float(change), at))
             note(history[-1])
         if not whole:
             trail += steps
@@ -177,14 +191,7 @@ def solve_paper(
     return core, _coefficients(sides, _places(runners))
 
 
-def _groups(steps: Iterable[CoreStep], size: int) -> Iterator[list[CoreStep]]:
-    """The steps in lists of `size`."""
-    steps = iter(steps)
-    while group := list(islice(steps, size)):
-        yield group
-
-
-def _advance_all(runners: list[list[_Runner]], scale: list[float], steps: list[CoreStep]) -> np.ndarray:
+def _advance_all(runners: list[list[_Runner]], scale: list[float], steps: list[_Step]) -> np.ndarray:
     return _scaled_sum([[runner.advance(steps) for runner in group] for group in runners], scale, (len(steps), 2))
 
 
@@ -196,7 +203,7 @@ def _scaled_sum(parts: list[list[np.ndarray]], scale: list[float], shape: tuple[
 def _follow(
     sides: tuple[PaperSide, PaperSide],
     runners: list[list[_Runner]],
-    trail: list[CoreStep],
+    trail: list[_Step],
     history: list[IterationState],
     core_size: np.ndarray,
     sums: np.ndarray,

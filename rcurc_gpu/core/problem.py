@@ -96,7 +96,7 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     """
     block, seen_by = view.intersection.block.to(run.like), bring(view.intersection.seen_by, run.like)
     xp = array_namespace(block.value)
-    rows, cols = asarray_on(view.rows, block.value), asarray_on(view.cols, block.value)
+    rows, cols = (asarray_on(ids, block.value) for ids in view.held_ids)
     held = run.kernels.held_out(block, rows, cols, run.seed, run.holdout)
     held_places = xp.nonzero(held)[0]
     count = block.n_obs - int(held_places.shape[0])

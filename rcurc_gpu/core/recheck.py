@@ -10,19 +10,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, quantile_abs, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, quantile_abs, take_rows, to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.operators import product_svd
 from ..backends.plain.grid import Grid
 from ..backends.plain.passes import Column, FitPass
 from ..backends.plain.regression import Schedule
+from ..backends.plain.verdicts import beatable, has_noise, thin
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.rivals import consensus_share, contestable, contested, rivals
 from ..extend.tasks import Extension, Task
-from ..extend.typical import beatable, thin
 from ..samples.view import CoreView
 from .iteration import Checked, Core
 from .problem import CoreProblem
@@ -41,16 +41,20 @@ def recheck(
     rows, cols, typical = _count(data, core, schedule)
     rows, cols = _believed(data, (core, rows, cols), schedule, informative, run)
     # 2.5 standard deviations: 0.6 % of the good ones are regressed again in vain, which is cheap
+    noisy = has_noise(schedule.floor, schedule.zeta0)
     bad_rows, bad_cols = (
-        np.flatnonzero((d.status != OK) | (thin(d, typical, 2.5) & beatable(d, core.rank, schedule))) for d in (rows, cols)
+        np.flatnonzero(
+            (d.status != OK) | (thin(d.n_obs, d.n_inliers, typical, 2.5) & beatable(d.n_obs, d.n_inliers, core.rank, noisy))
+        )
+        for d in (rows, cols)
     )
     n_bad, n_all = len(bad_rows) + len(bad_cols), len(rows.status) + len(cols.status)
     # where many are bad (0.3 as in `typical`), the basis is bad and cannot mend them
     if not mend or n_bad == 0 or n_bad > 0.3 * n_all:
-        return core, rows, cols
+        return core, *_by_different(view, data, (core, rows, cols), schedule, run)
 
     def regress(block: Block, basis: Array, known: UnitDiagnostics, units: np.ndarray, transposed: bool) -> Extension:
-        ids = (view.cols, view.rows) if transposed else (view.rows, view.cols)
+        ids = view.held_ids[::-1] if transposed else view.held_ids
         return extend(Task(block, basis, known.weights(basis), *ids, transposed, schedule, run), units, typical)
 
     # Rows first: the columns are then regressed on the mended rows.
@@ -62,7 +66,34 @@ def recheck(
         again = regress(data.by_cols, core.W, rows, bad_cols, True)
         right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
         core = _orthonormal(core, core.W, right)
-    return core, *_believed(data, (core, rows, cols), schedule, informative, run)
+    counted = _count(data, core, schedule)
+    rows, cols = _recounted(rows, counted[0]), _recounted(cols, counted[1])
+    rows, cols = _believed(data, (core, rows, cols), schedule, informative, run)
+    return core, *_by_different(view, data, (core, rows, cols), schedule, run)
+
+
+def _recounted(known: UnitDiagnostics, counted: UnitDiagnostics) -> UnitDiagnostics:
+    """Rows that agreed with columns as they were before these were mended, and now do not, are marked."""
+    return replace(known, status=np.where(known.status == OK, counted.status, known.status).astype(np.int8))
+
+
+def _by_different(
+    view: CoreView, data: CoreProblem, checked: Checked, schedule: Schedule, run: RunContext
+) -> tuple[UnitDiagnostics, UnitDiagnostics]:
+    """Mark rows (columns) with too few entries that agree, if columns (rows) that are copies of each other count once."""
+    core, rows, cols = checked
+    xp = array_namespace(data.weight)
+    unit, index = data.block.unit_of_entry(), data.block.index
+    first = [ids == chosen for ids, chosen in zip(view.held_ids, (view.rows, view.cols), strict=True)]
+    found = []
+    for k, (d, place) in enumerate(((rows, index), (cols, unit))):
+        if not first[1 - k].all():
+            kept = xp.astype(gather(asarray_on(first[1 - k], data.weight), place), data.weight.dtype)
+            grid = run.kernels.make_grid(data.block, data.weight * kept, run.chunk_bytes)
+            n_in = to_numpy(grid.inlying(core.W * core.s, core.V, schedule.floor)[1 + k])
+            d = replace(d, status=np.where((n_in < core.rank + 2) & (d.status == OK), TOO_FEW_INLIERS, d.status))
+        found.append(d)
+    return found[0], found[1]
 
 
 def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, run: RunContext) -> tuple[Checked, float]:

@@ -13,9 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from ..backends.arrays import Array, array_namespace, device_of, qr
+from ..backends.arrays import Array, array_namespace, device_of
+from ..backends.linalg import qr
 from ..backends.operators import random_start
-from .iteration import Core, Factors
+from ..backends.plain.loop import Factors
+from .iteration import Core
 
 # zeta_0 of a stage over the last zeta of the stage before it. With 1, entries of the new component stay outliers; a large
 # factor lets the outliers in again that the stage before had found.

@@ -15,6 +15,7 @@ import numpy as np
 from ..api import rcurc
 from ..backends import (
     XP,
+    Begin,
     Column,
     EntryIds,
     FitPass,
@@ -22,8 +23,10 @@ from ..backends import (
     Kernels,
     Model,
     Noise,
+    Recipe,
     Schedule,
     choose,
+    cuda_kernels,
     operators,
     positions_of,
     stream_key,
@@ -48,6 +51,7 @@ _GRIDS: tuple[tuple[Any, ...], ...] = (  # name, share of the intersection that 
     ("dense", 0.7, ("threshold", "inlying"), (60, 1500, 3000)),
     ("sparse", 0.08, ("threshold", "inlying"), (60, 1500, 3000)),
     ("scalars", 0.7, ("floor_threshold", "change"), (60,)),
+    ("iterations", 0.7, ("loop",), (60, 1500)),
 )
 # Sums over rows with their columns: of the noise model, of what ties rows to columns, and of Gauss-Newton steps.
 SUMS = {"noise model": ("posterior",), "ties": ("couple", "grams", "inverses"), "Gauss-Newton": ("make_side",)}
@@ -130,9 +134,9 @@ def cuda_checks(ranks: tuple[int, ...] = RANKS) -> list[Check]:
     """The CUDA kernels themselves, whatever the solver chooses to use."""
 
     def load() -> tuple[Any, Kernels]:
-        from ..backends.cuda import calls, elementwise
+        from ..backends.cuda import elementwise
 
-        return elementwise, Kernels("cuda", calls.regress, calls.advance, calls.make_grid, XP.plan)
+        return elementwise, cuda_kernels()
 
     loaded = attempt(load)[0]
     if loaded is None:
@@ -310,12 +314,18 @@ def _grid(kernels: Kernels, dtype: str, rate: float, name: str, place: Place, si
     def ready(make_grid: Any, **data: Any) -> Any:
         return partial(_call, make_grid(data["block"], data["weight"], _PANEL), name, SimpleNamespace(**data))
 
-    how = {"tolerance": _SUMMED[dtype] * (10 if name == "change" else 1), "work": 2.0 * block.n_obs}
+    how = {"tolerance": _SUMMED[dtype] * (10 if name in ("change", "loop") else 1), "work": 2.0 * block.n_obs}
     return _against(kernels.make_grid, XP.make_grid, data, place, ready, **how)
 
 
 def _call(grid: Any, name: str, d: SimpleNamespace) -> Any:
     """What a method of a grid returns, and the products with the arrays in its own layout."""
+    if name == "loop":  # without a threshold, so that nothing hangs on rounding; the second group is a graph on a GPU
+        recipe = Recipe(4, 1e6, 1.0, 0.0, (*d.places, d.values))
+        loop = grid.loop(recipe, Begin(0, (0 * d.left, 0 * d.norms, d.Q)))
+        groups = [(group.table()[:, :4], group.whole) for group in (loop.advance(2) for _ in range(3))]
+        P, s, Q = groups[-1][1]
+        return [np.concatenate([table for table, _ in groups]), (P * s) @ Q.T]
     if name == "change":
         return grid.change(d.next_left, d.next_Q, d.left, d.Q, d.norms)
     if name == "floor_threshold":

@@ -101,6 +101,7 @@ class Machine:
     cards: int = 0
     container: bool = False
     visible: str | None = None
+    processor: str = ""
 
 
 def examine(**others: Ask) -> Machine:
@@ -111,10 +112,18 @@ def examine(**others: Ask) -> Machine:
         "cpus": lambda: len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "packages": lambda: {"rcurc-gpu": __version__, **{name: version_of(name) for name in PACKAGES}},
         "visible": lambda: os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "processor": processor,
     }
     looks |= {"numba_error": numba_error, "wheels": cupy_wheels, "cupy": look_at_cupy, "driver": look_at_driver}
     looks |= {"smi": ask_smi, "cards": count_cards, "container": in_container, **others}
     return Machine(**{name: look() for name, look in looks.items()})
+
+
+def processor(about: Path = Path("/proc/cpuinfo")) -> str:
+    """What the CPU is called; empty where nothing says so."""
+    text = attempt(about.read_text)[0] or ""
+    named = re.search(r"^model name\s*:\s*(.*)$", text, flags=re.MULTILINE)
+    return named[1].strip() if named else platform.processor()
 
 
 def one_line(error: BaseException | str) -> str:

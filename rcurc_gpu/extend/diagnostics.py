@@ -10,9 +10,26 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import Array, asarray_on, to_numpy
-from ..backends.blocks import others
+from ..backends.blocks import join_units
+from ..backends.plain.verdicts import CONTESTED, ILL_CONDITIONED, OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS
+from ..errors import ArgumentError
+from ..summary import Summarised
+from ..summary import Summary as Said
 
-OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2, 3, 4  # as in files: never renumber
+__all__ = [
+    "CONTESTED",
+    "DIAGNOSTIC_NAMES",
+    "FILE_NAMES",
+    "ILL_CONDITIONED",
+    "OK",
+    "STATUS_WORDS",
+    "TOO_FEW_INLIERS",
+    "TOO_FEW_OBSERVATIONS",
+    "Summary",
+    "UnitDiagnostics",
+    "join_diagnostics",
+]
+
 STATUS_WORDS = {
     OK: "determined",
     TOO_FEW_OBSERVATIONS: "fewer observations than rank + 2",
@@ -22,8 +39,8 @@ STATUS_WORDS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class UnitDiagnostics:
+@dataclass(frozen=True, eq=False, repr=False)
+class UnitDiagnostics(Summarised):
     """How well each column (row) could be determined; host arrays, one entry per unit.
 
     Attributes
@@ -59,19 +76,62 @@ class UnitDiagnostics:
         """Numbers of the units that could not be determined."""
         return np.flatnonzero(to_numpy(self.status) != OK)
 
+    @property
+    def n_undetermined(self) -> int | None:
+        """How many could not be determined; None if the arrays are on a cluster."""
+        return len(self.undetermined) if isinstance(self.status, np.ndarray) else None
+
+    def to_frame(self, labels: Any = None) -> Any:
+        """A pandas DataFrame with a line for each unit, its status in words.
+
+        Parameters
+        ----------
+        labels : sequence of n labels, optional
+            What to call the units; by default their numbers.
+        """
+        import pandas as pd
+
+        table = {name: to_numpy(x) for name, x in self.arrays().items()}
+        table["status"] = np.asarray(list(STATUS_WORDS.values()), dtype=object)[table["status"]]
+        if labels is not None and len(labels) != len(table["status"]):
+            raise ArgumentError("labels", f"must be {len(table['status'])} labels, one for each line, got {len(labels)}")
+        return pd.DataFrame(table, index=labels)
+
+    def _summary(self) -> Said:
+        if self.n_undetermined is None:
+            return Said({"units": f"{len(self.status):,}, on the workers of a cluster"})
+        n, fine = len(self.status), self.status == OK
+        facts = {"determined": f"{int(fine.sum()):,} of {n:,}"} | {why: f"{k:,}" for why, k in self.reasons().items()}
+        if n:
+            low, high = int(self.n_obs.min()), int(self.n_obs.max())
+            facts["observations of each"] = f"{low:,} to {high:,}, {float(np.median(self.n_obs)):,.0f} in the middle"
+        facts["as a table"] = "to_frame()"
+        return Said(facts)
+
     def take(self, units: np.ndarray) -> UnitDiagnostics:
         """The diagnostics of some units."""
-        return UnitDiagnostics(*(getattr(self, name)[units] for name in DIAGNOSTIC_NAMES))
+        return UnitDiagnostics(*(x[units] for x in self.columns))
 
     def put(self, units: np.ndarray, new: UnitDiagnostics) -> UnitDiagnostics:
         """The same diagnostics, with `new` ones for some units."""
+        copy = UnitDiagnostics(*(x.copy() for x in self.columns))
+        copy.write(units, new)
+        return copy
 
-        def exchanged(name: str) -> np.ndarray:
-            values = getattr(self, name).copy()
-            values[units] = getattr(new, name)
-            return values
+    def write(self, units: np.ndarray | slice, new: UnitDiagnostics) -> None:
+        """Overwrite the diagnostics of some units."""
+        for old, x in zip(self.columns, new.columns, strict=True):
+            old[units] = x
 
-        return UnitDiagnostics(*map(exchanged, DIAGNOSTIC_NAMES))
+    @classmethod
+    def blank(cls, n: int) -> UnitDiagnostics:
+        """Of `n` units, to be written."""
+        return cls(*(np.empty(n, dtype) for dtype in (np.int8, np.int64, np.int64, np.float64, np.float64, np.int64)))
+
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """All arrays."""
+        return tuple(getattr(self, name) for name in DIAGNOSTIC_NAMES)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by name."""
@@ -126,15 +186,32 @@ class Summary:
         """The summary of units that are numbered from `start`."""
         counts = np.bincount(d.status, minlength=len(STATUS_WORDS))
         lost = d.undetermined
+        error = d.standard_error
+        if len(lost):
+            error = error.copy()
+            error[lost] = 0.0
         return cls(
             tuple(counts.tolist()),
             start + int(lost[0]) if len(lost) else -1,
             int(d.n_obs.sum()),
             int(d.n_inliers.sum()),
-            float(np.sum(d.standard_error[d.status == OK] ** 2)),
+            float(np.vdot(error, error)),
             n_held,
             n_consensus,
         )
+
+    @classmethod
+    def parted(cls, d: UnitDiagnostics, chosen: np.ndarray, start: int) -> tuple[Summary, Summary]:
+        """The summaries of units that are numbered from `start`, and of those of them that are not `chosen`."""
+        whole, inside = cls.of(d, start=start), cls.of(d.take(chosen))
+        by_status = tuple(a - b for a, b in zip(whole.by_status, inside.by_status, strict=True))
+        lost = d.undetermined
+        lost = lost[~np.isin(lost, chosen)]
+        # not the difference of the sums: that of few units beside many would be rounding
+        error = d.standard_error.copy()
+        error[d.undetermined], error[chosen] = 0.0, 0.0
+        numbers = (whole.n_obs - inside.n_obs, whole.n_inliers - inside.n_inliers, float(np.vdot(error, error)))
+        return whole, cls(by_status, start + int(lost[0]) if len(lost) else -1, *numbers)
 
     def __add__(self, other: Summary) -> Summary:
         """The summary of these units and, after them, the `other` ones."""
@@ -180,12 +257,4 @@ FILE_NAMES = ("status", "n_obs", "n_inliers", "spread", "standard_error", "n_tel
 
 def join_diagnostics(core: UnitDiagnostics, rest: UnitDiagnostics, chosen: np.ndarray, total: int) -> UnitDiagnostics:
     """Diagnostics of `core` at the numbers `chosen` and of `rest` at the others, ascending."""
-    rest_of_them = others(chosen, total)
-
-    def join(name: str) -> np.ndarray:
-        out = np.empty(total, dtype=getattr(core, name).dtype)
-        out[chosen] = getattr(core, name)
-        out[rest_of_them] = getattr(rest, name)
-        return out
-
-    return UnitDiagnostics(*(join(name) for name in DIAGNOSTIC_NAMES))
+    return UnitDiagnostics(*(join_units(a, b, chosen, total) for a, b in zip(core.columns, rest.columns, strict=True)))

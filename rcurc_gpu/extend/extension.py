@@ -12,11 +12,11 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, take_rows
 from ..backends.plain.passes import again
-from .diagnostics import TOO_FEW_INLIERS
-from .lone import without_lone
-from .rivals import contestable, contested, rivals
+from ..backends.plain.verdicts import CONTESTABLE, DOUBTFUL, FAILED, OK, SKEWED, UNKNOWN, Limits
+from .lone import MOST_UNKNOWN, without_lone
+from .rivals import contested, rivals, too_near
 from .tasks import Extension, Task, run_pass
-from .typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally, typical_of, with_gates
+from .typical import Typical, in_doubt, typical_of, with_gates
 
 # Passes that begin with a random part of the entries; `backends.random` has streams for seven. Later passes over 1 % of the
 # units add a quarter to the time of the first at 5 % sampling (bench.extension).
@@ -39,49 +39,78 @@ def extend(task: Task, units: np.ndarray | None = None, typical_share: float | N
     """
     units = np.arange(task.block.n_units) if units is None else units
     first = run_pass(task, units, task.first)
-    typical = typical_of(tally(first.diagnostics, task.schedule.floor), task.schedule.floor)
+    typical = typical_of(first.tally, task.schedule.floor)
     if typical_share is not None:
         typical = replace(typical, share=typical_share)
-    gated = with_gates(typical, in_doubt(first.diagnostics, typical, task.rank, task.schedule))
-    return later_passes(task, units, first, gated)
+    limits = task.comparison.limits(typical)
+    status, bits = task.run.kernels.judge(first.diagnostics.columns, limits)
+    typical = with_gates(typical, in_doubt(bits))
+    chosen = to_look_at(bits, typical)
+    whole = replace(first, diagnostics=replace(first.diagnostics, status=status))
+    if chosen.size == 0:
+        return whole
+    return whole.put(chosen, later_passes(task, units[chosen], first.take(chosen), typical, limits))
 
 
-def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typical) -> Extension:
-    """Fit the units again that are not as `typical`, and mark those that remain doubtful."""
-    rank, schedule = task.rank, task.schedule
-    extension = marked(first, typical, rank)
+def to_look_at(bits: np.ndarray, typical: Typical) -> np.ndarray:
+    """The units that `later_passes` may change: all that are doubtful, or may rest on one entry, or may have a rival."""
+    wanted = CONTESTABLE | SKEWED
+    if typical.again or typical.subsets:
+        wanted |= DOUBTFUL
+    if np.count_nonzero(bits & UNKNOWN) <= MOST_UNKNOWN:
+        wanted |= UNKNOWN
+    return np.flatnonzero(bits & np.uint8(wanted))
+
+
+def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typical, limits: Limits) -> Extension:
+    """Fit the units again that are not as `typical`, and mark those that remain doubtful.
+
+    `first` has the status of each of the `units` by itself; the status that is returned is beside all others.
+    """
+    judge = task.run.kernels.judge
+    _, bits = judge(first.diagnostics.columns, limits)
+    wanted = DOUBTFUL if typical.again else FAILED if typical.subsets else 0
+    chosen = np.flatnonzero(bits & np.uint8(wanted))
+    extension = first
+    if chosen.size:
+        extension = first.put(chosen, _fit_again(task, units[chosen], first.take(chosen), typical, limits))
+    status, bits = judge(extension.diagnostics.columns, limits)
+    extension = replace(extension, diagnostics=replace(extension.diagnostics, status=status))
+    return _without_contested(task, units, without_lone(task, units, extension, bits), bits)
+
+
+def _fit_again(task: Task, units: np.ndarray, first: Extension, typical: Typical, limits: Limits) -> Extension:
+    """Fit `units` again, as long as they are doubtful."""
     # Cheap passes come first: each one leaves fewer doubtful units to the next. They decay slower than the first one, whose
     # gamma of 0.4 left some columns wrong at r = 20, with 30 % outliers hardly larger than the entries.
     passes = [again(task.fit_pass, 0.8)] + [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]
-    n_subsets = _subsets_needed(typical.share, rank) if typical.subsets else 0
-    chosen = doubtful(extension.diagnostics, typical, rank, schedule) if typical.again else np.arange(0)
-    for fit_pass in passes + [again(task.fit_pass, 0.7, "subsets", n_subsets)] * bool(n_subsets):
-        if fit_pass.begin == "subsets":
-            chosen = np.flatnonzero(extension.diagnostics.status == TOO_FEW_INLIERS)
+    n_subsets = _subsets_needed(typical.share, limits.rank) if typical.subsets else 0
+    judge, extension = task.run.kernels.judge, first
+    _, bits = judge(first.diagnostics.columns, limits)
+    for fit_pass in passes * typical.again + [again(task.fit_pass, 0.7, "subsets", n_subsets)] * bool(n_subsets):
+        chosen = np.flatnonzero(bits & np.uint8(FAILED if fit_pass.begin == "subsets" else DOUBTFUL))
         if chosen.size:
-            found = marked(run_pass(task, units[chosen], fit_pass), typical, rank)
-            better = extension.better_of(found, chosen)
+            better = extension.better_of(run_pass(task, units[chosen], fit_pass), chosen)
             if better is not extension:
-                extension, chosen = better, doubtful(better.diagnostics, typical, rank, schedule)
-    extension = replace(extension, diagnostics=mark_atypical(extension.diagnostics, typical, rank, schedule))
-    return without_contested(task, units, without_lone(task, units, extension), typical.share)
+                extension = better
+                _, bits = judge(better.diagnostics.columns, limits)
+    return extension
 
 
-def without_contested(task: Task, units: np.ndarray, extension: Extension, typical_share: float) -> Extension:
+def _without_contested(task: Task, units: np.ndarray, extension: Extension, bits: np.ndarray) -> Extension:
     """Mark units whose solution has a rival."""
     if task.consensus is None:
         return extension
-    chosen = contestable(extension.diagnostics, task.consensus, task.run.holdout, typical_share)
+    d = extension.diagnostics
+    chosen = np.flatnonzero((d.status == OK) & (bits & np.uint8(CONTESTABLE) > 0))
+    # by the observations that there are, of which at least the inliers agree with the winner
+    n_in = d.n_inliers[chosen]
+    chosen = chosen[too_near(n_in, task.block.counts[units[chosen]] - n_in, task.consensus)]
     if chosen.size == 0:
         return extension
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))
     counts = rivals(task, units[chosen], a, task.consensus)
-    return replace(extension, diagnostics=contested(extension.diagnostics, chosen, *counts, task.consensus))
-
-
-def marked(extension: Extension, typical: Typical, rank: int) -> Extension:
-    """Mark units whose inliers are too few."""
-    return replace(extension, diagnostics=mark(extension.diagnostics, typical, rank))
+    return replace(extension, diagnostics=contested(d, chosen, *counts, task.consensus))
 
 
 def _subsets_needed(typical_share: float, rank: int) -> int:

@@ -15,50 +15,19 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, device_of, gather, inverse, take_rows, to_numpy
 from ..backends.blocks import Block, load_chunk
 from ..backends.plain.regression import fitted, gram, with_ridge
-from .diagnostics import ILL_CONDITIONED, OK
+from ..backends.plain.verdicts import ILL_CONDITIONED, SKEWED, UNKNOWN
 from .tasks import Extension, Task
 
-# Trace of the inverse normal equations, over what it is by chance, from which a unit is looked at. Where a component rests
-# on one observation of n it is about n / r^2, less if that one is large: 2.6 and more on nine rows in ten alike.
-_SKEWED = 1.6
-_COHERENT = 0.1  # share of a component in one position, from which one that is known by this position alone may look usual
 _ALONE = 1 - 1e-3  # leverage of an observation without which a component would not be known
 _AT_ONCE = 1 << 18  # observations that are looked at together: a few MB
-_MOST_UNKNOWN = 10_000  # units without spread, of which the trace is not known, that are looked at
+MOST_UNKNOWN = 10_000  # units without spread, of which the trace is not known, that are looked at
 
 
-def skewed(trace: np.ndarray, n: np.ndarray, basis: Array) -> np.ndarray:
-    """Which units are to be looked at.
-
-    Parameters
-    ----------
-    trace : float array (u,)
-        Of the inverse normal equations, per unknown, over what it would be if all observations told all components alike.
-    n : int array (u,)
-        Observations of each.
-    basis : float array (length, r)
-        Orthonormal.
-    """
-    xp = array_namespace(basis)
-    length, rank = basis.shape
-    limit = _SKEWED * n / np.maximum(n - rank - 1, 0.5)  # by chance, of normal numbers
-    largest = float(xp.max(xp.sum(basis * basis, axis=1))) if length else 0.0
-    if largest > _COHERENT:
-        # a component that rests on the position that tells most: 1 / largest, and as by chance for the others
-        limit = np.minimum(limit, (n / (length * largest) + rank - 1) / rank)
-    return np.asarray(trace > limit)
-
-
-def without_lone(task: Task, units: np.ndarray, extension: Extension) -> Extension:
-    """Mark units of which a component rests on a single observation."""
-    d, r = extension.diagnostics, task.rank
-    ok = d.status == OK
-    with np.errstate(divide="ignore", invalid="ignore"):
-        trace = (d.standard_error / d.spread) ** 2
-    length = max(float(np.sum(to_numpy(task.usable) > 0)), 1.0)
-    doubtful = np.flatnonzero(ok & skewed(trace * d.n_inliers / (r * length), d.n_inliers, task.basis))
-    unknown = np.flatnonzero(ok & ~(d.spread > 0))
-    if 0 < len(unknown) <= _MOST_UNKNOWN:
+def without_lone(task: Task, units: np.ndarray, extension: Extension, bits: np.ndarray) -> Extension:
+    """Mark units of which a component rests on a single observation; `bits` (`verdicts`) say where that may be."""
+    d = extension.diagnostics
+    doubtful, unknown = (np.flatnonzero(bits & np.uint8(which)) for which in (SKEWED, UNKNOWN))
+    if 0 < len(unknown) <= MOST_UNKNOWN:
         doubtful = np.union1d(doubtful, unknown)
     if len(doubtful) == 0:
         return extension

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_numpy_array
 
 from ..backends.arrays import (
     Array,
@@ -26,38 +27,50 @@ from ..backends.arrays import (
     take_rows,
     to_numpy,
 )
-from ..backends.blocks import Block, ChunkPlan
+from ..backends.blocks import Block, ChunkPlan, put_rows
 from ..backends.kernels import RunContext
-from ..backends.plain.passes import Column, EntryIds, FitPass, entry_ids_on
+from ..backends.linalg import small_svd
+from ..backends.plain.passes import EntryIds, FitPass, entry_ids_on
 from ..backends.plain.regression import Schedule
+from ..backends.plain.verdicts import BINS
 from ..backends.streaming import through
-from .diagnostics import ILL_CONDITIONED, OK, TOO_FEW_OBSERVATIONS, UnitDiagnostics
+from .diagnostics import UnitDiagnostics
+from .typical import Comparison, Tally, geometry
 
 Report = Callable[[int], None]  # called with how many units are done
 
 
 @dataclass(frozen=True, eq=False)
 class Extension:
-    """Coefficients a_j or b_i (n_units, r), their diagnostics, and how many entries were held out and agree."""
+    """Coefficients a_j or b_i (n_units, r), their diagnostics and tally, and entries held out.
+
+    `held` (n_units, 2) has how many were, and how many of them agree. These are counted with every pass: held-out entries
+    of a unit that is fitted again are compared with what it then is.
+    """
 
     coefficients: Array
     diagnostics: UnitDiagnostics
-    n_held: int
-    n_consensus: int
+    tally: Tally
+    held: np.ndarray
+
+    def take(self, units: np.ndarray) -> Extension:
+        """Some units, with the numbers of all."""
+        a = take_rows(self.coefficients, asarray_on(units, self.coefficients))
+        return replace(self, coefficients=a, diagnostics=self.diagnostics.take(units), held=self.held[units])
+
+    def put(self, units: np.ndarray, new: Extension) -> Extension:
+        """The same with `new` coefficients and diagnostics of some units; its own arrays are overwritten."""
+        self.diagnostics.write(units, new.diagnostics)
+        self.held[units] = new.held
+        return replace(self, coefficients=put_rows(self.coefficients, units, new.coefficients))
 
     def better_of(self, new: Extension, units: np.ndarray) -> Extension:
-        """Take the `new` pass over some units where it found more inliers."""
+        """Take the `new` pass over some units where it found more inliers; its own arrays are overwritten."""
         # more inliers, not a smaller spread: a wrong solution with few inliers may fit these exactly
         better = new.diagnostics.n_inliers > self.diagnostics.n_inliers[units]
         if not better.any():
             return self
-        xp = array_namespace(self.coefficients)
-        source = np.arange(len(self.diagnostics.status))
-        source[units[better]] = len(source) + np.flatnonzero(better)
-        both = xp.concat([self.coefficients, new.coefficients])
-        coefficients = xp.take(both, asarray_on(source, self.coefficients), axis=0)
-        diagnostics = self.diagnostics.put(units[better], new.diagnostics.take(better))
-        return replace(self, coefficients=coefficients, diagnostics=diagnostics)
+        return self.put(units[better], new.take(np.flatnonzero(better)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +114,16 @@ class Task:
         return int(self.basis.shape[1])
 
     @cached_property
+    def comparison(self) -> Comparison:
+        """What units are compared with, but for what is typical."""
+        return Comparison(self.rank, self.schedule, *geometry(self.basis, self.usable), self.run.holdout, self.consensus)
+
+    @cached_property
     def whitener(self) -> Array:
         """The (r, r) matrix T that makes ``basis @ T.T`` orthonormal."""
         xp = array_namespace(self.basis)
-        eigenvalues, vectors = xp.linalg.eigh(self.basis.T @ (self.basis * self.usable[:, None]))
+        # of a symmetric matrix without negative eigenvalues the SVD is the eigendecomposition
+        vectors, eigenvalues, _ = small_svd(self.basis.T @ (self.basis * self.usable[:, None]))
         # keeps a basis with fewer independent columns than r from dividing by 0
         least = float(xp.finfo(self.basis.dtype).eps) * float(xp.max(xp.abs(eigenvalues))) + float(
             xp.finfo(self.basis.dtype).smallest_normal
@@ -161,8 +180,9 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
 
     `report` is called with the number of units done.
     """
+    found = _Found(task, len(units))
     if len(units) == 0:
-        return _extension(task, bring(task.basis[:0, :], task.block.value), np.zeros((0, len(Column))))
+        return found.extension(bring(task.basis[:0, :], task.block.value))
     plan = task.plan(units)
     white, all_ids = task.whitener, task.ids  # made here: inside `work` it would run on the stream of the first chunk
 
@@ -173,28 +193,51 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
         ids = all_ids if unit_ids is None else replace(all_ids, unit=unit_ids)
         return task.basis, task.usable, white, ids, replace(fit_pass, start=start)
 
-    coefficients, numbers = [], []
+    kept = []
     regress = task.run.kernels.regress
-    for chosen, (a, table) in through(task.block, list(plan), task.unit_ids, task.basis, regress, arguments):
-        coefficients.append(a)
-        numbers.append(table)
+    place = (task.unit_ids, task.basis)
+    there = task.run.kernels.name == "cuda"
+    for chosen, (a, table) in through(task.block, list(plan), *place, regress, arguments, task.run.streams, there):
+        if plan.in_order and is_numpy_array(a):  # at once, while it is in the cache, and without a copy of everything
+            found.add(a, table)
+        else:
+            kept.append((a, table))
         if report is not None:
             report(len(chosen))
-    return _extension(task, plan.join(coefficients), to_numpy(plan.join(numbers)).astype(np.float64, copy=False))
+    if kept:
+        a, table = (plan.join(list(column)) for column in zip(*kept, strict=True))
+        found.read(to_numpy(table))
+        return found.extension(a)
+    return found.extension()
 
 
-def _extension(task: Task, a: Array, table: np.ndarray) -> Extension:
-    n_held, n_consensus = (int(table[:, column].sum()) for column in (Column.N_HELD, Column.N_CONSENSUS))
-    return Extension(a, diagnose(table, task.rank), n_held, n_consensus)
+class _Found:
+    """What a pass finds, chunk by chunk."""
 
+    def __init__(self, task: Task, n_units: int) -> None:
+        self.task, self.n_units, self.n_done = task, n_units, 0
+        self.diagnostics = UnitDiagnostics.blank(n_units)
+        self.coefficients: np.ndarray | None = None
+        self.counts, self.held = np.zeros((2, BINS + 1), np.int64), np.empty((n_units, 2), np.int32)
 
-def diagnose(table: np.ndarray, rank: int) -> UnitDiagnostics:
-    """Diagnostics from the table of a fit pass (see `passes.regress`), before units are compared with each other."""
-    n_obs, n_in, spread = table[:, Column.N_FIT], table[:, Column.N_INLIERS], table[:, Column.SPREAD]
-    ill, error, informative = table[:, Column.ILL], table[:, Column.STANDARD_ERROR], table[:, Column.N_INFORMATIVE]
-    # r unknowns fit r observations whatever they are, and r + 1 nearly; two more are the least that says anything
-    status = np.where(n_obs < rank + 2, TOO_FEW_OBSERVATIONS, OK).astype(np.int8)
-    status[(status == OK) & (n_in >= rank + 2) & (ill > 0)] = ILL_CONDITIONED
-    return UnitDiagnostics(
-        status, n_obs.astype(np.int64), n_in.astype(np.int64), spread.copy(), error.copy(), informative.astype(np.int64)
-    )
+    def add(self, a: np.ndarray, table: np.ndarray) -> None:
+        """The next units, on the host."""
+        if len(a) == self.n_units:
+            self.coefficients = a
+        else:
+            if self.coefficients is None:
+                self.coefficients = np.empty((self.n_units, a.shape[1]), a.dtype)
+            self.coefficients[self.n_done : self.n_done + len(a)] = a
+        self.read(table)
+
+    def read(self, table: np.ndarray) -> None:
+        """The table of the next units, on the host."""
+        task, rows = self.task, slice(self.n_done, self.n_done + len(table))
+        out = tuple(x[rows] for x in self.diagnostics.columns)
+        self.counts += task.run.kernels.diagnose(table, task.rank, task.schedule.floor, (*out, self.held[rows]))
+        self.n_done = rows.stop
+
+    def extension(self, a: Array | None = None) -> Extension:
+        """All units; `a` are the coefficients, if they were not added."""
+        a = self.coefficients if a is None else a
+        return Extension(a, self.diagnostics, Tally(*self.counts), self.held)

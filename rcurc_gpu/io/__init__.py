@@ -9,7 +9,7 @@ from .pairs import (
     PREDICTION_HEADER,
     WantedEntries,
     delimiter_of,
-    numbers_as_text,
+    named,
     read_pairs,
     write_outliers,
     write_predictions,
@@ -22,7 +22,7 @@ from .text import Columns
 __all__ = ["Completion", "LabelledSamples", "Labels", "Outliers", "Predictions", "load_result", "read_observations"]
 __all__ += ["read_pairs", "save_result", "write_outliers", "write_predictions"]
 # For commands:
-__all__ += ["Columns", "MaskedMatrix", "Table", "WantedEntries", "delimiter_of", "kind_of", "numbers_as_text", "read_matrix"]
+__all__ += ["Columns", "MaskedMatrix", "Table", "WantedEntries", "delimiter_of", "kind_of", "named", "read_matrix"]
 __all__ += ["INTERVAL_HEADER", "OUTLIER_HEADER", "PREDICTION_HEADER", "read_table", "write_table"]
 # For pictures:
 __all__ += ["Observations"]

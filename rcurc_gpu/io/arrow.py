@@ -89,7 +89,7 @@ def _whole(labels: Any) -> np.ndarray | None:
 
 def parquet_names(path: str) -> list[str]:
     """The names of the columns of a Parquet file."""
-    with _parquet(path) as file:
+    with opened_parquet(path) as file:
         return list(file.schema_arrow.names)
 
 
@@ -113,7 +113,7 @@ def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[L
     bar : progress bar
         Counts bytes of the file, in proportion to the lines.
     """
-    with _parquet(path) as file:
+    with opened_parquet(path) as file:
         if not file.metadata.num_rows:  # its columns may be of no type at all
             return
         kinds = [_checked_kind(path, name, file.schema_arrow, is_label=k < 2) for k, name in enumerate(taken)]
@@ -121,7 +121,7 @@ def parquet_parts(path: str, taken: Sequence[str], bar: Any) -> Iterator[tuple[L
     is_text = [str(kind) in ("string", "large_string") for kind in kinds[:2]]
     text = [name for name, fine in zip(taken, is_text, strict=False) if fine and name not in chained]
     # with a buffer, pyarrow keeps what it has read until the file is closed; a dictionary keeps each label once
-    with _parquet(path, pre_buffer=False, read_dictionary=text) as file:
+    with opened_parquet(path, pre_buffer=False, read_dictionary=text) as file:
         size, total, done = os.stat(path).st_size, max(file.metadata.num_rows, 1), 0
         batches = file.iter_batches(rows_at_once, columns=list(taken))
         for batch in batches:
@@ -157,7 +157,7 @@ def _rows_at_once(metadata: Any, taken: Sequence[str]) -> tuple[int, set[str]]:
 
 
 @contextmanager
-def _parquet(path: str, **how: Any) -> Iterator[Any]:
+def opened_parquet(path: str, **how: Any) -> Iterator[Any]:
     """An open Parquet file; what goes wrong in reading is said in a line."""
     try:
         import pyarrow as pa
@@ -199,6 +199,8 @@ def _encoded(column: Any) -> tuple[np.ndarray, Any]:
         return column.indices.to_numpy(), column.dictionary
     # the dictionary of a file has labels of other batches, too
     indices = column.indices.to_numpy()
+    if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < len(column.dictionary):
+        raise pa.ArrowInvalid("labels are not in their dictionary")
     first = np.full(len(column.dictionary), -1, np.int64)
     first[indices[::-1]] = np.arange(len(indices) - 1, -1, -1)  # of those that are equal the last stays, the first to come
     used = np.flatnonzero(first >= 0)

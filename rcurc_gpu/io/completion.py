@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from itertools import islice
 from typing import Any
 
@@ -14,15 +14,17 @@ from scipy.special import ndtri
 from .. import files
 from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
-from ..core.history import RankCurve, as_table, from_table
+from ..core.history import as_table, from_table
 from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
 from ..judge.groups import Groups
 from ..result.matrix import FACTORS, CURMatrix, matrix_from
+from ..result.outcome import Outcome
 from ..result.outliers import outlying_once
-from ..result.result import Outcome, Result
+from ..result.result import Result
 from ..result.uncertainty import check_level, uncertainty_arrays
 from ..samples.cells import Cells, chosen_first
 from ..samples.view import Samples
+from ..summary import Summary
 from .labels import Labels
 
 _VERSION = 1
@@ -32,7 +34,7 @@ _LISTED = ("i", "j", "observed")  # of the outliers; the rest follows from the m
 # what arrays of a file may be of, beside those of the matrix: whole numbers, or any
 _KINDS = dict.fromkeys(("seen", "n_obs", "outlier_i", "outlier_j", "observed_i", "observed_j"), "iu")
 _KINDS |= dict.fromkeys((f"{axis}_{name}" for axis in ("row", "col") for name in FILE_NAMES), "iufb")
-_KINDS |= dict.fromkeys(("observed_value", "outlier_observed", "history", "rank_curve", *_NUMBERS), "iuf")
+_KINDS |= dict.fromkeys(("observed_value", "outlier_observed", "history", *_NUMBERS), "iuf")
 _SHOWN = 400  # observations that are kept for pictures
 _SHARDS_READ = 4  # of each side, for these
 
@@ -154,7 +156,7 @@ class Completion(Outcome):
     Attributes
     ----------
     cur, converged, message, cause, history, columns, rows, noise, threshold, expected_error, prediction_error, strengths, \
-rank_curve, method, device, kernels, seconds :
+method, device, kernels, seconds :
         As in `Result`, on the host. Files of version 0.1 have no `prediction_error` (NaN) and no `noise_strengths` (None).
     labels : Labels
     outliers : Outliers
@@ -202,11 +204,10 @@ rank_curve, method, device, kernels, seconds :
         """Outliers in each cell of the grid of `seen`."""
         return _cells(self.cur).count(self.outliers.i, self.outliers.j)
 
-    def __repr__(self) -> str:
-        return (
-            f"Completion(shape={self.shape}, rank={self.rank}, converged={self.converged}, outliers={len(self.outliers):,} "
-            f"of {self.n_obs:,}, message={self.message!r})"
-        )
+    def _summary(self) -> Summary:
+        known = super()._summary()
+        more = {"outliers": f"{len(self.outliers):,} of {self.n_obs:,} observations"}
+        return replace(known, facts={**known.facts, **more})
 
     @property
     def offsets(self) -> bool:
@@ -373,10 +374,6 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
     arrays |= {name: np.asarray(float(getattr(c, name))) for name in _NUMBERS}
     for axis, units in (("row", c.rows), ("col", c.columns)):
         arrays |= {f"{axis}_{name}": x for name, x in units.file_arrays().items()}
-    if c.rank_curve is not None:
-        curve = c.rank_curve
-        arrays["rank_curve"] = np.asarray([curve.ranks, curve.errors, curve.supported], dtype=float)
-        arrays["rank_chosen"] = np.asarray(curve.chosen)
     files.write_npz(path, "CURMatrix", arrays | uncertainty_arrays(c.cur.uncertainty) | c.labels.arrays())
 
 
@@ -450,10 +447,6 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         if any(x.shape != (n,) for x in found):
             raise ValueError(f"{where!r} is damaged: the diagnostics do not fit a matrix of {cur.shape}")
         units[axis] = UnitDiagnostics(*found)
-    curve = None
-    if "rank_curve" in a:
-        ranks, errors, supported = a["rank_curve"].tolist()
-        curve = RankCurve([int(k) for k in ranks], errors, [int(k) for k in supported], int(a["rank_chosen"]))
     words: dict[str, Any] = {name: str(a[name]) for name in _WORDS} | {name: float(a[name]) for name in _NUMBERS}
     i, j, observed = (a[f"outlier_{name}"] for name in _LISTED)
     if {x.shape for x in (i, j, observed)} != {(i.size,)} or a["history"].ndim != 2:
@@ -465,7 +458,6 @@ def _loaded(where: str, a: dict[str, np.ndarray]) -> Completion:
         history=from_table(a["history"]),
         columns=units["col"],
         rows=units["row"],
-        rank_curve=curve,
         outliers=_ranked(cur, i, j, observed, words["threshold"]),
         n_obs=int(a["n_obs"]),
         seen=a["seen"],

@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from .. import files
-from ..errors import Argument, ArgumentError, DisagreementError, InputError
+from ..errors import Argument, ArgumentError, DisagreementError, InputError, check_choice
 from ..progress import progress_bar
 from ..samples.cross import CrossSamples
 from .labels import LabelledSamples, Labels
 from .matrices import MaskedMatrix, read_matrix
 from .tables import Table, kind_of, read_table
 from .text import Columns
+from .wide import LAYOUTS, looks_wide, read_wide
 
 MOST_DENSE = 100_000_000  # observations taken out of a dense matrix; as triplets they take 24 bytes each
 _AT_ONCE = 4 << 20  # entries of a dense matrix: 32 MB, and as much for what was observed of them
@@ -31,6 +33,7 @@ def read_observations(
     sigma_column: str | None = None,
     header: bool | None = None,
     duplicates: str = "error",
+    layout: str = "auto",
     progress: bool = False,
 ) -> LabelledSamples:
     """Read observations from a file, by the ending of its name.
@@ -50,6 +53,10 @@ def read_observations(
         Whether the first line of a text file names the columns. By default it does if its value is no number.
     duplicates : {"error", "mean", "median"}
         What to do with repeated observations of an entry that disagree.
+    layout : {"auto", "triplets", "matrix"}
+        Whether a table lists observations (row, column, value), or is a matrix: the first line names its columns, the first
+        column its rows, and an empty field is a hole. "auto" takes a table for a matrix if no name in its first column
+        stands twice and all other columns hold numbers.
     progress : bool
         Show a bar on standard error if it takes longer than a second.
 
@@ -69,6 +76,10 @@ def read_observations(
     name = os.fspath(path)
     if kind_of(name) != "matrix":
         columns = Columns(row_column, column_column, value_column, header=header, sigma=sigma_column)
+        check_choice("layout", layout, LAYOUTS)
+        if layout == "matrix" or (layout == "auto" and looks_wide(name, kind_of(name), columns)):
+            return _from_wide(name, columns, duplicates)
+        columns = replace(columns, listed=True)
         table = read_table(name, columns, progress=progress)
         return _from_table(name, table, duplicates)
     named = {"row_column": row_column, "column_column": column_column, "value_column": value_column}
@@ -89,6 +100,19 @@ def read_observations(
     place = (matrix.row.astype(np.int64), matrix.col.astype(np.int64))
     samples = _cross(name, *place, values, matrix.shape, duplicates, Labels())
     return LabelledSamples(samples, Labels(), "a sparse matrix")
+
+
+def _from_wide(path: str, columns: Columns, duplicates: str) -> LabelledSamples:
+    named = [name for name in columns.wanted if name is not None]
+    if named or columns.header is False:
+        what = f"the column {named[0]!r}" if named else "no header"
+        raise ArgumentError("layout", f"must be 'triplets' or 'auto' for a table with {what}, got 'matrix'")
+    found = read_wide(path, kind_of(path))
+    i, j = np.nonzero(~np.isnan(found.values))
+    if len(i) == 0:
+        raise ValueError(f"{path!r} has no values: there are no observations")
+    samples = _cross(path, i, j, found.values[i, j], found.values.shape, duplicates, found.labels)
+    return LabelledSamples(samples, found.labels, found.source, columns=(found.corner, "column", "value"))
 
 
 def _from_samples_file(path: str) -> LabelledSamples:

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Argument, InputError
 from ..files import JUSTIFIED, ROOM, UnpackedError, check_unpacked
 from ..progress import progress_bar
 from .arrow import parquet_columns, parquet_parts, parse_block
 from .numbering import Encoded, LabelNumbers, Piece, TableNumbers
 from .text import Columns, Layout, TextBlocks, count_lines, find_layout, lines_are_records, opened, parse_lines
+from .wide import looks_wide
 
 TEXT = (".csv", ".tsv", ".tab", ".txt", ".data", ".dat")
 PARQUET = (".parquet", ".pq")
@@ -29,12 +31,12 @@ _LABELS = 200_000
 def kind_of(path: str) -> str:
     """By the ending of the name: "text", "parquet" or "matrix"."""
     name = path.lower()
+    os.stat(path)  # a file that is not there is the first thing to know
     if os.path.isdir(path):
         raise IsADirectoryError(21, "Is a directory", path)
     for kind, endings in (("text", TEXT), ("parquet", PARQUET), ("matrix", MATRIX)):
         if name.endswith(endings) or (kind == "text" and name.endswith(tuple(f"{ending}.gz" for ending in endings))):
             return kind
-    os.stat(path)  # a file that is not there is the first thing to know
     known = ", ".join((*TEXT, *PARQUET, *MATRIX))
     raise ValueError(f"{path!r} has an ending that is not known ({Path(path).suffix or 'none'}); known are {known}")
 
@@ -59,7 +61,14 @@ class TableFile:
     @classmethod
     def open(cls, path: str, columns: Columns) -> TableFile:
         """Find out how a file is laid out, and where the wanted columns are."""
-        if kind_of(path) == "parquet":
+        kind = kind_of(path)
+        if looks_wide(path, kind, columns):
+            raise InputError(
+                f"{path!r} is a matrix with labels, not a list of observations (row, column, value): 'rcurc-gpu complete' "
+                "and read_observations take it; if it is a list, name its columns with ",
+                *(Argument("row_column"), ", ", Argument("column_column"), ", ", Argument("value_column")),
+            )
+        if kind == "parquet":
             return cls(path, None, parquet_columns(path, columns))
         layout = find_layout(path, columns)
         return cls(path, layout, None if layout.header is None else tuple(layout.header[k] for k in layout.taken))

@@ -35,7 +35,7 @@ DELIMITERS = (",", "\t", ";", "|")
 _BLOCK = 8 << 20  # bytes that are parsed at a time: enough for pyarrow to use all threads, little memory
 _SOME = 64 << 10  # bytes to read on, where a record goes on behind its block
 _LONGEST_LINE = 8 << 20  # bytes; a file with a longer line is not a table, and its fields would take 30 times as much
-_LONGEST_FIRST = 1 << 20  # characters of the first line; if all were commas its fields would take 60 MB
+LONGEST_FIRST = 1 << 20  # characters of the first line; if all were commas its fields would take 60 MB
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _WIDEST = 8  # columns of a table whose first three are taken unasked; a wider one may be a matrix
@@ -56,6 +56,8 @@ class Columns:
         What the row and the column are called elsewhere: such words make the first line of pairs a header, too.
     sigma : str or None
         The column with the noise of each value; None if there is none.
+    listed : bool
+        Whether the table is known to list observations, and not to be a matrix.
     """
 
     row: str | None = None
@@ -65,6 +67,7 @@ class Columns:
     header: bool | None = None
     usual: tuple[str, ...] = ()
     sigma: str | None = None
+    listed: bool = False
 
     @property
     def wanted(self) -> tuple[str | None, ...]:
@@ -116,21 +119,35 @@ def opened(path: str, *, bounded: bool = False) -> Iterator[tuple[io.TextIOWrapp
                 raise ValueError(f"{path!r} is not a table in text: {error}; is a quotation mark not closed?") from error
 
 
+def first_record(path: str, text: io.TextIOWrapper) -> tuple[int, str]:
+    """How many empty lines a file begins with, and the first line that is not empty; `text` is behind it."""
+    before, line = 0, ""
+    while line := text.readline(LONGEST_FIRST):
+        if len(line) == LONGEST_FIRST:
+            raise ValueError(f"{path!r} is not a table in text: its first line has {len(line):,} characters or more")
+        if line.strip():
+            return before, line
+        before += 1
+    raise ValueError(f"{path!r} is empty: there are no observations")
+
+
+def delimiter_in(path: str, line: str) -> str:
+    """What stands between the fields of a file, by the ending of its name and its first line."""
+    name = path.lower().removesuffix(".gz")
+    return "\t" if name.endswith((".tsv", ".tab")) else max(DELIMITERS, key=line.count)
+
+
+def word_of(field: str) -> str:
+    """A name without case and signs, as `HEADER_WORDS` has them."""
+    return "".join(filter(str.isalnum, field.lower()))
+
+
 def find_layout(path: str, columns: Columns) -> Layout:
     """The layout of a file, from its first line."""
     with opened(path) as (text, _):
-        before, line = 0, ""
-        while line := text.readline(_LONGEST_FIRST):
-            if len(line) == _LONGEST_FIRST:
-                raise ValueError(f"{path!r} is not a table in text: its first line has {len(line):,} characters or more")
-            if line.strip():
-                break
-            before += 1
-        if not line:
-            raise ValueError(f"{path!r} is empty: there are no observations")
-        name = path.lower().removesuffix(".gz")
-        delimiter = "\t" if name.endswith((".tsv", ".tab")) else max(DELIMITERS, key=line.count)
-        rest = iter(lambda: text.readline(_LONGEST_FIRST), "")
+        before, line = first_record(path, text)
+        delimiter = delimiter_in(path, line)
+        rest = iter(lambda: text.readline(LONGEST_FIRST), "")
         reader = csv.reader(itertools.chain([line], rest), delimiter=delimiter, strict=True)
         first = next(reader)
         lines = before + reader.line_num
@@ -145,8 +162,8 @@ def find_layout(path: str, columns: Columns) -> Layout:
     named = any(name is not None for name in columns.wanted)
     if columns.with_value and len(first) > _WIDEST and not named:
         raise InputError(
-            f"{path!r} has {len(first)} columns; if it is a matrix, save it as .npy (or .mtx); if it is a table, name its "
-            "columns with ",
+            f"{path!r} has {len(first)} columns, and is no matrix with labels either (the first line names columns, "
+            "the first column rows, all others hold numbers); name its columns with ",
             *(Argument("row_column"), ", ", Argument("column_column"), ", ", Argument("value_column")),
         )
     header = columns.header
@@ -154,17 +171,22 @@ def find_layout(path: str, columns: Columns) -> Layout:
         header = named or not _begins_with_data(first, columns)
     if named and not header:
         raise ValueError("columns can be named only where the first line is a header")
+    if header and not named and not first[0]:
+        raise InputError(
+            f"{path!r} has a first column without a name, which looks like line numbers; name the columns to take with ",
+            *(Argument("row_column"), " and ", Argument("column_column")),
+        )
     taken = find_columns(path, first, columns.wanted, f"its first line is {_short(', '.join(first))}")
     return Layout(delimiter, len(first), tuple(first) if header else None, lines if header else 0, taken)
 
 
 def _begins_with_data(first: list[str], columns: Columns) -> bool:
     if columns.with_value:
-        return first[2] in MISSING or _number(first[2]) is not None
+        return first[2] in MISSING or number_of(first[2]) is not None
     # pairs: nothing tells a header from labels but its words
     if set(first[:2]) & set(columns.usual):
         return False
-    return not {"".join(filter(str.isalnum, field.lower())) for field in first[:2]} & HEADER_WORDS
+    return not {word_of(field) for field in first[:2]} & HEADER_WORDS
 
 
 def find_columns(path: str, header: Sequence[str], wanted: Sequence[str | None], listing: str) -> tuple[int, ...]:
@@ -282,7 +304,7 @@ def parse_lines(path: str, layout: Layout, blocks: TextBlocks, block: bytes, num
             raise ValueError(f"{path!r}, line {line}: {len(record)} columns, but the first line has {layout.n_columns}")
         for what, column, into in zip(_NUMBERS, c, parsed, strict=False):
             try:
-                into.append(_value(record[column], what))
+                into.append(value_of(record[column], what))
             except ValueError as error:
                 advice = (Argument(f"{what}_column"), ", leave the field empty if the value is missing)")
                 named = repr(layout.header[column]) if layout.header else str(column + 1)
@@ -309,12 +331,12 @@ def _number_of(what: str, text: str, known: dict[str, int]) -> int:
     return number
 
 
-def _value(field: str, what: str) -> float:
+def value_of(field: str, what: str) -> float:
     """A value (or a sigma), NaN if it is missing; what is wrong with it is the error."""
     text = field.strip()
     if text in MISSING:
         return math.nan
-    value = _number(text)
+    value = number_of(text)
     if value is None:
         comma = ": decimal commas are not read, write a point" if re.fullmatch(r"[+-]?[\d.]*,\d+", text) else ""
         raise ValueError(f"the {what} {_short(text)} is not a number{comma}")
@@ -323,7 +345,7 @@ def _value(field: str, what: str) -> float:
     return value
 
 
-def _number(text: str) -> float | None:
+def number_of(text: str) -> float | None:
     """`text` as a number, as other programs read it: no underscores, no other scripts."""
     if "_" in text or not text.isascii():
         return None

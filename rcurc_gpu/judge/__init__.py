@@ -1,7 +1,8 @@
 """Whether a result can be trusted: evidence, expected error, verdict and its words."""
 
+from .faults import Untied
 from .groups import Groups
 from .identified import model_ties
-from .words import StillMoving, Untied
+from .noise_faults import StillMoving
 
 __all__ = ["Groups", "StillMoving", "Untied", "model_ties"]

@@ -5,26 +5,47 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.linalg
 import scipy.sparse
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, unpacking
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
+from ..backends.plain.verdicts import skewed
 from ..core.iteration import Checked
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import ILL_CONDITIONED, OK, UnitDiagnostics
-from ..extend.lone import rests_on_one, skewed
-from ..noise.model import NoiseModel, outlier_threshold
+from ..extend.lone import rests_on_one
+from ..extend.typical import coherence_of
+from ..noise.model import Group, NoiseModel, outlier_threshold
 from ..noise.part import Part
+from ..noise.precision import precisions
 from .groups import Groups, groups_apart, groups_in
-from .ties import FREE, Ties, ties_of
+from .ties import FREE, TIED_TO, Ties, ties_of
 
-_LOOSE = 0.15  # gap of a noise model below which entries that tie the weakest direction are asked whether they agree with it
+LOOSE = 0.15  # gap of a noise model below which entries that tie the weakest direction are asked whether they agree with it
 _LARGE = 0.25  # share of all residuals that are called large
 # Share of large residuals among such entries from which they do not agree. Two groups with 1 or 2 % seen between them: 0.46
 # to 0.83 where the fit was wrong, 0.27 to 0.3 where it was right.
 _TOO_LARGE = 0.4
+_FOR_VALUES = 100_000  # observations in which equal values are sought
+_MANY_EQUAL = 0.1  # share of them that have one value, from which it is asked where
+# Share of the observations with this value where the matrix is farthest from it, over that of all: 0.87 to 0.93 where zeros
+# stand for half of the entries, 0.4 and less of counts and of rounded values.
+_EVERYWHERE = 0.65
+_FAR_MORE = 3.0  # standard deviations, by which it rejects more than others
 _FEWEST_ASTRAY, _FEW_NEAR = 5, 0.3  # observations of a row or column, and the share of them, below which it goes astray
+# Mean square of coefficients over that of their errors from which they tell something: 1 is what errors alone give, and 1.5
+# to 2.3 was measured where a component was outside of I, since errors are larger than the model thinks.
+_TOLD = 4.0
+_LONE = 0.02  # share of the rows, those with the largest coefficients, that do not count
+# Share of the entries tying a core together that disagree with it, beyond that of others, from which a weak tie is none:
+# 0.99 and 0.16 where the fit was wrong (a band along the diagonal, a bridge of few rows), 0.05 at most where it was right.
+_MORE_REJECTED = 0.1
+_ROUNDS = 4  # in which rows and columns of the core are marked, each by those that are left
+# Share of the observations that may lie between groups, or in none, where groups are only suspected: those that hardly met
+# have a fifth there at the most. The weakest direction of 13 components of spectra had "groups" with one in twenty inside.
+_MOST_ACROSS = 0.5
 _CLEAR = 0.05  # a gap of some of the entries that leaves no doubt about all of them
 _ENOUGH = 8  # entries of a row for each unknown that are looked at first: with these the gap is about 0.25
 
@@ -43,25 +64,63 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     left, right = core.W * core.s, core.V * core.s
     W, V = (xp.astype(x, xp.float64) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
-    for block in (some, data.block) if some is not None else (data.block,):
-        usable = rows.weights(core.W), cols.weights(core.W)
-        ties = ties_of(agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
-        sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
-        rows, cols = (_without_lone(*side, there, floor) for side, there in zip(sides, usable[::-1], strict=True))
-        if ties.gap > _CLEAR:
-            break
+    blocks = (some, data.block) if some is not None else (data.block,)
+    for _ in range(_ROUNDS):
+        for block in blocks:
+            usable = rows.weights(core.W), cols.weights(core.W)
+            ties = ties_of(agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
+            sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
+            known = rows, cols
+            rows, cols = (_without_lone(*side, there, floor) for side, there in zip(sides, usable[::-1], strict=True))
+            if ties.gap > _CLEAR:
+                break
+        if rows is known[0] and cols is known[1]:
+            break  # else others may have rested on those that were marked
+    if ties.gap < FREE and _is_rejected(ties, data.block, (W, V), left, core.V, floor, usable):
+        ties = replace(ties, gap=0.0)  # few entries agree by chance where others say something else
     return ties, (core, rows, cols)
+
+
+def _is_rejected(
+    ties: Ties,
+    block: Block,
+    bases: tuple[Array, Array],
+    left: Array,
+    right: Array,
+    floor: float,
+    usable: tuple[Array, Array],
+) -> bool:
+    """Whether entries that the weakest direction changes disagree with a core more often than others do."""
+    xp = array_namespace(block.value)
+    unit, index = block.unit_of_entry(), xp.astype(block.index, xp.int64)
+    x, y = (take_rows(basis, at) for basis, at in zip(bases, (unit, index), strict=True))
+    change = xp.sum(take_rows(ties.rows, unit) * y + x * take_rows(ties.cols, index), axis=1)
+    weight = change * change / xp.maximum(xp.sum(x * x, axis=1) * xp.sum(y * y, axis=1), xp.full_like(change, 1e-300))
+    there = (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0)
+    weight = xp.where(there, weight, xp.zeros_like(weight))  # that of rows without coefficients is beyond all numbers
+    weight = weight / xp.maximum(xp.max(weight), xp.full_like(weight[:1], 1e-300))
+    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
+    there = xp.astype(there, weight.dtype)
+    rejected = there * xp.astype(xp.abs(residual) >= floor, weight.dtype)
+    total, square = (float(xp.sum(x)) for x in (weight, weight * weight))
+    if not 0 < total < np.inf:
+        return False
+    share, usual = float(xp.sum(weight * rejected)) / total, float(xp.sum(rejected)) / float(xp.sum(there))
+    by_chance = (usual * (1 - usual) * square) ** 0.5 / total  # standard deviation of the share
+    return share > usual + max(_MORE_REJECTED, 5 * by_chance)
 
 
 def _without_lone(
     block: Block, basis: Array, factor: Array, known: UnitDiagnostics, skew: np.ndarray, usable: Array, floor: float
 ) -> UnitDiagnostics:
     """Mark units of the core of which a component rests on a single entry, or on none."""
-    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis) & (known.status == OK))
+    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence_of(basis)) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))
     lone = rests_on_one(block, doubtful, basis, coefficients, usable, floor)
+    if not lone.any():
+        return known
     status = known.status.copy()
     status[doubtful[lone]] = ILL_CONDITIONED
     return replace(known, status=status)
@@ -80,7 +139,9 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     if model.offsets:
         fitted = fitted + rows[i, k] + cols[j, k]
         left, right = (np.concatenate([x[:, :k], np.ones((len(x), 1))], axis=1) for x in (rows, cols))
-    near = np.abs(y - fitted) < outlier_threshold(model.noise)
+    # noise is that of a fine observation: residuals of coarser ones (`sigma`) are as many times smaller than they look
+    finer = precisions(part.sigma, None if model.sigma is None else model.sigma.fine, len(y)) ** 0.5
+    near = finer * np.abs(y - fitted) < outlier_threshold(model.noise)
     matrix = scipy.sparse.csr_array((y[near], (i[near], j[near])), shape=part.shape)
     matrix.sort_indices()
     block = Block(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data, part.shape[1])
@@ -90,41 +151,85 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     m, n = len(model.rows), len(model.cols)
     # components of single groups are tied by their priors: whether the groups ever met is asked without the model
     met = ties_of(block, np.ones((part.shape[0], 1)), np.ones((part.shape[1], 1)), kernels, seed)
-    gap, groups = min(ties.gap, met.gap), None
-    if ties.free or met.free:
-        groups = groups_apart(block, kernels, seed) or groups_in(ties, left, right)
-    elif ties.gap < _LOOSE and _contradicted(ties, left, right, (i, j, y - fitted)):
-        gap, groups = 0.0, groups_apart(block, kernels, seed) or groups_in(ties, left, right)
-    if groups is not None:
-        groups = groups.first(m, n) if groups.first(m, n).apart else None
-    dependent = float(np.sum((left.T @ left) * (ties.noise_cols.T @ ties.noise_cols)))
-    dependent += float(np.sum((ties.noise_rows.T @ ties.noise_rows) * (right.T @ right)))
-    dependent += 2 * float(np.sum((left.T @ ties.noise_rows) * (ties.noise_cols.T @ right)))
-    gap = gap if groups is not None else max(ties.gap, FREE)  # what is not a group is a single case
+    gap = max(ties.gap, FREE)  # what is not a group is a single case
+    negligible = TIED_TO * ties.gap * _size(fitted)
+    free, groups = ties.free or met.free, None
+    if free or (ties.gap < LOOSE and _contradicted(ties, left, right, (i, j, finer * (y - fitted)), negligible)):
+        found = groups_apart(block, kernels, seed) or groups_in(ties, left, right)
+        holds = free or not np.mean(found.apart_at(i[near], j[near])) > _MOST_ACROSS
+        groups = found.first(m, n) if holds and found.first(m, n).apart else None
+        if groups is not None or (free and found.apart):  # I may be in one group, and J in the other
+            gap = min(ties.gap, met.gap) if free else 0.0
+    dependent = _dependent(ties, left, right)
+    # rows of many zeros agree with a solution of 0, whatever the rest of them says
+    told = finer * np.maximum(np.abs(y), np.abs(fitted)) > outlier_threshold(model.noise)
     # the centre is known no better than the mean of all observations
-    square = variance * max(max(dependent, 0.0) / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
-    return ModelTies(gap, square**0.5, groups, _astray((i, j, y - fitted), near, part.shape))
+    square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
+    astray = _astray((i, j, y - fitted), near, told, part.shape)
+    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted))
 
 
-def _astray(residuals: tuple[np.ndarray, np.ndarray, np.ndarray], near: np.ndarray, shape: tuple[int, int]) -> float:
-    """Root mean square, over all entries, of the residuals of rows, or columns, that reject nearly all of theirs."""
+def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
+    """Share of the observations that have one and the same value, if they have it wherever the matrix is; else 0.
+
+    Such a value stands for what is missing, and the model takes half of each entry for noise if half of them are replaced.
+    Where values are few, or many are really 0, the matrix is near to it.
+    """
+    step = max(len(y) // _FOR_VALUES, 1)
+    y, fitted = y[::step], fitted[::step]
+    values, counts = np.unique(y, return_counts=True)
+    if len(y) == 0 or counts.max() < _MANY_EQUAL * len(y):
+        return 0.0
+    value, share = values[counts.argmax()], float(counts.max()) / len(y)
+    away = np.abs(fitted - value)
+    far = away >= max(float(np.quantile(away, 0.75)), float(np.mean(away**2)) ** 0.5)
+    return share if far.any() and np.mean(y[far] == value) > _EVERYWHERE * share else 0.0
+
+
+def _dependent(ties: Ties, left: np.ndarray, right: np.ndarray) -> float:
+    """Squared error, summed over all entries, of rows and columns that depend on each other, for noise of size 1."""
+    total = float(np.sum((left.T @ left) * (ties.noise_cols.T @ ties.noise_cols)))
+    total += float(np.sum((ties.noise_rows.T @ ties.noise_rows) * (right.T @ right)))
+    return max(total + 2 * float(np.sum((left.T @ ties.noise_rows) * (ties.noise_cols.T @ right))), 0.0)
+
+
+def _astray(
+    residuals: tuple[np.ndarray, np.ndarray, np.ndarray], near: np.ndarray, told: np.ndarray, shape: tuple[int, int]
+) -> float:
+    """Root mean square, over all entries, of the residuals of rows, or columns, that reject nearly all that is `told`.
+
+    They reject more than others do: where a row has small entries alone, its outliers are all that is told.
+    """
     i, j, residual = residuals
+    usual = float(np.mean(~near)) if len(near) else 0.0
     squares = []
     for unit, total in zip((i, j), shape, strict=True):
-        count = np.bincount(unit, minlength=total)
-        astray = (count >= _FEWEST_ASTRAY) & (np.bincount(unit, near, minlength=total) < _FEW_NEAR * count)
-        square = np.bincount(unit, residual**2, minlength=total)[astray] / count[astray]
+        n_all, n_rejected = np.bincount(unit, minlength=total), np.bincount(unit, ~near, minlength=total)
+        count, agree = (np.bincount(unit, x, minlength=total) for x in (told, told & near))
+        more = n_rejected > usual * n_all + _FAR_MORE * np.sqrt(usual * n_all)
+        astray = (count >= _FEWEST_ASTRAY) & (agree < _FEW_NEAR * count) & more
+        square = np.bincount(unit, told * residual**2, minlength=total)[astray] / count[astray]
         squares.append(float(np.sum(square)) / total)
     return max(squares) ** 0.5
 
 
+def _size(fitted: np.ndarray) -> float:
+    return float(np.median(np.abs(fitted))) if len(fitted) else 0.0
+
+
 def _contradicted(
-    ties: Ties, left: np.ndarray, right: np.ndarray, residuals: tuple[np.ndarray, np.ndarray, np.ndarray]
+    ties: Ties,
+    left: np.ndarray,
+    right: np.ndarray,
+    residuals: tuple[np.ndarray, np.ndarray, np.ndarray],
+    negligible: float,
 ) -> bool:
     """Whether the entries that tie the weakest direction have far larger residuals than others.
 
     Then the fit has taken the wrong one of several solutions: of two groups that met at few places, for example, each is
-    right for itself, and one of them in other units. Entries count by how much the direction changes them.
+    right for itself, and one of them in other units. Entries count by how much the direction changes them. Residuals that
+    are `negligible` agree: a smooth matrix, of which some components are too small to be found, has larger ones at its
+    corners.
     """
     i, j, residual = residuals
     change = np.einsum("nk,nk->n", ties.rows[i], right[j]) + np.einsum("nk,nk->n", left[i], ties.cols[j])
@@ -133,9 +238,49 @@ def _contradicted(
     total = float(np.sum(weight))
     if not 0 < total < np.inf:
         return False
-    large = np.abs(residual) > np.quantile(np.abs(residual), 1 - _LARGE)
+    large = np.abs(residual) > max(float(np.quantile(np.abs(residual), 1 - _LARGE)), negligible)
     share, n = float(np.sum(weight * large)) / total, total**2 / float(np.sum(weight**2))
     return share > max(_TOO_LARGE, _LARGE + 5 * (_LARGE * (1 - _LARGE) / n) ** 0.5)
+
+
+def untold(chosen: Group, across: Group, products: np.ndarray) -> float:
+    """Mean square of what the `chosen` rows do not tell of columns outside of J, or chosen columns of rows outside of I.
+
+    A component may live in columns of J and rows outside of I alone. Then nothing says how much of it other columns have,
+    and where rows of I are not farther from 0 than their errors, these errors are no information, as the model thinks. What
+    is not told is as large as it is in the columns of J.
+
+    Parameters
+    ----------
+    chosen : Group
+        Rows of I; their first coefficients are those of the k components.
+    across : Group
+        Columns of J.
+    products : float array (k, k)
+        Mean products of the coefficients of all rows.
+    """
+    k = len(products)
+    if k == 0:
+        return 0.0
+    mine = chosen.mean[:, :k]
+    if chosen.mean.shape[1] > k:  # what all of them share is an offset to the columns
+        mine = mine - mine.mean(axis=0)
+    errors = chosen.covariance.mean(axis=0)[unpacking(chosen.mean.shape[1])][:k, :k]
+    errors = errors + np.finfo(float).eps * (np.trace(errors) + np.mean(mine**2)) * np.eye(k)
+    if len(mine) < 3 or not np.isfinite(errors).all():
+        return 0.0
+
+    def told(some: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean squares, errors having size 1, and directions, the least first."""
+        sizes, directions = scipy.linalg.eigh(some.T @ some / len(some), errors)
+        return sizes, directions
+
+    least = (mine @ told(mine)[1][:, 0]) ** 2
+    n_lone = max(round(_LONE * len(mine)), 1)  # what only one row has, its outliers may have made
+    sizes, directions = told(mine[np.argsort(least)[:-n_lone]])
+    lost = directions[:, sizes < _TOLD]
+    inside = across.mean[:, :k] @ errors @ lost  # coefficients of the columns of J in these directions
+    return float(np.sum((lost.T @ products @ lost) * (inside.T @ inside))) / len(across)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,16 +297,19 @@ class ModelTies:
     astray : float
         Root mean square error of an entry if all observations were right in rows, or columns, that reject nearly all of
         theirs.
+    replaced : float
+        Share of the observations with one value, wherever the matrix is.
     """
 
     gap: float
     error: float
     groups: Groups | None
-    astray: float = 0.0
+    astray: float
+    replaced: float = 0.0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
-        found = {"ties": np.asarray([self.gap, self.error])}
+        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced])}
         if self.groups is not None:
             found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
         return found
@@ -170,8 +318,8 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error = a["ties"].tolist()
-        return cls(gap, error, groups)
+        gap, error, *rest = a["ties"].tolist()
+        return cls(gap, error, groups, *rest)
 
 
 # ---------------------------------------------------------------- entries that agree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..core.history import RankCurve
-from .words import Evidence
+from .causes import Evidence
 
 _NUMERICALLY_ZERO = 1e-6  # held-out errors below this are all the same
 WORTH = 0.9  # a larger rank has to bring the held-out error below this share of the smaller one's

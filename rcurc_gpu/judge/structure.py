@@ -33,6 +33,7 @@ LIMIT = 5.0  # standard deviations above random signs from which the rejected ma
 _LARGE = 0.5  # share of the sum of squares that makes up the entries where singular vectors are large
 _FOLLOWING = 0.75  # share of the observations there that follow
 _BALANCE = 0.3  # of signs
+_MATTERS = 1e-3  # residuals over the size of an entry from which a component matters: a tenth of the accuracy, as in a core
 _RARE = 1e-3  # chance of naming any row (column) where all have the same share of outliers
 _FAR_MORE = 2.0  # share of the outliers of a row (column) over that of all, from which it is named
 _BLOCK = 0.5  # share of the outliers where named rows and columns cross, from which this is a block
@@ -164,20 +165,25 @@ class Scores(NamedTuple):
         Share of the observations that are rejected, with the sign of the singular vectors, where these are large.
     balance : float
         How far signs of both kinds make up the singular value: 1 if they do so alike, 0 if all of one kind do.
+    size : float
+        Median residual of these observations, over a typical recovered value.
     """
 
     score: float = 0.0
     following: float = 0.0
     balance: float = 0.0
+    size: float = 0.0
 
     @property
     def is_component(self) -> bool:
         """Whether the rejected are a further component.
 
         Their signs follow rows and columns; they do so on both sides, unlike those of a block that is shifted as a whole;
-        and where they do, most observations are rejected, unlike where outliers at random have such signs.
+        and where they do, most observations are rejected, unlike where outliers at random have such signs. Where the
+        residuals are tiny, they are what rounding makes of a component that the core hardly has.
         """
-        return self.score > LIMIT and self.following > _FOLLOWING and self.balance > _BALANCE
+        follows = self.score > LIMIT and self.following > _FOLLOWING and self.balance > _BALANCE
+        return follows and self.size > _MATTERS
 
 
 def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
@@ -248,8 +254,8 @@ class _Signs:
         """Random signs with these means, without the means (count, n)."""
         return np.where(rng.random((count, len(self.mean))) < 0.5 * (1 + self.mean), 1.0, -1.0) - self.mean
 
-    def along(self, block: Looked, u: np.ndarray, v: np.ndarray) -> tuple[float, float]:
-        """How many of the observations follow the singular vectors where these are large, and how balanced they are."""
+    def along(self, block: Looked, u: np.ndarray, v: np.ndarray) -> tuple[float, float, float]:
+        """How many of the observations follow the singular vectors where these are large, how balanced, and how large."""
         row, col = self.row_of[block.i], self.col_of[block.j]
         predicted = np.where((row >= 0) & (col >= 0), u[row] * v[col], 0.0)
         order = np.argsort(-np.abs(predicted))
@@ -258,7 +264,9 @@ class _Signs:
         following = block.rejected[large] & (predicted[large] * block.residual[large] > 0)
         made = self.found * self.weight * u[self.row] * v[self.col]
         positive, both = float(made[u[self.row] * v[self.col] > 0].sum()), float(made.sum())
-        return float(np.mean(following)), 2 * min(positive, both - positive) / both
+        sizes = np.abs(block.residual[large[following]])
+        size = float(np.median(sizes)) / max(float(np.mean(block.fitted**2)) ** 0.5, 1e-300) if len(sizes) else 0.0
+        return float(np.mean(following)), 2 * min(positive, both - positive) / both, size
 
 
 class _Places:
@@ -287,9 +295,9 @@ class _Places:
         """Random places with these means, without the means (count, n)."""
         return self.sign * ((rng.random((count, len(self.mean))) < self.mean) - self.mean)
 
-    def along(self, block: Looked, u: np.ndarray, v: np.ndarray) -> tuple[float, float]:
+    def along(self, block: Looked, u: np.ndarray, v: np.ndarray) -> tuple[float, float, float]:
         """Whatever the singular vectors are: there are no signs to follow."""
-        return 1.0, 1.0
+        return 1.0, 1.0, 1.0
 
 
 def _share_by_chance(block: Looked, rng: np.random.Generator) -> float:
@@ -340,6 +348,7 @@ def _largest(
     data = np.concatenate([row * p.weight for p, row in copies])
     whole = csr_array((data, index, indptr), shape=(int(heights.sum()), int(widths.sum())))
     left, right = (np.concatenate([getattr(p, name) for p, _ in copies]) for name in ("left", "right"))
+    across = whole.T
     x = np.concatenate([np.tile(rng.standard_normal(len(p.cols)), len(v)) for p, v in zip(patterns, values, strict=True)])
     for step in range(_STEPS):
         x -= right * np.repeat(np.add.reduceat(x * right, first), widths)
@@ -347,7 +356,7 @@ def _largest(
         y = whole @ x
         y -= left * np.repeat(np.add.reduceat(y * left, top), heights)
         if step < _STEPS - 1:
-            x = whole.T @ y
+            x = across @ y
     sizes = np.sqrt(np.add.reduceat(y * y, top))
     found, start = [], 0
     for p, v in zip(patterns, values, strict=True):

@@ -18,20 +18,34 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri
 
-from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy, unpacking
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels
-from ..backends.plain.ties import unpacked
+from ..backends.plain.ties import Lanczos, TieProblem, unpacked
 from ..backends.random import Stream, generator
 
 FREE = 0.01  # a gap below this is a direction that the data do not tell
+# Relative error that a weak tie may make of what is left in the residuals, which it makes larger by 1 over the gap at most:
+# a tenth of the accuracy of exact results.
+TIED_TO = 1e-3
 _STEPS = 60  # of Lanczos, at most: the largest value of 60,000 is then known if the next is 3 % smaller
+# Where there is hardly a gap it may as well be none, and nears 0 slowly: from 1e-3 after 60 steps to 1e-8, groups with a
+# bridge of fewer rows than the rank.
+_MOST_STEPS, _SAME_WEAK = 300, 0.01
+_FEW_NUMBERS = 1 << 16  # of a vector, up to which so many are kept: two of each step, 300 MB. Only weak gaps need them
 _FEWEST_STEPS, _SAME = 5, 0.2  # steps at least, and the change of the gap in three of them that counts as none
 # Logarithm of the growth of a free direction after which it is seen, however little of it there is at the start: of 50 pairs
 # of groups that never met, one had less than e^-6 of it (rank 1).
 _GROWN = 11.5
 _FOUND = 1e-8  # change of the value in three steps after which a free direction is known to many digits
+# Size of the draw in the weakest direction, at least. Where most of the error is in this one, it is a normal number, and
+# twice the expected error holds it in 99 % of the cases only if this much is expected.
+_UNLUCKY = 1.3
+_FIXED = 1e4  # precision of a prior, over that of the observations of a row, from which a coefficient is as it is
 _RIDGE = 1e-10  # over the mean of the diagonal: for rows whose entries do not determine them
+# Size of a matrix up to which its work does not matter. `dpotri` wakes the threads of SciPy's BLAS, which spin for 15 ms
+# after it, while the cores are wanted for better.
+_SMALL = 100
 _LEAST_TIED = 1e-12  # below this, 1 less a value is rounding
 
 
@@ -89,101 +103,89 @@ def ties_of(
     if prior is not None:
         q, p = np.tril_indices(K)
         diagonal = asarray_on(np.eye(K)[q] * (q == p)[:, None], right, right.dtype)
-        packed = packed[0] + diagonal @ prior[1], packed[1] + diagonal @ prior[0]
-    (inverse, col_skew), (inverse_rows, row_skew) = (_inverse(x, K, kernels) for x in packed)
+        # of no use beyond this, and in the way of all others: an offset that is 0 for sure has 1e26
+        limits = [_FIXED * float(xp.max(xp.mean(x @ diagonal, axis=0))) for x in packed]
+        on_cols, on_rows = (
+            asarray_on(np.minimum(np.asarray(to_numpy(x)), y), right, right.dtype)
+            for x, y in zip(prior[::-1], limits, strict=True)
+        )
+        packed = packed[0] + diagonal @ on_cols, packed[1] + diagonal @ on_rows
     G = unpacked(packed[0], K)
-    gauge = _Gauge(right, G, kernels)
+    normal = asarray_on(generator(seed, Stream.TIES).standard_normal((n, K)), right, right.dtype)
+    problem = TieProblem(block, across, left, right, packed, G, _gauge(right, packed[0]), normal, _RIDGE)
+    for most in (_STEPS, _MOST_STEPS) if n * K <= _FEW_NUMBERS else (_STEPS,):
+        lanczos = kernels.lanczos(problem, most, kernels)
+        alpha, beta, theta, length, settled = _followed(lanczos, most)
+        if settled or theta[-1] < 1 - FREE:
+            break
+    skews = (lanczos.row_skew / K, lanczos.col_skew / K)
+    if not theta:  # nothing but gauge
+        nothing = (xp.zeros_like(left), xp.zeros_like(right))
+        return Ties(1.0, *nothing, *nothing, *skews)
 
-    def followed(b: Array) -> Array:
-        """What the rows do when the columns move by b."""
-        return kernels.times(inverse_rows, kernels.couple(block, left, right, b))
+    values, shares = _ritz(alpha, beta)
+    gap = 1 - min(max(theta[-1], 0.0), 1.0) ** 0.5
+    weakest = lanczos.combined(shares[:, -1])
+    if prior is None:
+        return Ties(gap, *weakest, *weakest, *skews)
+    # what Lanczos makes of the start times (1 - M^T M)^-1/2: noise in the columns when the rows are not known
+    drawn = length * shares[0]  # about normal numbers of standard deviation 1
+    drawn[-1] = np.copysign(max(abs(drawn[-1]), _UNLUCKY), drawn[-1])
+    noise = shares @ (drawn / np.sqrt(np.maximum(1 - values, _LEAST_TIED)))
+    return Ties(gap, *weakest, *lanczos.combined(noise), *skews)
 
-    start = asarray_on(generator(seed, Stream.TIES).standard_normal((n, K)), right, right.dtype)
-    start = kernels.times(xp.linalg.cholesky(inverse), start)  # as noise moves columns, if the rows are known
-    vectors: list[Array] = []
-    images: list[Array] = []
+
+def _followed(lanczos: Lanczos, most: int) -> tuple[list[float], list[float], list[float], float, bool]:
+    """Steps until the largest value is known, at most `most`: alpha, beta, values, length of the start, whether it is."""
     alpha: list[float] = []
     beta: list[float] = []
     theta: list[float] = []
-    v = gauge.without(gauge.without(start))
-    for step in range(_STEPS):
-        Gv = kernels.times(G, v)
-        size = float(xp.sum(v * Gv)) ** 0.5
+    length = 0.0
+    for step in range(most):
+        size = lanczos.size()
         if not size > (1e-10 * max(abs(theta[-1]), 1e-3) if step else 0):
-            break
+            return alpha, beta, theta, length, True
         if step:
             beta.append(size)
         else:
             length = size
-        vectors.append(v / size)
-        images.append(Gv / size)
-        w = gauge.without(kernels.times(inverse, kernels.couple(across, right, left, followed(vectors[-1]))))
-        alpha.append(float(xp.sum(images[-1] * w)))
-        for _ in range(2):  # twice is enough
-            for x, Gx in zip(vectors, images, strict=True):
-                w = w - x * xp.sum(Gx * w)
-        v = gauge.without(w)
-        values, shares = np.linalg.eigh(np.diag(alpha) + np.diag(beta, 1) + np.diag(beta, -1))
-        theta.append(float(values[-1]))
+        alpha.append(lanczos.step())
+        theta.append(float(_ritz(alpha, beta)[0][-1]))
         # with each step a free direction grows by exp(2 (rest / theta)^1/2) over the others, at least
         growth = 2 * step * (max(1 - theta[-1], 0.0) / max(theta[-1], 1e-300)) ** 0.5
         if step >= _FEWEST_STEPS and (growth > _GROWN or theta[-1] > 1 - FREE):
             change, rest = abs(theta[-1] - theta[-4]), max(1 - theta[-1], 0.0)
-            if change < _SAME * rest or change < _FOUND:
-                break
-    if not theta:  # nothing but gauge
-        nothing = (xp.zeros_like(left), xp.zeros_like(right))
-        return Ties(1.0, *nothing, *nothing, row_skew / K, col_skew / K)
-
-    def combined(weights: np.ndarray) -> tuple[Array, Array]:
-        """A direction of the columns, with what the rows do."""
-        b = vectors[0] * float(weights[0])
-        for x, weight in zip(vectors[1:], weights[1:], strict=False):
-            b = b + x * float(weight)
-        return -followed(b), b
-
-    gap = 1 - min(max(theta[-1], 0.0), 1.0) ** 0.5
-    weakest = combined(shares[:, -1])
-    if prior is None:
-        return Ties(gap, *weakest, *weakest, row_skew / K, col_skew / K)
-    # what Lanczos makes of the start times (1 - M^T M)^-1/2: noise in the columns when the rows are not known
-    noise = length * (shares @ (shares[0] / np.sqrt(np.maximum(1 - values, _LEAST_TIED))))
-    return Ties(gap, *weakest, *combined(noise), row_skew / K, col_skew / K)
+            if change < (_SAME if theta[-1] < 1 - FREE else _SAME_WEAK) * rest or change < _FOUND:
+                return alpha, beta, theta, length, True
+        if step >= _STEPS and theta[-1] < 1 - FREE:
+            break
+    return alpha, beta, theta, length, False
 
 
-def _inverse(G: Array, k: int, kernels: Kernels) -> tuple[Array, np.ndarray]:
-    """Inverses (u, K, K) of packed matrices (u, P), on their range, and traces as if those of the matrices were K (u,)."""
-    xp = array_namespace(G)
-    diagonal = asarray_on(np.cumsum(np.arange(1, k + 1)) - 1, G)
-    size = xp.sum(xp.take(G, diagonal, axis=1), axis=1)[:, None] / k
-    size = xp.where(size > 0, size, xp.ones_like(size))
-    packed = kernels.inverses(G / size, _RIDGE)
-    return unpacked(packed / size, k), to_numpy(xp.sum(xp.take(packed, diagonal, axis=1), axis=1))
+def _ritz(alpha: list[float], beta: list[float]) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors of the tridiagonal matrix of Lanczos's method."""
+    beta = beta[: len(alpha) - 1]
+    values, shares = np.linalg.eigh(np.diag(alpha) + np.diag(beta, 1) + np.diag(beta, -1))
+    return values, shares
 
 
-class _Gauge:
-    """The directions b_j = E^T x_j of the columns, E any K x K matrix: rows follow them wholly, and no entry changes."""
-
-    def __init__(self, right: Array, G: Array, kernels: Kernels) -> None:
-        self.right, self.G, self.times = right, G, kernels.times
-        k = int(right.shape[1])
-        xp = array_namespace(right)
-        x = right[:, :, None] * right[:, None, :]
-        products = to_numpy(xp.reshape(x, (-1, k * k)).T @ xp.reshape(G, (-1, k * k))).reshape(k, k, k, k)
-        gram = products.transpose(0, 2, 1, 3).reshape(k * k, k * k)
-        ridge = _RIDGE * float(np.trace(gram)) / (k * k) or 1.0
-        self.inverse = asarray_on(_positive_inverse(gram + ridge * np.eye(k * k)), right, right.dtype)
-
-    def without(self, b: Array) -> Array:
-        """The rest of a direction (n, K)."""
-        xp = array_namespace(b)
-        k = int(b.shape[1])
-        share = self.inverse @ xp.reshape(self.right.T @ self.times(self.G, b), (-1,))
-        return b - self.right @ xp.reshape(share, (k, k))
+def _gauge(right: Array, packed: Array) -> Array:
+    """The inverse (K K, K K) of the Gram matrix of the gauge: rows follow its directions wholly, and no entry changes."""
+    k = int(right.shape[1])
+    xp = array_namespace(right)
+    # x_j x_j^T and G_j are symmetric: a quarter of their products is enough
+    q, p = (asarray_on(side, right) for side in np.tril_indices(k))
+    products = to_numpy((xp.take(right, q, axis=1) * xp.take(right, p, axis=1)).T @ packed)
+    place = unpacking(k)
+    gram = products[place[:, None, :, None], place[None, :, None, :]].reshape(k * k, k * k)
+    ridge = _RIDGE * float(np.trace(gram)) / (k * k) or 1.0
+    return asarray_on(_positive_inverse(gram + ridge * np.eye(k * k)), right, right.dtype)
 
 
 def _positive_inverse(matrix: np.ndarray) -> np.ndarray:
     """The inverse of a symmetric positive matrix, by its Cholesky factor: a third of the work of any other matrix."""
+    if len(matrix) <= _SMALL:
+        return np.asarray(np.linalg.inv(matrix))
     factor, failed = dpotrf(matrix, lower=1)
     inverse, failed = (None, failed) if failed else dpotri(factor, lower=1)
     if inverse is None or failed:

@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, quantile_abs, take_rows, to_numpy
-from ..backends.operators import random_start, subspace_svd
+from ..backends.linalg import subspace_svd
+from ..backends.operators import random_start
 from ..backends.plain.grid import residuals
 from ..backends.plain.regression import Schedule
 from ..core.iteration import Checked, Core, diverged
@@ -21,35 +22,20 @@ from ..core.problem import CoreProblem
 from ..extend.diagnostics import ILL_CONDITIONED, Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import NEEDED_PER_RANK
+from .causes import USELESS, Cause, Evidence
+from .faults import CoreFault, FittedToChance, StructuredOutliers, TooNoisy, Undetermined, Untied
 from .groups import Groups, groups_in
+from .noise_faults import Astray, MoreComponents, Noisy, NothingFound, Replaced, StillMoving, TooFewHeld, WronglySure
 from .structure import Structure
-from .ties import FREE, Ties
-from .words import (
-    Cause,
-    CoreFault,
-    Evidence,
-    Fault,
-    FittedToChance,
-    MoreComponents,
-    Noisy,
-    NothingFound,
-    StillMoving,
-    StructuredOutliers,
-    TooFewHeld,
-    TooNoisy,
-    Undetermined,
-    Untied,
-    Verdict,
-    WronglySure,
-)
+from .ties import FREE, TIED_TO, Ties
+from .words import Fault, Verdict
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
 ENOUGH_HELD = 70  # to hold out on average, so that it is seldom fewer than that
 _MANY_HELD = 300  # from which a component in a single row can be told from outliers there
 _FEWEST_HELD = 20  # held-out entries below which nothing confirms a noise model
-_USELESS = 0.3  # relative error of the matrix from which its numbers say next to nothing
-_DROWNED = 1.0  # noise over the size of the matrix from which offsets alone say nothing
+_DROWNED = 0.7  # error of predictions from which offsets alone say nothing: the noise is as large as the matrix
 _CALIBRATED = 0.5  # by how much predicted standard deviations may have been off; more, and the noise is not as modelled
 _ROUNDING = 1e-6  # lower quartile of held-out residuals, over that of the entries, that is none
 _MOST_CERTAIN = 0.6  # share of the held-out entries that agree, at least, to be sure of components in single rows
@@ -58,6 +44,8 @@ _MOSTLY = 0.8  # share of agreeing entries from which it does not matter how man
 # was looked at without them (a function of a matrix of low rank: 24 % hung on single observations, and the rest was wrong).
 _MOST_HANGING = 0.1
 _FINE = 1e-2  # threshold over a typical entry above which it is one of noise
+# A gap below this is none. Groups that never met have 1e-10 to 1e-6, as rounding and the steps of Lanczos leave it.
+_LEAST_GAP = 1e-4
 _ALONE = 0.5  # of a component in one row or column from which it may be the outliers there
 
 
@@ -77,13 +65,21 @@ def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struct
     return Evidence(
         unexplained=float(quantile_abs(residual, 0.25)) / float(quantile_abs(y, 0.25)) if y.shape[0] else 1.0,
         held_share=_share_below(residual, schedule.floor),
-        fit_share=_share_below(fit_residual, schedule.floor),
+        fit_share=_share_below(fit_residual, schedule.floor) * (_nonzero(core, data.held, size) if held_out else 1.0),
         supported=_supported(core, data) if held_out else int(np.sum(_spread_out(core))),
         missing=_missing(data, core, schedule, seed, structure),
         informative_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
         n_held=int(y.shape[0]) if held_out else 0,
         beyond_chance=_beyond_chance(core, data.held if held_out else data.sample, (y, residual), schedule.floor),
     )
+
+
+def _nonzero(core: Core, entries: tuple[Array, Array, Array], size: float) -> float:
+    """Share of the informative entries that are not 0: the sample has none that are, and these agree with nothing."""
+    xp = array_namespace(entries[2])
+    told = xp.abs(entries[2] - residuals(core.W * core.s, core.V, entries)) > size
+    n_zero, n_other = (int(xp.count_nonzero(x)) for x in (told & (entries[2] == 0), (xp.abs(entries[2]) > size) | told))
+    return 1 - n_zero / max(n_other, 1)
 
 
 def _informative(core: Core, entries: tuple[Array, Array, Array], size: float) -> tuple[Array, Array]:
@@ -115,7 +111,7 @@ def _core_cause(checked: Checked, e: Evidence, structure: float) -> Cause:
     unexplained = e.unexplained > 0.8 or e.supported == 0
     if diverged(core.history):
         return Cause.DIVERGED
-    scarce = float(np.median(rows.n_obs)) < 0.9 * NEEDED_PER_RANK * rank
+    scarce = min(float(np.median(x.n_obs)) for x in (rows, cols)) < 0.9 * NEEDED_PER_RANK * rank
     if scarce and (overfit or lost or unexplained):
         return Cause.TOO_FEW_OBSERVATIONS
     if e.supported < rank and not unexplained:
@@ -128,7 +124,7 @@ def _core_cause(checked: Checked, e: Evidence, structure: float) -> Cause:
         return Cause.OVERFIT
     # Where most entries are zeros, which fit anything, more of the others have to agree.
     few = e.held_share < (0.45 if e.informative_share > 0.5 else 0.6)
-    if few or (e.held_share < _MOSTLY and e.beyond_chance < 0.5):
+    if few or (e.held_share < _MOSTLY and e.has_few_values and e.beyond_chance < 0.5):
         return Cause.TOO_MANY_OUTLIERS
     if not core.stopped:
         return Cause.NOT_SETTLED
@@ -145,9 +141,13 @@ def is_certain(evidence: Evidence, core: Core) -> bool:
     return real and agrees and evidence.unexplained < _ROUNDING
 
 
-def judge_ties(ties: Ties, core: Core) -> tuple[Verdict, Groups] | None:
-    """The verdict on a core whose rows and columns are not tied together, and their groups; None if they are."""
-    if not ties.free:
+def judge_ties(ties: Ties, core: Core, size: float) -> tuple[Verdict, Groups] | None:
+    """The verdict on a core whose rows and columns are not tied together, and their groups; None if they are.
+
+    A weak tie makes errors larger, by 1 over the gap at most. What is left in the residuals of the core, over the `size` of
+    a typical entry, says how weak it may be: without noise, few rows that see both groups are enough.
+    """
+    if ties.gap > min(max(core.sigma / size / TIED_TO, _LEAST_GAP), FREE):
         return None
     groups = groups_in(ties, core.W, core.V)
     if not groups.apart:
@@ -168,10 +168,12 @@ def judge_result(
     expected_error: float,
     accuracy: float | None,
     filled: str,
+    few_values: bool = False,
 ) -> Verdict:
     """The verdict on everything; `outside` are the columns and the rows outside of the core.
 
-    `filled` is what was put where something was not determined.
+    `filled` is what was put where something was not determined. With `few_values`, rounded ones for example, entries agree
+    by chance: where these leave rows open, the rest may have agreed by chance as well.
     """
     if core_verdict.cause not in (Cause.NONE, Cause.UNDETERMINED):
         return core_verdict
@@ -182,7 +184,7 @@ def judge_result(
         hanging = sum(x.by_status[ILL_CONDITIONED] for x in (columns, rows)) > _MOST_HANGING * (
             columns.n_units + rows.n_units
         )
-        faults.append(Undetermined(columns, rows, alone=not faults and not hanging, filled=filled))
+        faults.append(Undetermined(columns, rows, alone=not (faults or hanging or few_values), filled=filled))
     return Verdict(tuple(faults), expected_error)
 
 
@@ -193,7 +195,7 @@ def judge_noise(
     confirmed = noise.confirmation
     # what no component explains may be noise or a matrix of a higher rank: nobody can tell
     drowned = len(noise.strengths) == 0 and not noise.prediction_error < _DROWNED
-    useless = drowned or not noise.expected_error < _USELESS
+    useless = drowned or not noise.expected_error < USELESS
     if noise.gap < FREE:
         groups = None if noise.groups is None else Groups(*map(np.asarray, noise.groups))
         sizes = () if groups is None else tuple(groups.sizes())
@@ -201,7 +203,7 @@ def judge_noise(
     # Too few observations for the rank that was asked for: residuals may be of components that were not found, not noise,
     # and the matrix as far off as held-out entries are.
     scarce = core_verdict.cause is Cause.TOO_FEW_OBSERVATIONS
-    hidden = scarce and confirmed is not None and not confirmed.error < _USELESS * confirmed.size
+    hidden = scarce and confirmed is not None and not confirmed.error < USELESS * confirmed.size
     if (useless or hidden) and not core_verdict.ok:
         return replace(core_verdict, expected_error=noise.expected_error)
     faults: list[Fault] = []
@@ -215,20 +217,25 @@ def judge_noise(
         faults.append(StillMoving(noise.n_sweeps))
     if confirmed is not None and confirmed.n_held >= _LEAST_HELD:
         slack = 1 + _CALIBRATED * (1 + 4 / confirmed.n_held**0.5)
-        if not 1 / slack < confirmed.factor < slack:
+        # Residuals far smaller than predicted are those of data without noise, whose model still shrinks. That proves
+        # nothing where hardly anything ties it together (where the core is hardly seen, nine in ten entries fit anything,
+        # and the matrix is wrong by half), where single rows disagree, or if it predicted errors that matter.
+        proven = noise.gap > FREE and noise.expected_error < TIED_TO * confirmed.factor and noise.astray < TIED_TO
+        if not (confirmed.factor < slack and (confirmed.factor > 1 / slack or proven)):
             faults.append(WronglySure(confirmed.factor))
     if accuracy is not None and noise.expected_error > accuracy:
         faults.append(TooNoisy(noise.expected_error, accuracy))
-    if noise.astray > _USELESS and columns.n_undetermined + rows.n_undetermined:
-        # single rows, of another size than all others: if they are right, most of the matrix is in them
-        faults.append(Undetermined(columns, rows, alone=not faults, filled="prior"))
+    if noise.replaced:
+        faults.append(Replaced(noise.replaced))
+    if noise.astray > USELESS:  # single rows, of another size than all others
+        faults.append(Astray(noise.astray))
     better = confirmed.offsets_error / max(confirmed.error, 1e-300) if confirmed is not None and noise.offsets else 0.0
     return Verdict(tuple(faults), noise.expected_error, noise=Noisy(noise.prediction_error, better, columns, rows))
 
 
 def with_structure(verdict: Verdict, structure: Structure | None, expected: bool) -> Verdict:
     """The verdict, if the rejected observations have this `structure`, which may be `expected`."""
-    verdict = replace(verdict, structure=structure)
+    verdict = replace(verdict, structure=structure, structure_expected=expected)
     if structure is None or not structure.components or expected:
         return verdict
     faults = [replace(x, alone=False) if isinstance(x, Undetermined) else x for x in verdict.faults]
@@ -325,6 +332,8 @@ def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struc
     m, n = grid.shape
     square, norm = sum(float(xp.sum(panel * panel)) for panel in kept), float(xp.linalg.vector_norm(core.s))
     if square**0.5 <= structure * data.rate * norm:  # as in most cores of data without noise
+        return 0.0
+    if not np.isfinite(square):  # a core that diverged: held-out entries say so
         return 0.0
     start = random_start(n, min(4, m, n), left, seed)
     _, s, _ = subspace_svd(lambda X: grid.mul(kept, X), lambda X: grid.rmul(kept, X), start, 1, steps=6)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import warnings
 from typing import Any
 
 import numpy as np
@@ -12,11 +10,13 @@ import scipy.sparse
 from scipy.special import ndtr
 
 from ..api import rcurc
-from ..backends import Block, Stream, asarray_on, generator, product_svd, to_numpy
-from ..errors import ConvergenceWarning, check_choice, check_count
-from ..options import Asked, Settings, Where, check_rank, documented
+from ..backends import Block, asarray_on, native, product_svd, to_numpy
+from ..errors import ConvergenceWarning, check_choice, warn_caller
+from ..extend import OK
+from ..options import Asked, Settings, Where, documented
 from ..result import Result, outlying_in, outlying_in_matrix, outlying_once
-from ..samples import CrossSamples, choose_cross, cross_size, refuse_masked
+from ..samples import CrossSamples, plain_array
+from .tables import REPLACE, cross_of_table
 
 try:
     from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
@@ -28,10 +28,7 @@ except ImportError as error:
         "(pip install 'rcurc-gpu[sklearn]')"
     ) from error
 
-_REPLACE = ("missing", "outliers", "all")
 _UNDETERMINED = ("prior", "nan", "median")
-_PLENTY = 1000  # rows (columns) from which on more of them cost more than they bring
-_CONCENTRATED = 2.0  # how much denser than the whole a cross has to be to be worth choosing
 
 
 @documented
@@ -39,7 +36,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     """Completes a matrix that is of low rank, but for missing entries, outliers and noise.
 
     An imputer: ``fit_transform(X)`` fills the NaN of `X`, and `transform` those of new rows, by what the columns have in
-    common in all rows. Entries that are wrong do no harm; ``replace="outliers"`` replaces them, too.
+    common in all rows. Entries that are wrong do no harm, and are replaced, too; ``replace="missing"`` keeps them.
 
     The columns should be of about the same size (put `sklearn.preprocessing.RobustScaler` before, it leaves NaN alone). Rows
     and columns with few observations are drawn to what is typical, and those with none are that: by default there is an
@@ -53,7 +50,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         what was observed in these rows and columns counts in the fit.
     replace : {"missing", "outliers", "all"}
         What `transform` replaces: missing entries; also observations that are outliers rather than the fitted value with
-        noise; or everything, which also takes out the noise.
+        noise, which is the default; or everything, which also takes out the noise.
     undetermined : {"prior", "nan", "median"}
         What to put into missing entries of rows and columns that could not be determined: what the fit expects of any row
         or column; NaN; or the median of what `fit` saw in the column (NaN if it saw nothing). A ConvergenceWarning says how
@@ -103,7 +100,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     >>> X = truth.copy()
     >>> X[3, 4] = np.nan
     >>> X[0, 0] = 1e6
-    >>> completed = RobustCURCompletion(rank=1, replace="outliers").fit_transform(X)
+    >>> completed = RobustCURCompletion(rank=1).fit_transform(X)
     >>> bool(np.allclose(completed, truth))
     True
     """
@@ -114,7 +111,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         *,
         n_rows: int | None = None,
         n_cols: int | None = None,
-        replace: str = "missing",
+        replace: str = "outliers",
         undetermined: str = "prior",
         method: str = Settings.method,
         accuracy: float | None = Settings.accuracy,
@@ -156,7 +153,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         ConvergenceWarning
             If the result is not confirmed; ``result_.message`` says why.
         """
-        check_choice("replace", self.replace, _REPLACE)
+        check_choice("replace", self.replace, REPLACE)
         check_choice("undetermined", self.undetermined, _UNDETERMINED)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if isinstance(X, CrossSamples):
@@ -166,7 +163,10 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
                 del self.feature_names_in_
         else:
             X = self._validated(X, ensure_min_samples=2, ensure_min_features=2)
-            samples = self._samples(X, generator(seed, Stream.ESTIMATOR))
+            entries = _observations(X)
+            if len(entries[0]) == 0:
+                raise ValueError("X has no observation: all of it is missing")
+            samples = cross_of_table(entries, X.shape, self.rank, seed, (self.n_rows, self.n_cols))
         options = {name: getattr(self, name) for name in ("method", "accuracy", "outliers", "device", "kernels", "progress")}
         self.result_ = rcurc(samples, self.rank, seed=seed, undetermined=self._for_solver, **options)
         self.rank_, self.converged_ = self.result_.rank, self.result_.converged
@@ -196,7 +196,7 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             If missing entries are in rows or columns that could not be determined, and `undetermined` is "nan" or "median".
         """
         check_is_fitted(self, "result_")
-        replace = check_choice("replace", self.replace, _REPLACE)
+        replace = check_choice("replace", self.replace, REPLACE)
         check_choice("undetermined", self.undetermined, _UNDETERMINED)
         if isinstance(X, CrossSamples):
             raise TypeError(
@@ -205,13 +205,16 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             )
         X = self._validated(X, reset=False)
         Y = _with_nan(X) if scipy.sparse.issparse(X) else X
-        there, cols = asarray_on(Y, self.result_.cur.right), np.arange(self.n_features_in_)
+        there, cols = asarray_on(Y, self.result_.native_cur.right), np.arange(self.n_features_in_)
         done = self.result_.transform_rows(there, cols=cols, undetermined=self._for_solver)
         fitted = to_numpy(done.matrix.to_dense()).astype(Y.dtype, copy=False)
         wanted = np.isnan(Y) if replace != "all" else np.ones(Y.shape, dtype=bool)
         if replace == "outliers":
-            rule = dataclasses.replace(self.result_.outlier_rule, cur=done.matrix)
-            wanted[outlying_in_matrix(there, done.matrix, rule).nonzero()] = True
+            new_rows = done.matrix.mapped(native)
+            rule = dataclasses.replace(self.result_.outlier_rule, cur=new_rows)
+            i, j = outlying_in_matrix(there, new_rows, rule).nonzero()
+            judged = (done.diagnostics.status[i] == OK) & (self.result_.columns.status[j] == OK)
+            wanted[i[judged], j[judged]] = True  # what is not determined contradicts no observation
         out = np.where(wanted, fitted, Y)
         return self._without_undetermined(out, done.diagnostics.undetermined)
 
@@ -267,30 +270,10 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
         return tags
 
     def _validated(self, X: Any, **options: Any) -> Any:
-        refuse_masked("X", X)
+        if not (isinstance(X, np.ndarray) and X.dtype == object):  # of which scikit-learn has its own opinion
+            X = plain_array("X", X)
         types = [np.float64, np.float32]
         return validate_data(self, X, accept_sparse="csr", dtype=types, ensure_all_finite="allow-nan", **options)
-
-    def _samples(self, X: Any, rng: np.random.Generator) -> CrossSamples:
-        """The cross to solve: rows and columns on which observations concentrate, or random ones."""
-        i, j, values = _observations(X)
-        if len(i) == 0:
-            raise ValueError("X has no observation: all of it is missing")
-        shape = X.shape
-        rank = check_rank(self.rank, min(shape), "min(n_samples, n_features)")
-        share = len(i) / (shape[0] * shape[1])
-        chosen = choose_cross(i, j, shape)
-        inside = [np.isin(k, c) for k, c in zip((i, j), chosen, strict=True)]
-        density = float((inside[0] & inside[1]).sum()) / (len(chosen[0]) * len(chosen[1]))
-        cross = []
-        for name, count, busiest, n in zip(("n_rows", "n_cols"), (self.n_rows, self.n_cols), chosen, shape, strict=True):
-            if count is not None:
-                size, among = check_count(name, count, 1, n), np.arange(n)
-            else:
-                among = busiest if density >= _CONCENTRATED * share else np.arange(n)
-                size = min(max(math.ceil(cross_size(rank, n) / max(share, density)), _PLENTY), len(among))
-            cross.append(np.sort(rng.choice(among, size, replace=False)))
-        return CrossSamples.from_triplets(i, j, values, shape, *cross)
 
     def _without_undetermined(self, out: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """`out`, with a warning if NaN is left, and with medians in its place if they are wanted."""
@@ -303,11 +286,10 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
             check_is_fitted(self, "medians_")
             out = np.where(left, self.medians_.astype(out.dtype), out)
             fate = "were filled with the medians of their columns"
-        warnings.warn(
+        warn_caller(
             f"{len(rows)} of {len(out)} rows and {cols} of {out.shape[1]} columns could not be determined; {left.sum()} "
             f"entries there {fate}",
             ConvergenceWarning,
-            stacklevel=4,  # between transform and the user there is scikit-learn's set_output
         )
         return out
 
@@ -355,10 +337,10 @@ def _components(result: Result) -> tuple[np.ndarray, np.ndarray]:
 def _outliers(result: Any, X: Any) -> Any:
     """Observations minus completed values, where that is an outlier, (n_samples, n_features)."""
     if isinstance(X, CrossSamples):
-        i, j, _, residual = outlying_once(result.samples, result.cur, result.outlier_rule)
+        i, j, _, residual = outlying_once(result.samples, result.native_cur, result.outlier_rule)
     elif scipy.sparse.issparse(X):
         rows: Any = Block(X.indptr, X.indices, X.data, X.shape[1])  # type: ignore[attr-defined]
-        found = outlying_in(rows, result.cur.right, result.cur.left, result.outlier_rule)
+        found = outlying_in(rows, result.native_cur.right, result.native_cur.left, result.outlier_rule)
         i, j, residual = (to_numpy(x) for x in (found.unit, found.index, found.residual))
     else:
         return result.outliers_of(X)

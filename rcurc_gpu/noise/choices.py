@@ -29,6 +29,8 @@ _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
 _GROWTH = 5  # components that are added at a time
+_FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
+_ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
 
 
@@ -200,18 +202,38 @@ class Choices(Sweeps):
             self.rows, self.cols = self.rows.taking(numbers), self.cols.taking(numbers)
 
     def confirm(self) -> Confirmation | None:
-        """What held-out entries say."""
+        """What held-out entries say of a fit without them; the fit of all entries is left as it is.
+
+        It begins where everything was fitted and forgets what is held out in a few sweeps. So which entries are held out
+        decides how a fit is judged, and not which fit it is.
+        """
+        if self.settings.holdout == 0:
+            return None
+        left_out, told = self._expected_and_found(), Confirmation(0, 1.0, 0.0, 0.0, 0.0, 0.0)
+        kept = self.rows, self.cols, self.centre, self.noise, dict(self.tables)
+        self.hold_out(max(self.settings.holdout, min(_ENOUGH_HELD / len(self.is_held), _MOST_HELD)))
+        if self.is_held.any() and not self.is_held.all():
+            for _ in range(_FORGETTING):
+                if math.isnan(self.sweep(1.0)):
+                    break
+            told = self._told(left_out)
+        self.hold_out(0.0)
+        self.rows, self.cols, self.centre, self.noise, self.tables = kept
+        return told
+
+    def _told(self, left_out: tuple[float, float, float]) -> Confirmation:
+        """What held-out entries say, and of those that were fitted the squares of `_expected_and_found`."""
         i, j, y, given = (x[self.is_held] for x in (*self.part.entries, self.given))
-        if len(y) == 0:  # none were wanted, or there were too few to hold any out
-            return None if self.settings.holdout == 0 else Confirmation(0, 1.0, 0.0, 0.0, 0.0, 0.0)
         x = self.centre + self.predicted(i, j)
         residual, variance = y - x, self.doubt(i, j) + self.local(i, j, given)
         inlier = self.inlying(residual, variance)
         sizes = np.abs(residual) / np.sqrt(variance)
-        factor = _weighted_quantile(sizes, inlier, 0.9) / _quantile_of_t(0.9, self.noise.tail)
+        level = min(0.9 * (1 + 1 / max(float(inlier.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
+        factor = _weighted_quantile(sizes, inlier, level) / _quantile_of_t(0.9, self.noise.tail)
         inlier = inlier * given  # what coarse instruments say of the errors is their noise
         offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
         total = max(float(inlier.sum()), 1e-300)
+        doubt, noise, found = left_out
         return Confirmation(
             len(y),
             factor,
@@ -219,17 +241,18 @@ class Choices(Sweeps):
             float(np.sum(inlier * offsets**2) / total) ** 0.5,
             float(np.sum(inlier * x**2) / total) ** 0.5,
             float(np.mean(self.log_likelihood(residual, variance))),
-            self._excess(factor),
+            (found / max(max(factor, 1.0) ** 2 * doubt + noise, 1e-300)) ** 0.5,
         )
 
-    def _excess(self, factor: float) -> float:
-        """Squares of residuals as if each entry had been left out, over what is expected of them, under a root."""
+    def _expected_and_found(self) -> tuple[float, float, float]:
+        """Squares of residuals as if each entry had been left out: to expect from doubt and from noise, and those found."""
         residual, variance = self.left_out()
         i, j, _ = self.sample
         local = self.local(i, j, self.given[self.sample_at])
         inlier, nu = self.inlying(residual, variance), self.noise.tail
-        expected = max(factor, 1.0) ** 2 * (variance - local) + local * (nu / (nu - 2))
-        return float(np.sum(inlier * residual**2) / max(float(np.sum(inlier * expected)), 1e-300)) ** 0.5
+        squares = variance - local, local * (nu / (nu - 2)), residual**2
+        doubt, noise, found = (float(np.sum(inlier * x)) for x in squares)
+        return doubt, noise, found
 
 
 def _weighted_quantile(x: np.ndarray, weight: np.ndarray, level: float) -> float:

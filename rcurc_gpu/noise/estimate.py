@@ -9,14 +9,14 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, to_numpy, triangle
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.plain.posterior import Fit, Model, Noise, Positions, packed_size
 from ..backends.plain.regression import Schedule
+from ..backends.plain.verdicts import FLOOR_SIGMAS
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.tasks import Task, run_pass
-from ..extend.typical import FLOOR_SIGMAS
 from .choices import from_prior, is_far, prior_size
 from .precision import precisions
 from .run import run_posterior
@@ -24,6 +24,9 @@ from .start import MAD_TO_SIGMA
 from .sweeps import POOL
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
+# Share of the inliers of a row or column below which its fit is chance, however many they are: of 470 observations that lie
+# elsewhere together, some twenty are near to any solution.
+_RARE = 0.2
 _GAMMA = 0.4  # decay of its threshold, as everywhere in the extension
 
 Estimate = tuple[Array, Array, Array]
@@ -210,14 +213,14 @@ def factor_rows(mean: Array, centre: float, offsets: bool, columns: bool, scale:
 def expected_square(covariance: np.ndarray, at: Positions) -> np.ndarray:
     """Expected squared error of units at all their positions together (n,)."""
     K = at.x.shape[1]
-    q, p = np.tril_indices(K)
+    q, p = triangle(K)
     return np.asarray(covariance, dtype=np.float64) @ (np.where(q == p, 1.0, 2.0) * to_numpy(at.second).sum(axis=0))
 
 
 def _lost(table: np.ndarray, n_unknowns: int) -> np.ndarray:
     """Units most of whose observations are outliers, with no more others than any solution fits by chance (n,)."""
-    n_in = table[:, Fit.N_INLIERS]
-    return (n_in < n_unknowns + 2) & (n_in < 0.5 * table[:, Fit.N_FIT])
+    n_in, n_fit = table[:, Fit.N_INLIERS], table[:, Fit.N_FIT]
+    return (n_in < 0.5 * n_fit) & ((n_in < n_unknowns + 2) | (n_in < _RARE * n_fit))
 
 
 def diagnosed(table: np.ndarray, n_unknowns: int, square: np.ndarray) -> UnitDiagnostics:

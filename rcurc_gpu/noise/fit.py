@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..backends.arrays import triangle, unpacking
 from ..backends.kernels import Kernels
 from ..options import Settings
 from .choices import Choices
@@ -60,19 +61,13 @@ def fit_noise(
     """
     s = settings
 
-    def held(i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        return part.is_held(i, j, s.seed, s.holdout)
-
     i, j, y = part.entries
-    fitted = ~held(i, j)
-    if not fitted.any():
-        fitted[:] = True
     offsets = s.offsets is not False
     asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
-    start = start_of((i[fitted], j[fitted], y[fitted]), part.shape, most, offsets, s.seed)
-    state = Choices(part, start, offsets, kernels, held, s, form)
+    start = start_of((i, j, y), part.shape, most, offsets)
+    state = Choices(part, start, offsets, kernels, s, form)
     settled, number, grown, may_grow, last = False, 0, 0, True, (math.inf, 0)
-    enough = most_components((i[fitted], j[fitted]), part.shape)
+    enough = most_components((i, j), part.shape)
     limit = min(most, enough)
     for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
         state.believe(min((number - 1) / _HEATED, 1.0))
@@ -113,12 +108,10 @@ def fit_noise(
         state.sweep(1.0)
     state.drop_unsupported(may_drop_offsets=s.offsets == "auto")
     state.sweep(1.0)
-    confirmation = state.confirm()
-    left_over = asked < enough and len(state.strengths) >= asked and state.has_structure()
-    state.include_held()
-    state.sweep(1.0)
     state.restart_far()
     state.sweep(1.0)
+    left_over = asked < enough and len(state.strengths) >= asked and state.has_structure()
+    confirmation = state.confirm()
     m, n = part.inside.n_units, part.inside.length
     order = np.argsort(-state.strengths, kind="stable")
     numbers = np.append(order, len(order)) if state.offsets else order
@@ -149,7 +142,5 @@ def fit_noise(
 def _ordered(group: Group, numbers: np.ndarray) -> Group:
     """The same with its coefficients in another order."""
     k = len(numbers)
-    unpack = np.empty((k, k), dtype=np.int64)
-    q, p = np.tril_indices(k)
-    unpack[q, p] = unpack[p, q] = np.arange(len(q))
+    unpack, (q, p) = unpacking(k), triangle(k)
     return replace(group, mean=group.mean[:, numbers], covariance=group.covariance[:, unpack[numbers[q], numbers[p]]])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import unpacking
+from ..backends.arrays import triangle, unpacking
 from ..backends.plain.posterior import Noise, packed_size
 from .precision import SigmaScale
 
@@ -67,13 +67,13 @@ class Group:
 
     def rescaled(self, factor: np.ndarray) -> Group:
         """Coefficients times `factor` (K,)."""
-        q, p = np.tril_indices(self.mean.shape[1])
+        q, p = triangle(self.mean.shape[1])
         return replace(self, mean=self.mean * factor, covariance=self.covariance * (factor[q] * factor[p]))
 
     def turned(self, matrix: np.ndarray) -> Group:
         """Coefficients z times a matrix (K, K): `matrix` z."""
         k = self.mean.shape[1]
-        q, p = np.tril_indices(k)
+        q, p = triangle(k)
         covariance = np.empty_like(self.covariance)
         place = unpacking(k)
         some = max((1 << 16) // (k * k), 1)  # half a MB at a time stays in the cache: half of the time with 32 coefficients
@@ -92,14 +92,14 @@ class Group:
         k, c = self.mean.shape[1] - offsets, new.shape[1]
         mean = np.concatenate([self.mean[:, :k], new, self.mean[:, k:]], axis=1)
         old = np.concatenate([np.arange(k), np.arange(k + c, k + c + offsets)])  # where the coefficients are now
-        q, p = np.tril_indices(mean.shape[1])
+        q, p = triangle(mean.shape[1])
         covariance = np.zeros((len(mean), len(q)))
         covariance[:, np.isin(q, old) & np.isin(p, old)] = self.covariance
         return replace(self, mean=mean, covariance=covariance)
 
     def taking(self, kept: np.ndarray) -> Group:
         """The coefficients `kept` (their numbers) alone."""
-        q, p = np.tril_indices(self.mean.shape[1])
+        q, p = triangle(self.mean.shape[1])
         inside = np.isin(q, kept) & np.isin(p, kept)
         return replace(self, mean=self.mean[:, kept], covariance=self.covariance[:, inside])
 
@@ -138,9 +138,10 @@ def outlier_threshold(noise: Noise) -> float:
     """Residual, where the noise is typical, from which an observation is rather an outlier."""
     sigma = noise.variance**0.5
     low, high = 0.0, max(noise.span, sigma)
+    log_odds = math.log(noise.odds * sigma)
     for _ in range(60):  # the odds grow with the residual; their logarithm, for they may be beyond all numbers
         middle = 0.5 * (low + high)
-        log = math.log(noise.odds * sigma) + 0.5 * (noise.tail + 1) * math.log1p((middle / sigma) ** 2 / noise.tail)
+        log = log_odds + 0.5 * (noise.tail + 1) * math.log1p((middle / sigma) ** 2 / noise.tail)
         low, high = (middle, high) if log < 0 else (low, middle)
     return high
 
@@ -158,7 +159,7 @@ class NoiseFacts:
     n_sweeps : int
     confirmation : Confirmation or None
     expected_error, prediction_error : float
-        Relative, over the whole matrix: of the matrix, and of a new observation.
+        Over the whole matrix: of the matrix, relative to its size, and of new observations, relative to theirs.
     centre : float
         m, the offset of all entries.
     row_precision, col_precision : tuples of K floats, or None
@@ -171,6 +172,8 @@ class NoiseFacts:
         What the user says of the noise of an observation with noise `noise`, if anything.
     astray : float
         Relative error of the matrix if rows, or columns, are right whose observations were nearly all taken for outliers.
+    replaced : float
+        Share of the observations with one value, wherever the matrix is; 0 if there is no such value.
     """
 
     noise: Noise
@@ -189,6 +192,7 @@ class NoiseFacts:
     groups: tuple[tuple[int, ...], tuple[int, ...]] | None = None
     sigma: float | None = None
     astray: float = 0.0
+    replaced: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""

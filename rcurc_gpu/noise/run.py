@@ -32,7 +32,7 @@ def run_posterior(
     if n == 0:
         return start[0], start[1], xp.zeros((0, len(Fit)), dtype=model.at.x.dtype, device=device_of(model.at.x))
     at_once = n
-    if run.kernels.name != "numba":  # units are laid out as rows of matrices
+    if run.kernels.name == "xp":  # units are laid out as rows of matrices
         room = run.chunk_bytes or default_chunk_bytes(model.at.x)
         at_once = max(room // (8 * _MATRICES * max(block.length, 1)), 1)
     parts = []

@@ -12,7 +12,10 @@ from ..backends.random import Stream, generator
 MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _ROUNDS = 4  # of row and column medians
 _CLIP = 4.0  # standard deviations at which residuals are clipped for the SVD: outliers would make components of their own
-_FAR = 3.5  # standard deviations from which an offset may be that of outliers: it begins at the median offset instead
+_FAR = 3.5  # standard deviations from which an offset may be that of outliers
+# Spread of a row's residuals over its distance from all others, from which a far offset is that of outliers: these agree on
+# nothing. A column of another size (areas beside lengths) has a narrow spread; begun elsewhere, it would be lost for good.
+_SCATTERED = 0.5
 _FEWEST = 3  # observations with which a row's own median says something
 # Components at least, before the data have their say: on the real matrices of bench.real up to 31 are of use. Those without
 # use shrink to nothing in the sweeps.
@@ -52,9 +55,11 @@ def start_of(
     shape: tuple[int, int],
     most: int,
     offsets: bool,
-    seed: int,
 ) -> Start:
-    """Begin with some observations (row, column, value); `most` components."""
+    """Begin with some observations (row, column, value); `most` components.
+
+    Random signs are the same whatever the user's seed: a width of one more or less is no matter of chance.
+    """
     i, j, y = entries
     centre, a, b = _medians(i, j, y, shape) if offsets else (0.0, np.zeros(shape[0]), np.zeros(shape[1]))
     rest = y - centre - a[i] - b[j]
@@ -62,7 +67,7 @@ def start_of(
     size = size or np.finfo(float).tiny ** 0.25
     clipped = np.clip(rest, -_CLIP * size, _CLIP * size)
     matrix = scipy.sparse.csr_array((clipped, (i, j)), shape=shape)
-    rng = generator(seed, Stream.NOISE_START)
+    rng = generator(0, Stream.NOISE_START)
     most = min(most, most_components((i, j), shape))
     u, s, v = _leading(matrix, min(most, 2 * _LEAST_WIDTH), rng)
     # What chance gives: the same entries with random signs.
@@ -73,7 +78,8 @@ def start_of(
     least = _LEAST_WIDTH if len(y) < _MANY else _NARROW
     width = min(max(int(np.sum(s > edge[:1])) + _SPARE, least), most)
     root = np.sqrt(s[:width] / max(len(y) / (shape[0] * shape[1]), np.finfo(float).tiny))
-    return Start(centre, _near(a, i), _near(b, j), u[:, :width] * root, v[:, :width] * root, size * size)
+    a, b = _near(a, i, rest), _near(b, j, rest)
+    return Start(centre, a, b, u[:, :width] * root, v[:, :width] * root, size * size)
 
 
 def most_components(places: tuple[np.ndarray, np.ndarray], shape: tuple[int, int]) -> int:
@@ -138,11 +144,17 @@ def _median_by(group: np.ndarray, y: np.ndarray, n: int) -> np.ndarray:
     return np.where(counts > 0, 0.5 * (ordered[low] + ordered[np.minimum(high, len(y))]), 0.0)
 
 
-def _near(offset: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Offsets, with the median one in place of those of few observations and of those that are far from all others."""
+def _near(offset: np.ndarray, group: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """Offsets, with the median one in place of those of few observations and of those that outliers made.
+
+    These are far from all others, and the residuals `rest` (n_obs,) of their observations are as far apart.
+    """
     middle = float(np.median(offset))
     away = np.abs(offset - middle)
     # Medians of whole numbers are mostly alike, and offsets that all begin at the same number would stay there for good.
     size = MAD_TO_SIGMA * float(np.median(away)) or float(np.mean(away))
     few = np.bincount(group, minlength=len(offset)) < _FEWEST
-    return np.where(few | (away > _FAR * size), middle, offset)
+    far = away > _FAR * size
+    if far.any():
+        far &= MAD_TO_SIGMA * _median_by(group, np.abs(rest), len(offset)) > _SCATTERED * away
+    return np.where(few | far, middle, offset)

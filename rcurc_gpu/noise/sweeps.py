@@ -7,12 +7,11 @@ the data do not need shrink to nothing. What the noise is, by row and column, is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
+from ..backends.arrays import triangle
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.posterior import (
@@ -75,8 +74,6 @@ class Sweeps:
     offsets : bool
     kernels : Kernels
         For arrays on the host.
-    held : callable
-        Which of some entries (i, j) are held out.
     settings : Settings
     form : NoiseForm
     """
@@ -87,7 +84,6 @@ class Sweeps:
         start: Start,
         offsets: bool,
         kernels: Kernels,
-        held: Callable[[np.ndarray, np.ndarray], np.ndarray],
         settings: Settings,
         form: NoiseForm,
     ) -> None:
@@ -97,15 +93,16 @@ class Sweeps:
         self.rows = Group.at(np.c_[start.left, start.row_offset] if offsets else start.left)
         self.cols = Group.at(np.c_[start.right, start.col_offset] if offsets else start.right)
         i, j, y = part.entries
-        self.is_held = held(i, j)
-        fitted = np.flatnonzero(~self.is_held)
-        span = float(y[fitted].max() - y[fitted].min())
+        self.held_share, self.is_held = 0.0, np.zeros(len(y), dtype=bool)
+        span = float(y.max() - y.min())
         self.tails: tuple[float, ...]
         self.tails, share = (form.tails, 0.05) if settings.outliers else (form.tails[-1:], _NO_OUTLIERS)
         self.pool = form.pool
         self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
         self.tables: dict[str, np.ndarray] = {}
-        self.rng = rng = generator(settings.seed, Stream.NOISE_SAMPLE)
+        # the same whatever the seed: which entries are looked at must not decide between two fits that are about as good
+        self.rng = rng = generator(0, Stream.NOISE_SAMPLE)
+        fitted = np.arange(len(y))
         if len(fitted) > _SAMPLE:
             fitted = np.sort(rng.choice(fitted, _SAMPLE, replace=False))
         self.sample = (i[fitted], j[fitted], y[fitted])
@@ -137,8 +134,10 @@ class Sweeps:
         self.weights = {name: self._weight(name) for name in self.weights}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
 
-    def _weight(self, name: str) -> np.ndarray:
-        """Precisions of entries of the fit, 0 for others, of a block of the part."""
+    def _weight(self, name: str) -> np.ndarray | None:
+        """Precisions of entries of the fit, 0 for others, of a block of the part; None if all of them count alike."""
+        if self.held_share == 0 and self.sigma is None:
+            return None
         block: Block = getattr(self.part, name)
         m, n = self.part.inside.n_units, self.part.inside.length
         unit, index = block.unit_of_entry(), block.index.astype(np.int64)
@@ -162,21 +161,13 @@ class Sweeps:
 
     def held_at(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Whether entries are held out."""
-        keys = self._held_keys
-        key = i * self.part.shape[1] + j
-        place = np.minimum(np.searchsorted(keys, key), max(len(keys) - 1, 0))
-        return keys[place] == key if len(keys) else np.zeros(len(key), dtype=bool)
+        return self.part.is_held(i, j, self.settings.seed, self.held_share)
 
-    @cached_property
-    def _held_keys(self) -> np.ndarray:
-        i, j, _ = self.part.entries
-        return np.sort((i * self.part.shape[1] + j)[self.is_held])
-
-    def include_held(self) -> None:
-        """From now on fit everything: held-out entries have done their work."""
-        self.is_held = np.zeros_like(self.is_held)
-        blocks: dict[str, Block] = {name: getattr(self.part, name) for name in self.weights}
-        self.weights = {name: np.array(self.given_by(block.sigma, block.n_obs)) for name, block in blocks.items()}
+    def hold_out(self, share: float) -> None:
+        """From now on fit without a share of the entries; with 0, fit everything."""
+        self.held_share = share
+        self.is_held = self.held_at(*self.part.entries[:2])
+        self.weights = {name: self._weight(name) for name in self.weights}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
 
     # ------------------------------------------------------------ one sweep
@@ -245,6 +236,8 @@ class Sweeps:
     ) -> tuple[Group, np.ndarray]:  # fmt: skip
         """Posterior of the units of a block, or of `only` some of them, and their table."""
         block: Block = getattr(self.part, name)
+        if block.n_units == 0:  # there is nothing beside the intersection
+            return self.rows[:0] if name == "rows" else self.cols[:0], np.zeros((0, len(Fit)))
         begin = getattr(self, "rows" if name in ("by_rows", "rows") else "cols")[units] if start is None else start
         chosen = np.arange(block.n_units) if only is None else only
         model = Model(self.positions(name), self.noise, precision)
@@ -311,7 +304,7 @@ class Sweeps:
     def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Variance of the matrix at some places."""
         at = positions_of(self.rows.mean, self.rows.covariance, self.rows.scale, 0.0, self.offsets)
-        q, p = np.tril_indices(self.rows.mean.shape[1])
+        q, p = triangle(self.rows.mean.shape[1])
         double = np.where(q == p, 1.0, 2.0)
         tilde = self.cols.mean.copy()
         if self.offsets:

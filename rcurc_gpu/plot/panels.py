@@ -189,48 +189,6 @@ def _whole_numbers(ax: Axes) -> None:
 # ---------------------------------------------------------------- rank
 
 
-def rank_curve(result: Result | Completion, ax: Axes | None = None) -> Axes:
-    """The held-out error of every rank that was tried, with the chosen one marked.
-
-    Parameters
-    ----------
-    result : Result or rcurc_gpu.io.Completion
-        Of a solve with ``rank="auto"`` that had to compare ranks. With noise, `strengths` is the picture instead.
-    ax : matplotlib.axes.Axes, optional
-
-    Returns
-    -------
-    matplotlib.axes.Axes
-
-    Raises
-    ------
-    ValueError
-        If no ranks were compared: one was given, or was found at once, or there is noise.
-    """
-    curve = result.rank_curve
-    if curve is None:
-        raise ValueError(
-            "result has no rank curve: only a solve with rank='auto' compares ranks, and only where there is no noise and a "
-            "first look at the data leaves the rank open; strengths or singular_values can be drawn instead"
-        )
-    ax = axes_or_new(ax)
-    ranks, errors = np.asarray(curve.ranks), _positive(curve.errors)
-    confirmed = np.asarray(curve.supported) >= ranks
-    ax.plot(ranks, errors, "-", color=GREY, linewidth=1.0, zorder=1)
-    for which, marker, colour, label in (
-        (confirmed, "o", BLUE, "every component confirmed"),
-        (~confirmed, "X", VERMILLION, "some components not confirmed"),
-    ):
-        if which.any():
-            ax.plot(ranks[which], errors[which], marker, color=colour, markersize=6, label=label)
-    best = errors[ranks == curve.chosen]
-    ring: dict[str, Any] = {"markerfacecolor": "none", "markeredgecolor": GREEN, "markeredgewidth": 2, "markersize": 13}
-    ax.plot([curve.chosen], best, "o", linestyle="none", label=f"chosen: rank {curve.chosen}", **ring)
-    ax.set(yscale="log", xlabel="rank", ylabel="held-out error (relative, log scale)")
-    _whole_numbers(ax)
-    return finish(ax)
-
-
 def strengths(result: Result | Completion, ax: Axes | None = None) -> Axes:
     """How much each component adds to an entry, beside the noise.
 

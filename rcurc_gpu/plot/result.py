@@ -13,7 +13,7 @@ from ..backends import to_numpy
 from ..errors import check_choice
 from ..io import Completion, Observations
 from .figures import BLUE, GREY, ORANGE, VERMILLION, axes_or_new, draw_median, finish, new_figure, titled
-from .panels import convergence, rank_curve, singular_values, strengths
+from .panels import convergence, singular_values, strengths
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,7 +51,7 @@ def result_figure(completion: Completion) -> Figure:
 def pictures(completion: Completion) -> dict[str, Callable[[Axes | None], Axes]]:
     """Every picture that can be drawn of a result, by name: functions that take an Axes or None."""
     c = completion
-    rank: Any = strengths if c.has_noise_model else singular_values if c.rank_curve is None else rank_curve
+    rank: Any = strengths if c.has_noise_model else singular_values
     # the most telling six come first; with noise the core is only where the noise model begins
     noisy = c.has_noise_model and c.has_intervals and len(c.some_observed) > 0
     first: Any = intervals if noisy else convergence

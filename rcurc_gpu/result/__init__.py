@@ -2,7 +2,8 @@
 
 from .matrix import CURMatrix, LowRankMatrix
 from .outliers import outlying_in, outlying_in_matrix, outlying_once
-from .result import Positions, Result, Transformed, complete, typical_share
+from .result import Result
+from .transform import Positions, Transformed, complete, typical_share
 
 __all__ = ["CURMatrix", "LowRankMatrix", "Result", "Transformed"]
 # For models and videos:

@@ -2,25 +2,40 @@
 
 from __future__ import annotations
 
-import operator
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 from array_api_compat import is_dask_array
 
 from .. import files
-from ..backends.arrays import Array, array_namespace, asarray_on, default_chunk_bytes, is_array, take_rows, to_numpy
+from ..backends.arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    default_chunk_bytes,
+    is_array,
+    is_foreign,
+    native,
+    take_rows,
+    to_numpy,
+)
 from ..backends.plain.posterior import packed_size
 from ..samples.building import check_same_place, index_vector
+from ..summary import Summary, size_words
+from .arraylike import ArrayLike
 from .uncertainty import Uncertainty, uncertainty_arrays, uncertainty_from
 
 FACTORS = ("left", "right", "rows", "cols")  # names in files
 _NUMBERS_AT_ONCE = 1 << 21  # of covariances, for standard deviations: half a dozen arrays of 16 MB
 
+Matrix = TypeVar("Matrix", bound="LowRankMatrix")
 
-class LowRankMatrix:
+
+class LowRankMatrix(ArrayLike):
     """An n1 x n2 matrix ``left @ right.T`` that is never formed.
 
     Parameters
@@ -39,6 +54,16 @@ class LowRankMatrix:
                 f"got {tuple(left.shape)} and {tuple(right.shape)}"
             )
         self.left, self.right, self.uncertainty = left, right, uncertainty
+
+    def mapped(self: Matrix, change: Callable[[Array], Array]) -> Matrix:
+        """The same matrix with all its arrays changed, to another place for example; itself if none of them is."""
+        left, right = change(self.left), change(self.right)
+        if left is self.left and right is self.right:
+            return self
+        out = copy(self)
+        out.left, out.right = left, right
+        out.uncertainty = None if self.uncertainty is None else self.uncertainty.mapped(change)
+        return out
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -68,6 +93,13 @@ class LowRankMatrix:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(shape={self.shape}, rank={self.rank}, dtype={self.dtype})"
+
+    def _repr_html_(self) -> str:
+        size = f"{self.nbytes / 1e6:,.1f} MB as factors"
+        facts = {"matrix": f"{size_words(self.shape)}, factors of {self.rank} columns, {self.dtype}", "memory": size}
+        return Summary(facts | {"standard deviations": "no" if self.uncertainty is None else "yes"}).html(
+            type(self).__name__
+        )
 
     def entries(self, i: Any, j: Any, return_std: bool = False) -> Any:
         """The entries (i[k], j[k]); `i` and `j` are broadcast against each other.
@@ -106,20 +138,24 @@ class LowRankMatrix:
         factor = self.uncertainty.factor**2
         return xp.reshape(self.uncertainty.widening * factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)
 
-    def __getitem__(self, key: Any) -> Array:
-        """``cur[i, j]`` with ints, slices, index or boolean vectors; two vectors give the block of their crossing
-        (as `numpy.ix_` does), `entries` the pairs."""
-        if not isinstance(key, tuple) or len(key) != 2:
-            raise IndexError("a matrix takes two indices, cur[i, j]; use ':' for a whole row or column")
-        left, drop_i = self._rows(key[0], 0)
-        right, drop_j = self._rows(key[1], 1)
-        block = left @ right.T
-        if drop_i and drop_j:
-            return block[0, 0]
-        return block[0, :] if drop_i else block[:, 0] if drop_j else block
+    def part(self, rows: np.ndarray, cols: np.ndarray) -> LowRankMatrix:
+        """Some rows and columns, by their numbers, in double precision on the host."""
+        left, right = rows_on_host(self.left, rows), rows_on_host(self.right, cols)
+        known = self.uncertainty
+        if known is not None:
+            known = replace(
+                known,
+                left=rows_on_host(known.left, rows),
+                right=rows_on_host(known.right, cols),
+                left_scale=rows_on_host(known.left_scale, rows),
+                right_scale=rows_on_host(known.right_scale, cols),
+            )
+        return LowRankMatrix(left.astype(np.float64), right.astype(np.float64), known)
 
     def __matmul__(self, x: Array) -> Array:
         xp = array_namespace(self.left)
+        if is_foreign(x) and not is_foreign(self.left):
+            x = native(x)
         if not is_array(x) or (is_dask_array(self.left) and not is_dask_array(x)):
             x = asarray_on(np.asarray(x), self.left)
         check_same_place("the array to multiply with", x, "the matrix", self.left)
@@ -128,9 +164,6 @@ class LowRankMatrix:
         if xp.isdtype(x.dtype, ("integral", "bool")):
             x = xp.astype(x, self.dtype)
         return self.left @ (self.right.T @ x)
-
-    # NumPy would otherwise take ``x @ cur`` for a product with an array of objects.
-    __array_ufunc__ = None
 
     def __rmatmul__(self, x: Array) -> Array:
         return (self.T @ (x.T if getattr(x, "ndim", 1) == 2 else x)).T
@@ -176,42 +209,15 @@ class LowRankMatrix:
         single = {"matvec": times, "rmatvec": transposed_times}
         return LinearOperator(self.shape, **single, matmat=times, rmatmat=transposed_times, dtype=left.dtype)
 
-    def _rows(self, key: Any, axis: int) -> tuple[Array, bool]:
-        """Rows of a factor for one index, and whether the axis is dropped (an int was given)."""
-        factor = (self.left, self.right)[axis]
-        if isinstance(key, slice):
-            chosen = range(*key.indices(factor.shape[0]))
-            if chosen.step == 1:
-                return factor[chosen.start : chosen.stop, :], False
-            return take_rows(factor, self._index("index", chosen, axis)), False
-        if isinstance(key, bool):
-            raise IndexError(f"an index must be an int, a slice or a vector, got {key}")
-        try:
-            number = operator.index(key)
-        except TypeError:
-            index = self._index("index", key, axis)
-            if index.ndim != 1:
-                raise IndexError(f"an index must be an int, a slice or a vector, got shape {tuple(index.shape)}") from None
-            return take_rows(factor, index), False
-        return take_rows(factor, self._index("index", [number], axis)), True
+    def _of(self, left: Array, right: Array, factor: float | None = None) -> LowRankMatrix:
+        """A matrix of other factors, or (if it is given) the same matrix times `factor`."""
+        if factor is None:
+            return LowRankMatrix(left, right)
+        return LowRankMatrix(factor * left, right, self._scaled_uncertainty(factor))
 
-    def _index(self, name: str, key: Any, axis: int) -> Array:
-        """Checked, wrapped index array on the factors' device."""
-        size = self.shape[axis]
-        host = to_numpy(key) if is_array(key) else np.asarray(key)
-        if host.dtype == bool:
-            if host.shape != (size,):
-                raise IndexError(f"a boolean {name} for axis {axis} must have {size} entries, got shape {host.shape}")
-            host = np.flatnonzero(host)
-        if host.size == 0:
-            host = host.astype(np.int64)
-        if host.dtype.kind not in "iu":
-            raise IndexError(f"{name} must be integers, got dtype {host.dtype}")
-        if host.size and (host.min() < -size or host.max() >= size):
-            bad = host.min() if host.min() < -size else host.max()
-            raise IndexError(f"{name} {bad} is out of bounds for axis {axis} with size {size}")
-        host = host.astype(np.int64)
-        return asarray_on(np.where(host < 0, host + size, host), self.left)
+    def _scaled_uncertainty(self, factor: float) -> Uncertainty | None:
+        known = self.uncertainty
+        return None if known is None or not factor else replace(known, left_unit=factor * known.left_unit)
 
 
 class CURMatrix(LowRankMatrix):
@@ -240,23 +246,28 @@ class CURMatrix(LowRankMatrix):
     @property
     def C(self) -> Array:
         """``X[:, cols]`` (n1, |J|)"""
-        return self[:, self.cols]
+        return self.block(slice(None), self.cols)
 
     @property
     def U(self) -> Array:
         """``X[rows, cols]`` (|I|, |J|)"""
-        return self[self.rows, self.cols]
+        return self.block(self.rows, self.cols)
 
     @property
     def R(self) -> Array:
         """``X[rows, :]`` (|I|, n2)"""
-        return self[self.rows, :]
+        return self.block(self.rows, slice(None))
 
     @property
     def T(self) -> CURMatrix:
         """The transpose, sharing memory."""
         known = None if self.uncertainty is None else self.uncertainty.T
         return CURMatrix(self.right, self.left, self.cols, self.rows, known)
+
+    def _of(self, left: Array, right: Array, factor: float | None = None) -> LowRankMatrix:
+        if factor is None:
+            return LowRankMatrix(left, right)
+        return CURMatrix(factor * left, right, self.rows, self.cols, self._scaled_uncertainty(factor))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file (no pickle), atomically."""
@@ -289,3 +300,18 @@ def matrix_from(where: str, arrays: Mapping[str, np.ndarray]) -> CURMatrix:
         return CURMatrix(left, right, rows, cols, known)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{where!r} is damaged: {error}") from error
+
+
+def refuse_dask(cur: LowRankMatrix) -> None:
+    """What follows works on factors that are here."""
+    if is_dask_array(cur.left):
+        raise TypeError("the factors are Dask arrays on the workers of a cluster; solve with gather=True or output=...")
+
+
+def rows_on_host(array: Array, numbers: np.ndarray) -> np.ndarray:
+    """Some rows of an array, on the host."""
+    if is_dask_array(array):
+        return np.asarray(array[numbers])
+    if array.ndim == 1 or isinstance(array, np.ndarray):
+        return np.asarray(to_numpy(array)[numbers])
+    return to_numpy(take_rows(array, asarray_on(numbers, array)))

@@ -20,6 +20,7 @@ from ..backends.arrays import (
     device_of,
     gather,
     is_array,
+    native,
     sparse_module,
     take_rows,
     to_numpy,
@@ -29,7 +30,7 @@ from ..samples.building import check_same_place, positive_sigma, sigma_matrix
 from ..samples.dense import DenseReader, dense_source
 from ..samples.view import Samples
 from .matrix import LowRankMatrix
-from .rules import OutlierRule
+from .rules import OutlierRule, rounding_of
 
 # Observations at once: a piece takes two arrays of this many rows, each as wide as the rank, a few MB beside the factors.
 _ENTRIES_AT_ONCE = 1 << 18
@@ -200,7 +201,7 @@ def outlying_in_matrix(Y: Any, X: LowRankMatrix, rule: OutlierRule | float, sigm
 
     Here all entries of a row are wanted, and a product of matrices gives them much faster than one entry after the other.
     """
-    Y = dense_source(Y)
+    given, Y = Y, native(dense_source(Y), "Y")
     if tuple(Y.shape) != X.shape:
         raise ValueError(f"Y must have the shape of the recovered matrix, {X.shape}, got {tuple(Y.shape)}")
     xp, sparse = array_namespace(X.left), sparse_module(X.left)
@@ -213,13 +214,15 @@ def outlying_in_matrix(Y: Any, X: LowRankMatrix, rule: OutlierRule | float, sigm
         fitted = X.left[start : start + part.shape[0], :] @ X.right.T
         residual = part - fitted
         flat = xp.reshape(residual, (-1,))
+        rounding = rounding_of(given, xp.reshape(part, (-1,)), X.left)
+        here = rule.with_limits(rule.probability, rounding) if isinstance(rule, OutlierRule) else max(rule, rounding)
         there = None
         if sigma is not None:
             there = xp.reshape(sigma[start : start + part.shape[0], :], (-1,))
             there = xp.where(xp.isnan(flat), xp.ones_like(there), there)  # there is nothing to judge
             there = positive_sigma(there, flat, partial(_place_in, start, n2))
-        some, coarse = _candidates(rule, flat, there)
-        out, *_ = _judged(rule, xp.reshape(fitted, (-1,)), flat, some, (some // n2 + start, some % n2), coarse)
+        some, coarse = _candidates(here, flat, there)
+        out, *_ = _judged(here, xp.reshape(fitted, (-1,)), flat, some, (some // n2 + start, some % n2), coarse)
         parts.append((out // n2 + start, out % n2, gather(flat, out)))
     i, j, value = (xp.concat(column) for column in zip(*parts, strict=True))
     make = getattr(sparse, "csr_array", None) or sparse.csr_matrix

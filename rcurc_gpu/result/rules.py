@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import stdtrit
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, quantile_abs, take_rows, to_numpy
 from ..backends.plain.posterior import Noise
 from ..errors import check_number
 from ..noise.model import outlier_threshold
@@ -162,6 +162,24 @@ class OutlierRule:
         return scale * xp.sqrt(rows * cols)
 
 
+def rounding_of(Y: Any, values: Array, like: Array) -> float:
+    """Differences that rounding makes in the `values` (n,) of `Y`, if that is of a lower precision than `like`; else 0.
+
+    Rounding is at most half of eps times the value. Inliers are seldom 30 times the median, so 16 eps times the median is
+    more than any of them was rounded by.
+    """
+    given = getattr(Y, "dtype", None)
+    try:
+        bits = np.finfo(str(given).rpartition(".")[2]).bits
+    except (TypeError, ValueError):  # integers, and what has no dtype, are exact
+        return 0.0
+    xp = array_namespace(values)
+    known = values[xp.isfinite(values)]
+    if bits >= xp.finfo(like.dtype).bits or known.shape[0] == 0:
+        return 0.0
+    return 16 * float(np.finfo(f"float{bits}").eps) * float(quantile_abs(known))
+
+
 def outlier_probability(noise: Noise, size: Array, scale: Array) -> Array:
     """Probability of being an outlier, of residuals of some sizes where the noise has this scale, float64 arrays (k,)."""
     xp = array_namespace(size)
@@ -191,6 +209,48 @@ def rule_from(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
         score = np.abs(seen.residual) / (scale * sizes.at(seen.fitted))
         return OutlierRule(cur, _with_tail(noise, score), sizes, 0.0)
     return _by_threshold(seen, cur, threshold)
+
+
+class Entries(NamedTuple):
+    """Observations, on the host (k,): numbers of rows and columns, values, and the noise that was told of each (1: none)."""
+
+    i: np.ndarray
+    j: np.ndarray
+    value: np.ndarray
+    sigma: np.ndarray
+
+
+def outliers_among(
+    entries: Entries, matrix: LowRankMatrix, threshold: float, n_for_rule: int | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Recovered values and residuals of some observations, and which of these are outliers, by a rule made of themselves.
+
+    Parameters
+    ----------
+    entries : Entries
+    matrix : LowRankMatrix
+        On the host.
+    threshold : float
+        As in `rule_of`.
+    n_for_rule : int, optional
+        About how many of the observations make the rule; all by default.
+    """
+    i, j, value, sigma = entries
+    left, right, known = matrix.left, matrix.right, matrix.uncertainty
+    fitted = np.einsum("nk,nk->n", left[i], right[j]).astype(np.float64)
+    residual = value.astype(np.float64) - fitted
+    is_outlier = np.zeros(len(i), dtype=bool)
+    if len(i) == 0:
+        return fitted, residual, is_outlier
+    coarse = sigma.astype(np.float64) / known.sigma if known is not None and known.sigma is not None else np.ones(len(i))
+    scales = [np.ones(len(i))] * 2
+    if known is not None:
+        scales = [known.left_scale[i].astype(np.float64), known.right_scale[j].astype(np.float64)]
+    some = slice(None, None, 1 if n_for_rule is None else max(len(i) // n_for_rule, 1))
+    rule = rule_from(Seen(*(x[some] for x in (fitted, residual, *scales, coarse))), matrix, threshold)
+    (may,) = np.nonzero(np.abs(residual) >= rule.smallest(coarse))
+    is_outlier[may[rule.judged(fitted[may], residual[may], i[may], j[may], coarse[may]).which]] = True
+    return fitted, residual, is_outlier
 
 
 def _with_tail(noise: Noise, score: np.ndarray) -> Noise:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy, triangle
 from ..backends.plain.posterior import Noise, packed_size
 from ..errors import ArgumentError, ArgumentTypeError, check_number
 
@@ -64,7 +64,9 @@ class Uncertainty:
             return 0.0
         k = len(self.left_precision) - self.offsets
         left, right = 1 / self.left_precision, 1 / self.right_precision
-        return float(np.sum(left[:k] * right[:k]) + np.sum(left[k:] + right[k:]))
+        found = float(np.sum(left[:k] * right[:k]) + np.sum(left[k:] + right[k:]))
+        # a model without components says nothing of their size: entries are uniform over what was seen
+        return found if k else max(found, self.noise.span**2 / 12)
 
     @property
     def unit(self) -> float:
@@ -100,7 +102,7 @@ class Uncertainty:
         xp = array_namespace(left)
         extra = 2 if self.offsets else 0
         k = left.shape[1] - extra
-        q, p = (asarray_on(x, left) for x in np.tril_indices(k + (extra > 0)))
+        q, p = (asarray_on(x, left) for x in triangle(k + (extra > 0)))
 
         def of(factor: Array, at: Array, unit: float) -> Array:
             """Coefficients of the components, and 1 for the offset of the other side."""
@@ -124,7 +126,10 @@ class Uncertainty:
         matrix = xp.maximum(matrix, xp.zeros_like(matrix))
         if self.left_group is not None and self.right_group is not None:
             apart = self.left_group[to_numpy(i)] != self.right_group[to_numpy(j)]
-            matrix = matrix + self.largest * asarray_on(apart.astype(np.float64), matrix, matrix.dtype)
+            # What was recovered there is as large as the truth, and as far from it as two such entries are from each other.
+            # Held-out entries are inside of groups: that they are near to the fit says nothing of those between.
+            wide = 2 * self.largest / min(self.factor, 1.0) ** 2
+            matrix = matrix + wide * asarray_on(apart.astype(np.float64), matrix, matrix.dtype)
         return unit * matrix, unit * self.noise.variance * scales
 
     def coarseness(self, sigma: Any, like: Array) -> Array:

@@ -7,25 +7,32 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, native, to_numpy
 from ..backends.blocks import Block
 from ..errors import ArgumentError, ArgumentTypeError, DisagreementError, NothingObservedError, check_choice
+from .foreign import library_of, plain_array, to_host
 
 ReadPiece = Callable[[int, int], tuple[Array, "Array | None"]]  # units start to stop as (units, length), and their mask
 READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
 
 
 def host_array(name: str, x: Any) -> np.ndarray:
-    """Lists and the like as a NumPy array."""
-    try:
-        return np.asarray(x)
-    except ValueError as error:
-        raise ValueError(f"{name} must be an array or nested lists of equal lengths: {error}") from None
+    """Lists, data frames and the like as a NumPy array."""
+    return to_host(name, x)
+
+
+def given_array(name: str, x: Any, like: Array | None = None) -> Array:
+    """What a user gave as an array: a view of one of another library, itself, or lists as an array beside `like`."""
+    x = plain_array(name, x)
+    x = native(x, name) if library_of(x) is None else x
+    if is_array(x):
+        return x
+    return host_array(name, x) if like is None else asarray_on(host_array(name, x), like)
 
 
 def index_vector(name: str, index: Any, size: int) -> np.ndarray:
     """Row or column numbers as a host int64 vector: whole, in range, without duplicates, in the order given."""
-    index = to_numpy(index) if is_array(index) else host_array(name, index)
+    index = to_numpy(given_array(name, index))
     if index.ndim != 1:
         found = repr(index.item()) if index.ndim == 0 else f"shape {index.shape}"
         raise ValueError(f"{name} must be a vector of integers, got {found}")
@@ -42,12 +49,6 @@ def index_vector(name: str, index: Any, size: int) -> np.ndarray:
         k = np.argmax(counts)
         raise ValueError(f"{name} must not repeat an index, got {unique[k]} ({counts[k]} times)")
     return index
-
-
-def refuse_masked(name: str, Y: Any) -> None:
-    """A NumPy masked array would pass for a plain one, with the numbers under its mask."""
-    if isinstance(Y, np.ma.MaskedArray):
-        raise TypeError(f"{name} must be a plain array, got a masked one; pass {name}.astype(float).filled(numpy.nan)")
 
 
 def check_same_place(name: str, array: Array, other_name: str, other: Array) -> None:
@@ -86,8 +87,7 @@ def check_finite(name: str, values: Array, place: Callable[[int], Any] = "index 
 
 def sigma_vector(sigma: Any, values: Array, name: str = "sigma") -> Array:
     """Standard deviations of the noise of observations, beside their `values` and as many of them, checked."""
-    refuse_masked(name, sigma)
-    sigma = sigma if is_array(sigma) else asarray_on(host_array(name, sigma), values)
+    sigma = given_array(name, sigma, values)
     check_same_place(name, sigma, "values", values)
     if sigma.shape != values.shape:
         wanted = f"a vector with a number for each of {values.shape[0]} values"
@@ -97,8 +97,7 @@ def sigma_vector(sigma: Any, values: Array, name: str = "sigma") -> Array:
 
 def sigma_matrix(sigma: Any, like: Array, shape: tuple[int, int], name: str = "Y") -> Array:
     """Standard deviations of the noise of a matrix, a view that shares memory; numbers are checked when they are taken."""
-    refuse_masked("sigma", sigma)
-    sigma = sigma if is_array(sigma) else asarray_on(host_array("sigma", sigma), like)
+    sigma = given_array("sigma", sigma, like)
     check_same_place("sigma", sigma, name, like)
     try:
         return array_namespace(sigma).broadcast_to(sigma, shape)
@@ -263,7 +262,7 @@ def observation_mask(name: str, mask: Any, Y: Array, shape: tuple[int, int]) -> 
     """`mask` as a boolean array of `shape` beside `Y`, or None."""
     if mask is None:
         return None
-    mask = mask if is_array(mask) else asarray_on(host_array(name, mask), Y)
+    mask = given_array(name, mask, Y)
     check_same_place(name, mask, "Y", Y)
     xp = array_namespace(Y)
     if tuple(mask.shape) != shape:
@@ -319,7 +318,7 @@ def _locator(place: Callable[[int, int], Any], start: int, unit: Array, position
 
 def triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
     """Row or column numbers of observations as an int64 vector beside `values`, in range."""
-    index = index if is_array(index) else asarray_on(host_array(name, index), values)
+    index = given_array(name, index, values)
     check_same_place(name, index, "values", values)
     xp = array_namespace(values)
     if index.ndim != 1 or index.shape != values.shape:
@@ -368,8 +367,7 @@ def new_block(
         value = resolve_duplicates(row * Y.shape[1] + col, value, Y.shape[1], "error")
         unit, index = (col, row) if units_last else (row, col)
         return block_from_entries(unit, index, value, n_units, length)
-    refuse_masked(name, Y)
-    Y = Y if is_array(Y) else asarray_on(host_array(name, Y), like)
+    Y = given_array(name, Y, like)
     check_same_place(name, Y, "the recovered matrix", like)
     if Y.ndim != 2:
         raise ValueError(f"{name} must be two-dimensional, got shape {tuple(Y.shape)}")

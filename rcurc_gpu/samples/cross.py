@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, is_array, sparse_module, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, home_of, sparse_module, to_numpy
 from ..backends.blocks import Block
 from ..errors import check_shape
+from ..summary import Summarised, Summary
 from .building import (
     ReadPiece,
     block_from_dense,
@@ -22,11 +23,10 @@ from .building import (
     check_finite,
     check_same_place,
     float_values,
-    host_array,
+    given_array,
     index_vector,
     observation_mask,
     positions_in,
-    refuse_masked,
     resolve_duplicates,
     resolve_weighted,
     sigma_matrix,
@@ -36,14 +36,15 @@ from .building import (
     triplet_index,
 )
 from .choosing import choose_cross
-from .describe import describe
+from .describe import cross_facts, describe
+from .foreign import DaskMatrix, as_source, plain_array
 from .intersection import Intersection, freeze, join_intersection
 
 _PARTS = ("indptr", "index", "value")  # of a block, as files name them
 
 
-@dataclass(frozen=True, eq=False)
-class CrossSamples:
+@dataclass(frozen=True, eq=False, repr=False)
+class CrossSamples(Summarised):
     """Cross-concentrated samples of an n1 x n2 matrix Y. Immutable.
 
     Make one with `from_dense`, `from_triplets`, `from_sparse`, `from_blocks`, `ccs_sample` or `synthetic`.
@@ -61,6 +62,9 @@ class CrossSamples:
         What Omega_C sees of ``C = Y[:, cols]``: its units are the n1 rows.
     n_unused : int
         Observations that were given but lie outside the cross.
+    home : array (0,), optional
+        Of the library that the observations came from, if that is another than that of the blocks: the factors of a result
+        become arrays of it, too.
     """
 
     shape: tuple[int, int]
@@ -69,6 +73,7 @@ class CrossSamples:
     r_block: Block
     c_block: Block
     n_unused: int = 0
+    home: Array | None = None
 
     def __post_init__(self) -> None:
         check_both_observed(self.r_block.n_obs, self.c_block.n_obs)
@@ -88,8 +93,8 @@ class CrossSamples:
         Parameters
         ----------
         Y : array (n1, n2)
-            NumPy, CuPy, any array-API array, or a `numpy.memmap`, of which only the cross is read, piece by piece.
-            NaN means not observed.
+            NumPy, CuPy, a torch tensor (or another array with DLPack or ``__cuda_array_interface__``), any array-API array,
+            or a `numpy.memmap`, of which only the cross is read, piece by piece. NaN means not observed.
         rows, cols : index vectors
             I and J.
         mask_rows : bool array (|I|, n2), optional
@@ -103,12 +108,14 @@ class CrossSamples:
         Returns
         -------
         CrossSamples
-            With arrays of the type of `Y`.
+            With arrays of the type of `Y`; NumPy or CuPy arrays on the same device for a torch tensor.
         """
         if hasattr(Y, "tocoo"):
             raise TypeError("Y must be a dense array, got a sparse matrix; use CrossSamples.from_sparse")
-        refuse_masked("Y", Y)
-        Y = Y if is_array(Y) else host_array("Y", Y)
+        home, Y = home_of(Y), as_source(plain_array("Y", Y))
+        if isinstance(Y, DaskMatrix):
+            return _of_dask(Y, rows, cols, (mask_rows, mask_cols), sigma)
+        Y = given_array("Y", Y)
         if Y.ndim != 2:
             raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
         n1, n2 = check_shape("Y.shape", Y.shape)
@@ -122,9 +129,8 @@ class CrossSamples:
         def read_c(start: int, stop: int) -> tuple[Array, Array | None]:
             return taken(Y[start:stop, :], cols, 1), None if mask_cols is None else mask_cols[start:stop, :]
 
-        return samples_of_pieces(
-            read_r, read_c, (n1, n2), rows, cols, None if sigma is None else sigma_matrix(sigma, Y, (n1, n2))
-        )
+        sigma = None if sigma is None else sigma_matrix(sigma, Y, (n1, n2))
+        return replace(samples_of_pieces(read_r, read_c, (n1, n2), rows, cols, sigma), home=home)
 
     @classmethod
     def from_triplets(
@@ -159,9 +165,7 @@ class CrossSamples:
             `duplicates` "mean", repeated observations are weighted by it; "median" is not possible then.
         """
         n1, n2 = check_shape("shape", shape)
-        for name, x in (("i", i), ("j", j), ("values", values)):
-            refuse_masked(name, x)
-        values = float_values("values", values if is_array(values) else host_array("values", values))
+        home, values = home_of(values), float_values("values", given_array("values", values))
         i, j = triplet_index("i", i, n1, values), triplet_index("j", j, n2, values)
         if values.shape[0] == 0:
             raise ValueError("values is empty: there are no observations")
@@ -183,7 +187,7 @@ class CrossSamples:
         r_block = block_from_entries(j[in_rows], place_i[in_rows], values[in_rows], n2, len(rows), of_rows)
         c_block = block_from_entries(i[in_cols], place_j[in_cols], values[in_cols], n1, len(cols), of_cols)
         unused = int(xp.sum(xp.astype(~(in_rows | in_cols), xp.int64)))
-        return cls((n1, n2), rows, cols, r_block, c_block, unused)
+        return cls((n1, n2), rows, cols, r_block, c_block, unused, home)
 
     @classmethod
     def from_sparse(cls, Y: Any, rows: Any = None, cols: Any = None, *, duplicates: str = "error") -> CrossSamples:
@@ -292,22 +296,24 @@ class CrossSamples:
         """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
         return describe(self, rank)
 
-    def __repr__(self) -> str:
-        return (
-            f"CrossSamples(shape={self.shape}, |I|={len(self.rows)}, |J|={len(self.cols)}, "
-            f"rates={self.rate_rows:.3g}/{self.rate_cols:.3g}, dtype={self.dtype}, device={self.device!r})"
-        )
+    def _summary(self) -> Summary:
+        unused = {"not used": f"{self.n_unused:,} observations outside the chosen rows and columns"} if self.n_unused else {}
+        return Summary(cross_facts(self) | unused | {"values": f"{self.dtype} on {self.device}"})
 
     # ---------------------------------------------------------------- elsewhere
 
     @property
     def T(self) -> CrossSamples:
         """The samples of the transposed matrix, sharing memory."""
-        return CrossSamples(self.shape[::-1], self.cols, self.rows, self.c_block, self.r_block, self.n_unused)
+        return CrossSamples(self.shape[::-1], self.cols, self.rows, self.c_block, self.r_block, self.n_unused, self.home)
 
     def scaled(self, factor: float) -> CrossSamples:
         """The samples of ``factor * Y``."""
         return replace(self, r_block=self.r_block.scaled(factor), c_block=self.c_block.scaled(factor))
+
+    def to(self, like: Array) -> CrossSamples:
+        """The observations where `like` is."""
+        return replace(self, r_block=self.r_block.to(like), c_block=self.c_block.to(like))
 
     def to_namespace(self, xp: Any, device: Any = None) -> CrossSamples:
         """Copy the observations to another array namespace (NumPy, CuPy, ...), explicitly."""
@@ -316,7 +322,7 @@ class CrossSamples:
         def make(x: Array) -> Array:
             return xp.asarray(to_numpy(x), **place)
 
-        return replace(self, r_block=self.r_block.mapped(make), c_block=self.c_block.mapped(make))
+        return replace(self, r_block=self.r_block.mapped(make), c_block=self.c_block.mapped(make), home=None)
 
     def file_arrays(self) -> dict[str, np.ndarray]:
         """What `save` writes, on the host."""
@@ -363,6 +369,20 @@ def samples_of_pieces(
     r_block = block_from_dense("Y", read_r, shape[1], len(rows), lambda unit, k: (int(rows[k]), unit), of_r)
     c_block = block_from_dense("Y", read_c, shape[0], len(cols), lambda unit, k: (unit, int(cols[k])), of_c)
     return CrossSamples(shape, rows, cols, r_block, c_block)
+
+
+def _of_dask(Y: DaskMatrix, rows: Any, cols: Any, masks: tuple[Any, Any], sigma: Any) -> CrossSamples:
+    """`CrossSamples.from_dense` of a Dask array: only the cross is ever here."""
+    n1, n2 = check_shape("Y.shape", Y.shape)
+    rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+    R, C = Y.taken(rows, 0), Y.taken(cols, 1)
+    seen = (
+        observation_mask(f"mask_{name}", m, x, x.shape) for name, m, x in zip(("rows", "cols"), masks, (R, C), strict=True)
+    )
+    R, C = (x if mask is None else np.where(mask, x, np.nan) for x, mask in zip((R, C), seen, strict=True))
+    sigma = None if sigma is None else sigma_matrix(sigma, R, (n1, n2))
+    read_r, read_c = (lambda a, b, units=units: (units[a:b], None) for units in (R.T, C))
+    return samples_of_pieces(read_r, read_c, (n1, n2), rows, cols, sigma)
 
 
 def as_sparse(block: Block, units_last: bool) -> Any:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, bring, is_array, to_numpy
+from ..backends.arrays import Array, array_namespace, bring, is_array, is_foreign, to_numpy
 from ..errors import check_shape
-from .building import READ_BYTES, float_values, host_array, refuse_masked, sigma_matrix, taken
+from .building import READ_BYTES, float_values, host_array, sigma_matrix, taken
 from .cross import CrossSamples, samples_of_pieces
+from .foreign import DaskMatrix, as_source, library_of, plain_array
 
 # Rows (columns) over r log(n), as in IRCUR. At 3000 x 3000 and rank 5 that is 161 of them, and an error of 7e-12. More cost
 # more, and average more noise.
@@ -27,8 +28,9 @@ def known_matrix(Y: Any, instead: str) -> Any:
     with a sparse matrix."""
     if hasattr(Y, "tocoo"):
         raise TypeError(f"Y must know all its entries, got a sparse matrix; use CrossSamples.from_sparse {instead}")
-    refuse_masked("Y", Y)
-    if hasattr(Y, "iloc") or not (is_array(Y) or hasattr(Y, "shape")):  # a data frame is indexed by column
+    Y = as_source(plain_array("Y", Y))
+    # data frames, those of other libraries too (modin, cuDF), are indexed by column
+    if library_of(Y) is not None or hasattr(Y, "iloc") or not (is_array(Y) or hasattr(Y, "shape")):
         return host_array("Y", Y)
     return Y
 
@@ -89,7 +91,7 @@ class DenseReader:
 
     def cross(self, rows: np.ndarray, cols: np.ndarray, sigma: Any = None) -> CrossSamples:
         """All entries of a cross that are not NaN, as samples of the kind of `Y`."""
-        if is_array(self.Y):
+        if is_array(self.Y) or is_foreign(self.Y):
             samples = CrossSamples.from_dense(self.Y, rows, cols, sigma=sigma)
         else:
             sigma = None if sigma is None else sigma_matrix(sigma, np.empty(0), self.Y.shape)
@@ -101,6 +103,8 @@ class DenseReader:
     def _taken(self, chosen: np.ndarray, axis: int) -> Any:
         if is_array(self.Y):
             return taken(self.Y, chosen, axis)
+        if isinstance(self.Y, DaskMatrix):
+            return self.Y.taken(chosen, axis)
         if axis == 0:
             return np.stack([np.asarray(self.Y[int(i)]) for i in chosen])
         return np.concatenate([part[:, chosen] for _, part in self._pieces()])

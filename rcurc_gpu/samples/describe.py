@@ -8,6 +8,7 @@ import numpy as np
 
 from ..backends.arrays import to_numpy
 from ..errors import check_count
+from ..summary import size_words
 from .choosing import NEEDED_PER_RANK
 from .view import Samples
 
@@ -18,6 +19,15 @@ def describe(samples: Samples, rank: int | None) -> str:
     """Sizes, rates, observations per row and column, and warnings."""
     lines, warnings = facts_and_warnings(samples, rank)
     return "\n".join([*lines, *(f"warning: {text}" for text in warnings)])
+
+
+def cross_facts(samples: Samples) -> dict[str, str]:
+    """What a summary says of samples, from what is at hand: nothing is counted for it."""
+    return {
+        "matrix": size_words(samples.shape),
+        "rows": f"{len(samples.rows):,} chosen, {samples.rate_rows:.3g} of their entries observed",
+        "columns": f"{len(samples.cols):,} chosen, {samples.rate_cols:.3g} of their entries observed",
+    }
 
 
 def facts_and_warnings(samples: Samples, rank: int | None, named: Named = "{} {}".format) -> tuple[list[str], list[str]]:
@@ -31,15 +41,15 @@ def facts_and_warnings(samples: Samples, rank: int | None, named: Named = "{} {}
     lines = [
         f"{samples.n_obs:,} observations of a {n1:,} x {n2:,} matrix ({samples.n_obs / (n1 * n2):.3%} of its entries), "
         f"{samples.dtype} on {samples.device}",
-        f"rows I: {len(samples.rows):,} chosen, {samples.rate_rows:.2%} of R observed; "
+        f"rows: {len(samples.rows):,} chosen, {samples.rate_rows:.2%} of their entries observed; "
         f"{_spread(samples.counts('r'))} per column",
-        f"columns J: {len(samples.cols):,} chosen, {samples.rate_cols:.2%} of C observed; "
+        f"columns: {len(samples.cols):,} chosen, {samples.rate_cols:.2%} of their entries observed; "
         f"{_spread(samples.counts('c'))} per row",
-        f"intersection: {len(samples.rows):,} x {len(samples.cols):,}, {core.n_obs / area:.2%} observed; "
+        f"where they cross: {len(samples.rows):,} x {len(samples.cols):,}, {core.n_obs / area:.2%} observed; "
         f"{_spread(core_rows)} per row, {_spread(core_cols)} per column",
     ]
     if samples.n_unused:
-        lines.append(f"unused: {samples.n_unused:,} observations lie outside the cross of I and J")
+        lines.append(f"unused: {samples.n_unused:,} observations lie outside the chosen rows and columns")
     return lines, _warnings(samples, rank, core_rows, core_cols, named)
 
 

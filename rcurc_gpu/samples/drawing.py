@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, is_array, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, home_of, is_array, native, to_numpy
 from ..backends.blocks import Block
 from ..backends.random import DataStream, generator
 from ..errors import check_count, check_number, check_shape, seed_to_int
@@ -37,6 +37,7 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     CrossSamples
     """
     Y = known_matrix(Y, "for stored ones")
+    home, Y = home_of(Y), native(Y, "Y")
     n1, n2 = check_shape("Y.shape", Y.shape)
     n_rows, n_cols = check_count("n_rows", n_rows, 1, n1), check_count("n_cols", n_cols, 1, n2)
     rate_rows = check_number("rate_rows", rate_rows, 0, 1, open_low=True)
@@ -47,7 +48,7 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     read = _reader(Y)
     r_block = draw_block(n2, n_rows, rate_rows, rng, lambda unit, index: read(rows[index], unit))
     c_block = draw_block(n1, n_cols, rate_cols, rng, lambda unit, index: read(unit, cols[index]))
-    return CrossSamples((n1, n2), rows, cols, r_block, c_block)
+    return CrossSamples((n1, n2), rows, cols, r_block, c_block, home=home)
 
 
 def draw_block(

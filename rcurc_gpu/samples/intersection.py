@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from array_api_compat import is_cupy_array, is_numpy_array
 
-from ..backends.arrays import Array
+from ..backends.arrays import Array, array_namespace, device_of, to_numpy
 from ..backends.blocks import Block
+
+_ODD = 0x5851F42D4C957F2D  # any large odd number: products with it differ in their upper digits
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,6 +27,32 @@ class Intersection:
 
     block: Block
     seen_by: Array
+
+    def first_copies(self) -> tuple[np.ndarray, np.ndarray]:
+        """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
+        firsts = []
+        for block in (self.block, self.block.transpose()):
+            _, first, which = np.unique(to_numpy(_fingerprints(block)), return_index=True, return_inverse=True)
+            firsts.append(first[np.ravel(which)])
+        return firsts[0], firsts[1]
+
+
+def _fingerprints(block: Block) -> Array:
+    """A number for each unit of a block (n_units,), the same for two if they have the same entries, and else hardly ever.
+
+    They are sums of whole numbers, which do not depend on their order, and are made where the entries are.
+    """
+    value, index, indptr = block.value, block.index, block.indptr
+    if not (is_numpy_array(value) or is_cupy_array(value)):  # other libraries do not show the digits of a number
+        value, index, indptr = (to_numpy(x) for x in (value, index, indptr))
+    xp = array_namespace(value)
+    digits = xp.astype(value.view(xp.int64 if value.dtype == xp.float64 else xp.int32), xp.int64)
+    place = (xp.astype(index, xp.int64) + 1) * _ODD
+    place = (place ^ (place >> 29)) * _ODD
+    # whole numbers have zeros for the lower half of their digits
+    each = ((digits ^ (digits >> 32)) + _ODD) * place
+    total = xp.concat([xp.zeros(1, dtype=xp.int64, device=device_of(each)), xp.cumulative_sum(each)])
+    return total[indptr[1:]] - total[indptr[:-1]]
 
 
 def join_intersection(from_r: Block, by_c: Block) -> Intersection:

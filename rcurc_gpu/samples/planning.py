@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import check_count, check_number
+from ..summary import Summarised, Summary, size_words
 from .cross import CrossSamples
 from .drawing import ccs_sample
 
@@ -23,8 +24,8 @@ _NOISE_MARGIN = 2.0  # of the squared error: `rcurc` confirms only what it expec
 _RATE = 0.5  # share of the chosen rows and columns to observe; any other needs about as many observations
 
 
-@dataclass(frozen=True)
-class SamplePlan:
+@dataclass(frozen=True, repr=False)
+class SamplePlan(Summarised):
     """How many samples of a matrix to take; made by `plan_samples`.
 
     Attributes
@@ -73,6 +74,16 @@ class SamplePlan:
             f"{self.rate_cols:.1%} of them. "
             f"These are {self.n_observations:,} observations, {self.share:.2%} of the matrix; expect {quality}."
         )
+
+    def _summary(self) -> Summary:
+        facts = {
+            "matrix": f"{size_words(self.shape)}, rank {self.rank}, {self.outliers:.0%} outliers",
+            "rows": f"{self.n_rows:,}, of which to observe {self.rate_rows:.1%}",
+            "columns": f"{self.n_cols:,}, of which to observe {self.rate_cols:.1%}",
+            "observations": f"{self.n_observations:,}, {self.share:.2%} of the matrix",
+            "error": f"{self.expected_error:.2g}" if self.noise else "rounding",
+        }
+        return Summary(facts)
 
     def draw(self, Y: Any, seed: Any = None) -> CrossSamples:
         """Draw these samples of a matrix, as `ccs_sample` does.

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
 from ..backends.blocks import Block
 from .intersection import Intersection
+
+_FEWEST_KINDS = 20  # different rows, or columns: a column then loses about one in twenty of its entries
 
 
 class Samples(Protocol):
@@ -87,6 +90,17 @@ class CoreView:
         """Of samples in memory or in shards."""
         s = samples
         return cls(s.shape, s.rows, s.cols, s.intersection, s.rate_rows, s.rate_cols, s.largest)
+
+    @cached_property
+    def held_ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the rows and columns by which entries are held out of the core: copies have that of the first.
+
+        A held-out entry whose copies were fitted proves nothing. Where nearly all rows are copies, holding all of them out
+        would leave nothing of a column.
+        """
+        ids = (self.rows, self.cols)
+        firsts = self.intersection.first_copies()
+        return tuple(x[f] if len(np.unique(f)) >= _FEWEST_KINDS else x for x, f in zip(ids, firsts, strict=True))  # type: ignore[return-value]
 
     def scaled(self, factor: float) -> CoreView:
         """The same of ``factor * Y``."""

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import is_array
 from ..errors import check_shape
 from ..progress import progress_bar
-from ..samples.building import check_finite, float_values, host_array, index_vector, observed, refuse_masked, sigma_vector
+from ..samples.building import check_finite, float_values, given_array, index_vector, observed, sigma_vector
 from .build import MEMORY_BYTES, BuildOptions, CrossPlaces, build
 from .folder import workspace
 from .samples import SHARD_BYTES, ShardedSamples
@@ -130,10 +129,10 @@ def _value_words(chunk: int, start: int, k: int, problem: str) -> str:
 
 
 def _on_host(name: str, x: Any) -> np.ndarray:
-    refuse_masked(name, x)
-    if is_array(x) and not isinstance(x, np.ndarray):
+    x = given_array(name, x)
+    if not isinstance(x, np.ndarray):
         raise TypeError(f"{name} must be a NumPy array, got {type(x).__name__}: bring it to the host first")
-    return host_array(name, x)
+    return x
 
 
 def _check_index(name: str, index: np.ndarray, size: int, first: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,23 @@ from ..backends.blocks import Block, join_blocks, pieces
 from ..errors import check_count, check_shape
 from ..samples.building import check_both_observed, index_vector
 from ..samples.cross import CrossSamples
-from ..samples.describe import describe
+from ..samples.describe import cross_facts, describe
+from ..samples.foreign import DaskMatrix, as_source
 from ..samples.intersection import Intersection, freeze, join_intersection
+from ..summary import Summarised, Summary
 from .folder import SIDES, Cross, FolderWriter, facts_of, in_order, read_core, read_manifest, units_within, workspace
 from .on_disk import block_checksum, check_values, checksum, largest_of
 from .source import InMemory, Made, OnDisk, Shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
+
+
+def _dask_columns(Y: Any, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
+    return np.asarray(Y[:, start:stop][rows])
+
+
+def _dask_rows(Y: Any, cols: np.ndarray, start: int, stop: int) -> np.ndarray:
+    return np.asarray(Y[start:stop, :][:, cols])
 
 
 @dataclass(frozen=True)
@@ -35,8 +45,8 @@ class Survey:
     made: str = ""
 
 
-@dataclass(frozen=True, eq=False)
-class ShardedSamples(Cross):
+@dataclass(frozen=True, eq=False, repr=False)
+class ShardedSamples(Summarised, Cross):
     """Cross-concentrated samples of an n1 x n2 matrix in shards, each small beside the whole.
 
     Make them with `open` (a directory), `of` (samples in memory), `from_functions`, or `shard_file` and `shard_triplets`
@@ -138,6 +148,38 @@ class ShardedSamples(Cross):
                 shards[side].append(Shard(side, k, start, stop, source))
         return cls((n1, n2), rows, cols, np.dtype(dtype), shards["r"], shards["c"])
 
+    @classmethod
+    def from_dask(cls, Y: Any, rows: Any, cols: Any, *, shard_bytes: int = SHARD_BYTES) -> ShardedSamples:
+        """The cross of a Dask array, in shards that are computed when they are needed; all of it is never here.
+
+        Parameters
+        ----------
+        Y : dask.array.Array (n1, n2)
+            NaN means not observed. It is computed twice, for the survey and for the solve, and again for each sweep: if that
+            is slow, `save` the samples first.
+        rows, cols : index vectors
+            I and J.
+        shard_bytes : int
+            About how large a shard is.
+        """
+        source = as_source(Y)
+        if not isinstance(source, DaskMatrix):
+            raise TypeError(f"Y must be a Dask array, got {type(Y).__name__}; CrossSamples.from_dense takes others")
+        n1, n2 = check_shape("Y.shape", source.shape)
+        rows, cols = index_vector("rows", rows, n1), index_vector("cols", cols, n2)
+        dtype = "float32" if Y.dtype == np.float32 else "float64"
+        numbers = check_count("shard_bytes", shard_bytes) // np.dtype(dtype).itemsize
+        return cls.from_functions(
+            partial(_dask_columns, Y, rows),
+            partial(_dask_rows, Y, cols),
+            (n1, n2),
+            rows,
+            cols,
+            columns_at_once=max(numbers // len(rows), 1),
+            rows_at_once=max(numbers // len(cols), 1),
+            dtype=dtype,
+        )
+
     # ---------------------------------------------------------------- what is there
 
     def shards(self, side: str) -> list[Shard]:
@@ -226,11 +268,10 @@ class ShardedSamples(Cross):
         """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""
         return describe(self, rank)
 
-    def __repr__(self) -> str:
-        return (
-            f"ShardedSamples(shape={self.shape}, |I|={len(self.rows)}, |J|={len(self.cols)}, "
-            f"{len(self.r_shards)} + {len(self.c_shards)} shards, dtype={self.dtype}, folder={self.folder!r})"
-        )
+    def _summary(self) -> Summary:
+        where = "in memory or made when asked for" if self.folder is None else f"in {self.folder}"
+        shards = {"shards": f"{len(self.r_shards):,} of columns and {len(self.c_shards):,} of rows, {where}"}
+        return Summary(cross_facts(self) | shards | {"values": str(self.dtype)})
 
     # ---------------------------------------------------------------- elsewhere
 

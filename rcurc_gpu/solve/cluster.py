@@ -160,10 +160,10 @@ class OnCluster:
     def find_core(
         self, view: CoreView, rank: int | str, settings: Settings, device: str, show: Progress, store: StepStore | None
     ) -> SolvedCore:
-        """Solve the core on a worker with a GPU if there is one, else here."""
+        """Solve the core on a worker with a GPU if a GPU was asked for and there is one, else here."""
         found = None
-        if device != "cpu" and settings.callback is None:
-            found = self._core_on_gpu(view, rank, settings, "cuda" if device == "auto" else device, show)
+        if device not in ("cpu", "auto") and settings.callback is None:
+            found = self._core_on_gpu(view, rank, settings, device, show)
         return InProcess().find_core(view, rank, settings, device, show, store) if found is None else found
 
     @while_connected

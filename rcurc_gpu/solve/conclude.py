@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import sys
-import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
-from ..errors import ConvergenceWarning
+from ..errors import ConvergenceWarning, warn_caller
+from ..judge.causes import Cause
 from ..judge.expected_error import expected_error
 from ..judge.groups import Groups
 from ..judge.verdict import judge_noise, judge_result, with_structure
@@ -23,8 +20,6 @@ from .store import Arrays
 from .supply import Supply
 
 log = logging.getLogger("rcurc_gpu")
-
-_PACKAGE = f"{Path(__file__).parents[1]}{os.sep}"
 
 
 def concluded(
@@ -51,14 +46,18 @@ def concluded(
     if noise is None:
         expected = expected_error(solved.facts, *whole)
         prediction = (expected**2 + solved.facts.noise / max(solved.facts.per_entry, 1e-300)) ** 0.5
-        verdict = judge_result(solved.verdict, *whole, outside, expected, s.accuracy, s.undetermined)
+        verdict = judge_result(
+            solved.verdict, *whole, outside, expected, s.accuracy, s.undetermined, solved.evidence.has_few_values
+        )
         rank, sigma = core.rank, core.sigma
     else:
+        if solved.verdict.cause is Cause.TOO_FEW_OBSERVATIONS and len(noise.strengths) < solved.asked:
+            # what is left may be components that too few observations do not show: the matrix is off by as much then
+            noise = replace(noise, expected_error=max(noise.expected_error, noise.prediction_error))
         expected, prediction = noise.expected_error, noise.prediction_error
         verdict = judge_noise(solved.verdict, *whole, noise, s.accuracy)
         rank, sigma = len(noise.strengths), noise.noise.variance**0.5
     threshold = threshold_of(solved, found)
-    curve = None if solved.curve is None else replace(solved.curve, chosen=rank)
     verdict = replace(verdict, asked=solved.asked, rank=rank, chosen=solved.chosen, outliers=bool(s.outliers))
     verdict = with_structure(verdict, found.structure, expected=s.outliers == "structured")
     return Result(
@@ -77,7 +76,6 @@ def concluded(
         prediction_error=prediction,
         noise_strengths=None if noise is None else scale * np.asarray(noise.strengths),
         agreeing=solved.consensus,
-        rank_curve=curve,
         method=s.method,
         device=solved.device,
         kernels=solved.kernels,
@@ -102,10 +100,8 @@ def in_groups(result: Result, groups: Groups) -> Result:
 def announced(result: Result) -> Result:
     """Return the result; if it is not confirmed, issue a warning at the user's line of code."""
     if not result.converged:
-        # skip the frames of this package, so that Python shows the line of the user's code
-        level, frame = 1, sys._getframe()
-        while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
-            level, frame = level + 1, frame.f_back
-        warnings.warn(result.message, ConvergenceWarning, stacklevel=level)
-    log.info("%r", result)
+        warn_caller(result.message, ConvergenceWarning)
+    log.info(
+        "rank %d, %.2f s, %sconfirmed: %s", result.rank, result.seconds, "" if result.converged else "not ", result.message
+    )
     return result

@@ -7,16 +7,23 @@ comes last.
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..backends.arrays import device_scope
+import numpy as np
+from array_api_compat import is_cupy_array, is_numpy_array
+
+from ..backends.arrays import device_scope, free_memory, is_out_of_memory
 from ..backends.devices import place_for
 from ..errors import ArgumentError
+from ..files import line_of
+from ..judge.identified import ModelTies
 from ..noise.fit import room_for
+from ..noise.model import NoiseModel
 from ..options import Settings, Where, check_rank
 from ..progress import Progress
 from ..result.result import Result
@@ -37,13 +44,18 @@ from .solved import Extended, SolvedCore
 from .store import Checkpoint, identity_of
 from .supply import Supply, check_sigma, check_where, is_in_memory, supply_of
 
+log = logging.getLogger("rcurc_gpu")
+
 
 def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Settings, where: Where) -> Result:
     """samples -> core -> extend -> judge -> result."""
     begun = time.perf_counter()
     rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
     check_where(samples, settings, where)
-    with ExitStack() as at_the_end:
+    room = _Room(samples, where)
+    with room, ExitStack() as at_the_end:
+        # a core that diverges overflows; the verdict says so, in other words than NumPy's
+        at_the_end.enter_context(np.errstate(over="ignore", invalid="ignore"))
         # samples: the intersection and shards, and stores to resume from
         engine = _engine(where)
         at_the_end.callback(engine.close)
@@ -81,7 +93,9 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         done = None if output is None else output.done
         found = None if done is None else Extended.from_json(done)
         if found is None and given is None and solved.noisy:
-            found = _with_noise(supply, view, solved, engine, where.device, show, steps, scale)
+            model, ties = _noise_model(supply, view, solved, engine, show, steps, scale)
+            both = sides_of(model, view, solved.settings, where.device, scale)
+            found = estimate_all(model, ties, both, supply.shards, engine, show)
         elif found is None:
             sides = Sides(supply.shards, solved, (view.rows, view.cols), scale, engine, where.device, show, given)
             found = Extended(sides.extended(), sides.whole, sides.outside)
@@ -93,9 +107,38 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         groups = all_groups(solved, found, supply, engine)
         result = concluded(solved, supply, factors, found, scale, time.perf_counter() - begun)
         result = result if groups is None else in_groups(result, groups)
+    if room.is_short:
+        return solve(samples, rank, settings, replace(where, device="cpu"))
     if supply.in_memory:  # of other samples, factors are already where the user asked for them
-        result = replace(result, cur=matrix_at(result.cur, supply.like))
+        result = replace(result, cur=matrix_at(result.cur, supply.like, supply.home))
     return announced(rescaled(result, scale))
+
+
+class _Room:
+    """A solve on a device that may be too small for it; if it is, samples that are on the host are solved there.
+
+    Attributes
+    ----------
+    is_short : bool
+        Whether there was not enough memory.
+    """
+
+    def __init__(self, samples: CrossSamples | ShardedSamples, where: Where) -> None:
+        self.samples, self.where, self.is_short = samples, where, False
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> bool:
+        where, samples = self.where, self.samples
+        # a checkpoint belongs to one device
+        if error is None or not is_out_of_memory(error) or not is_in_memory(samples, where) or where.checkpoint is not None:
+            return False
+        like = place_for(where.device, samples.r_block.value)
+        self.is_short = is_numpy_array(samples.r_block.value) and is_cupy_array(like)
+        if self.is_short:
+            log.warning("device %s has not enough memory (%s): solved on the CPU", where.device, line_of(error))
+            free_memory(like)
+        return self.is_short
 
 
 def _engine(where: Where) -> Engine:
@@ -124,35 +167,30 @@ def _stores(supply: Supply, rank: int | str, settings: Settings, where: Where) -
 def _watcher(settings: Settings, supply: Supply, scale: float) -> Any:
     """The user's callback, for states on samples that were divided by `scale`."""
     callback = settings.callback
-    return None if callback is None else lambda state: callback(state_at(state, supply.like, scale))
+    return None if callback is None else lambda state: callback(state_at(state, supply.like, scale, supply.home))
 
 
-def _with_noise(
+def _noise_model(
     supply: Supply,
     view: CoreView,
     solved: SolvedCore,
     engine: Engine,
-    device: str,
     show: Progress,
     steps: Checkpoint | None,
     scale: float,
-) -> Extended:
-    """Fit the noise model to a part of the observations, and estimate every column and row."""
+) -> tuple[NoiseModel, ModelTies]:
+    """Fit the noise model to a part of the observations, and see what ties that together."""
     s = solved.settings
     most = max(len(view.rows), len(view.cols)) if solved.chosen else solved.asked
     if not solved.chosen and s.offsets is True and most > (room := room_for(len(view.rows), len(view.cols), True)):
         counts = f"{len(view.rows)} chosen rows and {len(view.cols)} chosen columns"
         what = f"must be at most {room} with {counts} and offsets=True, which add two to the rank of the matrix"
         raise ArgumentError("rank", f"{what}, got {most}", most)
-    if solved.curve is not None:  # a search chose the rank, by what the model does not know, such as the resolution
-        most = solved.core.rank
     gather = partial(part_of, view, supply.shards, engine, s, scale)
     model, ties = find_model(gather, s, most, steps, show, solved.model)
     if steps is not None:  # now, and not when it is time: parts of all shards are of use with this model alone
         steps.write()
-    if solved.curve is not None:
-        model = replace(model, left_over=False)
-    return estimate_all(model, ties, sides_of(model, view, s, device, scale), supply.shards, engine, show)
+    return model, ties
 
 
 def _collected(engine: Engine, supply: Supply, found: Extended, output: Output | None, fresh: bool) -> dict[str, Any]:

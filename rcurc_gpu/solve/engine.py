@@ -25,7 +25,7 @@ from .work import ON_DEVICE, at_home
 def context_of(settings: Settings, like: Any, show: Progress, store: StepStore | None = None) -> RunContext:
     """How to compute where `like` is."""
     s, started = settings, time.perf_counter() - (0.0 if store is None else store.elapsed)
-    return RunContext(like, choose(s.kernels, like), s.seed, s.holdout, s.chunk_bytes, show, store, started)
+    return RunContext(like, choose(s.kernels, like, s.svd), s.seed, s.holdout, s.chunk_bytes, show, store, started)
 
 
 def search_of(view: CoreView, settings: Settings, device: str, show: Progress, store: StepStore | None = None) -> CoreSearch:

@@ -16,7 +16,10 @@ from ..backends.arrays import (
     bring,
     device_of,
     device_scope,
+    hand_back,
+    home_of,
     is_array,
+    native,
     quantile_abs,
     take_rows,
 )
@@ -50,6 +53,7 @@ _ABOVE = 1.001
 def solve_ircur(Y: Any, rank: int | str, given: dict[str, Any]) -> Result:
     """`ircur` with the arguments that were `given`."""
     Y = dense_source(Y)
+    home, Y = home_of(Y), native(Y, "Y")
     corner = Y[:1, :1]
     corner = float_values("Y", corner if is_array(corner) else np.asarray(corner))
     # a tenth of a cross that the iteration did not use: all of it could be held out, and a tenth is plenty
@@ -67,7 +71,8 @@ def solve_ircur(Y: Any, rank: int | str, given: dict[str, Any]) -> Result:
     reader = DenseReader(Y, like, scale)
     settings = replace(settings, zeta0=_ABOVE * largest / scale if settings.zeta0 is None else settings.zeta0 / scale)
     with Progress(given["progress"], settings.callback) as show, device_scope(like):
-        return announced(rescaled(_solve(reader, rank, oversampling, settings, show), scale))
+        result = rescaled(_solve(reader, rank, oversampling, settings, show), scale)
+        return announced(replace(result, cur=result.cur.mapped(lambda x: hand_back(x, home))))
 
 
 def _solve(reader: DenseReader, rank: int | str, oversampling: float, settings: Settings, show: Progress) -> Result:

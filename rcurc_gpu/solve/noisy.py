@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy, triangle
 from ..backends.blocks import Block, blank_rows, join_units, others, pieces
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, StepStore, choose
 from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
-from ..judge.identified import ModelTies, model_ties
+from ..judge.identified import LOOSE, ModelTies, model_ties, untold
+from ..judge.ties import FREE
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.fit import fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
@@ -39,6 +40,9 @@ from .store import Arrays
 # Columns of the part over rows of I: noise of a row of I then adds 1/12 to the variance of any column, 4 % to its error.
 _ENOUGH = 12
 _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of them, as far as `prediction_error` believes them
+# The same, from which residuals are more than noise: 0.9 to 1.3 with noise of most kinds, 1.7 to 6 of functions of a matrix
+# of low rank, and of singular values that decay, which a rank cuts off.
+_NOT_NOISE = 1.5
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 # Observations whose units are estimated at a time: what is known of these (300 bytes of each, in double precision) is soon
 # made smaller for keeps, instead of being copied as a whole, from memory and back, five times.
@@ -307,6 +311,11 @@ def _summed(numbers: list[Arrays], name: str) -> Summary:
     return sum(terms[1:], terms[0])
 
 
+def _share(off: float, square: float) -> float:
+    """Relative error, of a mean squared error and the mean square of the estimates."""
+    return (off / max(square + off, np.finfo(float).tiny)) ** 0.5
+
+
 def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list[Arrays]) -> NoiseFacts:
     """What the result says of the model; the errors to expect follow from the sums of all shards."""
     (c, r) = (
@@ -314,7 +323,7 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     )
     K = len(model.row_precision)
     k = K - model.offsets
-    q, p = np.tril_indices(K)
+    q, p = triangle(K)
     double = np.where(q == p, 1.0, 2.0)
     components = [*range(k), K] if model.offsets else [*range(K)]  # (u, 1), of the products of (u, a, 1)
 
@@ -328,7 +337,11 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     doubt = max(float(np.sum(double * (cov_c * tilde_r + cov_r * tilde_c + both))), 0.0)
     # covariances are of rows given columns and of columns given rows; where these hardly tie each other down, errors of
     # both together are larger
-    doubt = max(doubt, ties.error**2)
+    doubt = doubt + ties.error**2 if ties.gap < LOOSE else max(doubt, ties.error**2)
+    for chosen, across, (mine, theirs) in ((model.rows, model.cols, (full_r, c)), (model.cols, model.rows, (full_c, r))):
+        outside = 1 - len(across) / float(theirs["products"][-1, -1])
+        if outside > 0:
+            doubt += outside * untold(chosen, across, mine[:k, :k])
     if model.offsets:  # rows are (u, a, 1), columns (v, 1, b + m)
         at = [*range(k), K, k]
         right, first, shift = full_c[np.ix_(at, at)], full_c[at, -1], np.zeros(len(at))
@@ -342,6 +355,12 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     size = max(square, np.finfo(float).tiny) ** 0.5
     # Entries left out are off by more, but some of them are outliers that nobody can tell: a third of it, in logarithms.
     worse = min(max(excess, 1.0), _MOST_EXCESS) ** (1 / 3)
+    # Noise cancels out; what is left of a matrix of another kind, a function of one of low rank, does not. Loose ties make
+    # it larger by 1 over the gap at most, where nothing was held out.
+    loose = ties.gap < LOOSE and excess > _NOT_NOISE
+    spread = noise * (excess**2 - 1) / max(ties.gap, FREE) ** 2 if loose else 0.0
+    # Estimates are drawn to the prior, so they are smaller than what they estimate: by what is not known of it.
+    off, off_new = f**2 * (doubt + spread), worse**2 * (max(f, 1.0) ** 2 * doubt + noise)
     return NoiseFacts(
         model.typical_noise,
         model.offsets,
@@ -350,8 +369,8 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         model.left_over,
         model.n_sweeps,
         model.confirmation,
-        f * doubt**0.5 / size,
-        worse * (max(f, 1.0) ** 2 * doubt + noise) ** 0.5 / size,
+        _share(off, square),
+        _share(off_new, square),
         model.centre,
         tuple(model.row_precision.tolist()),
         tuple(model.col_precision.tolist()),
@@ -359,4 +378,5 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         None if ties.groups is None else (tuple(ties.groups.rows.tolist()), tuple(ties.groups.columns.tolist())),
         None if model.sigma is None else model.sigma.typical,
         ties.astray / size,
+        ties.replaced,
     )

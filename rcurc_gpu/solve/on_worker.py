@@ -33,9 +33,7 @@ def run(
     args: tuple[Any, ...],
     store: PartStore | None,
 ) -> tuple[Part, Arrays]:
-    """A job, on the worker's own GPU if it has one and may use it, else on one CPU core, that of its thread."""
-    if side.device == "auto":
-        side = replace(side, device=namespace_for_device("auto")[1])
+    """A job, on the worker's own GPU if that was asked for, else on one CPU core, that of its thread."""
     context = side.context()
     with on_one_core(), device_scope(context.like):
         job = Job(with_function(shard, make), side, None if before is None else before[0], args)

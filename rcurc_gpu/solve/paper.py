@@ -9,7 +9,7 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, bring, device_of, device_scope, profiled
 from ..backends.blocks import Block, join_units, others
 from ..backends.operators import invert
-from ..core.iteration import Factors
+from ..backends.plain.loop import Factors
 from ..core.paper import PaperSide, solve_paper
 from ..extend.tasks import Task
 from ..result.matrix import CURMatrix

@@ -8,15 +8,15 @@ from itertools import pairwise
 import numpy as np
 from array_api_compat import is_dask_array
 
-from ..backends.arrays import Array, asarray_on, take_rows, to_numpy
+from ..backends.arrays import to_numpy
 from ..backends.blocks import Block, others
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import OK
+from ..judge.causes import Cause
 from ..judge.structure import Looked, Structure, block_of, component_scores, crowded
-from ..judge.words import Cause
 from ..noise.part import on_host
-from ..result.matrix import LowRankMatrix
-from ..result.rules import Seen, rule_from
+from ..result.matrix import LowRankMatrix, rows_on_host
+from ..result.rules import Entries, outliers_among
 from ..result.uncertainty import Uncertainty
 from ..shards.source import Made, Shard
 from .jobs import Engine, gathered, taken_from
@@ -168,46 +168,16 @@ def _judged(
     found: Found, numbers: tuple[np.ndarray, np.ndarray], parts: list[tuple[np.ndarray, ...]]
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
     """Row, column, recovered value and residual of the entries of some parts, which are outliers, and where parts begin."""
-    factors = (_rows_of(found.factors[side]["factor"], ids) for side, ids in zip("cr", numbers, strict=True))
-    left, right = (x.astype(np.float64) for x in factors)
-    right = right / found.scale
-    ok = [_rows_of(found.factors[side]["status"], ids) == OK for side, ids in zip("cr", numbers, strict=True)]
+    matrix = LowRankMatrix(found.factors["c"]["factor"], found.factors["r"]["factor"], found.uncertainty).part(*numbers)
+    matrix.right /= found.scale
+    ok = [rows_on_host(found.factors[side]["status"], ids) == OK for side, ids in zip("cr", numbers, strict=True)]
     kept = []
     for part in parts:
         fine = np.flatnonzero(ok[0][part[0]] & ok[1][part[1]])
         kept.append(tuple(x[fine] for x in part))
     edges = np.cumsum([0, *(len(part[0]) for part in kept)])
     i, j, value, sigma = (np.concatenate(column) for column in zip(*kept, strict=True))
-    i, j, value = i.astype(np.int64), j.astype(np.int64), value.astype(np.float64)
-    fitted = np.einsum("nk,nk->n", left[i], right[j])
-    residual = value - fitted
-    if len(i) == 0:
-        return (i, j, fitted, residual), np.zeros(0, dtype=bool), edges
-    known = found.uncertainty
-    coarse = sigma.astype(np.float64) / known.sigma if known is not None and known.sigma is not None else np.ones(len(i))
-    scales = [np.ones(len(i))] * 2
-    if known is not None:
-        known = replace(
-            known,
-            left=_rows_of(known.left, numbers[0]),
-            right=_rows_of(known.right, numbers[1]),
-            left_scale=_rows_of(known.left_scale, numbers[0]),
-            right_scale=_rows_of(known.right_scale, numbers[1]),
-        )
-        scales = [known.left_scale[i].astype(np.float64), known.right_scale[j].astype(np.float64)]
-    matrix = LowRankMatrix(left, right, known)
-    some = slice(None, None, 1 if found.noisy else max(len(i) // _FOR_RULE, 1))
-    rule = rule_from(Seen(*(x[some] for x in (fitted, residual, *scales, coarse))), matrix, found.threshold)
-    is_outlier = np.zeros(len(i), dtype=bool)
-    (may,) = np.nonzero(np.abs(residual) >= rule.smallest(coarse))
-    is_outlier[may[rule.judged(fitted[may], residual[may], i[may], j[may], coarse[may]).which]] = True
+    i, j = i.astype(np.int64), j.astype(np.int64)
+    n_for_rule = None if found.noisy else _FOR_RULE
+    fitted, residual, is_outlier = outliers_among(Entries(i, j, value, sigma), matrix, found.threshold, n_for_rule)
     return (i, j, fitted, residual), is_outlier, edges
-
-
-def _rows_of(array: Array, numbers: np.ndarray) -> np.ndarray:
-    """Some rows of an array, on the host."""
-    if is_dask_array(array):
-        return np.asarray(array[numbers])
-    if array.ndim == 1 or isinstance(array, np.ndarray):
-        return np.asarray(to_numpy(array)[numbers])
-    return to_numpy(take_rows(array, asarray_on(numbers, array)))

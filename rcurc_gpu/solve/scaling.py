@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..backends.arrays import Array, array_namespace, bring, same_place
+from ..backends.arrays import Array, array_namespace, bring, hand_back
 from ..core.history import IterationState
 from ..result.matrix import CURMatrix
 from ..result.result import Result
@@ -23,18 +23,15 @@ def power_of_two(size: float, like: Array) -> float:
     return 1.0 if size == 0 or 1 / safe < size < safe else 2.0 ** max(round(math.log2(size)), -1000)
 
 
-def matrix_at(cur: CURMatrix, like: Array) -> CURMatrix:
-    """A matrix with factors of the kind of `like`."""
-    if same_place(cur.left, like) and same_place(cur.right, like):
-        return cur
-    known = None if cur.uncertainty is None else cur.uncertainty.mapped(lambda x: bring(x, like))
-    return CURMatrix(bring(cur.left, like), bring(cur.right, like), cur.rows, cur.cols, known)
+def matrix_at(cur: CURMatrix, like: Array, home: Array | None = None) -> CURMatrix:
+    """A matrix with factors of the kind of `like`, and then of the library of `home`."""
+    return cur.mapped(lambda x: hand_back(bring(x, like), home))
 
 
-def state_at(state: IterationState, like: Array, scale: float) -> IterationState:
+def state_at(state: IterationState, like: Array, scale: float, home: Array | None = None) -> IterationState:
     """An iteration on samples that were divided by `scale`, in the scale and of the kind of the user's samples."""
     made = state.make
-    make = None if made is None else lambda: matrix_at(_scaled(made(), scale), like)
+    make = None if made is None else lambda: matrix_at(_scaled(made(), scale), like, home)
     return replace(state, threshold=state.threshold * scale, make=make)
 
 

@@ -9,24 +9,29 @@ from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import array_namespace, device_name, free_memory, profiled, quantile_abs
+from ..backends.arrays import array_namespace, asarray_on, device_name, free_memory, profiled, quantile_abs
 from ..backends.kernels import XP, RunContext
+from ..backends.plain.loop import Factors
 from ..backends.plain.regression import Schedule
+from ..backends.plain.verdicts import FLOOR_SIGMAS
 from ..core.gauss_newton import GAMMA as GAUSS_NEWTON_GAMMA
 from ..core.gauss_newton import is_suited, most_components, solve_gauss_newton
 from ..core.head_start import is_rich, solve_with_head_start
 from ..core.history import RankCurve
-from ..core.iteration import Checked, Core, CoreOptions, Factors, solve_core
+from ..core.iteration import Checked, Core, CoreOptions, solve_core
 from ..core.problem import CoreProblem, Steps, prepare
 from ..core.recheck import recheck, without_contested
 from ..core.stages import GAMMA, WIDER, solve_in_stages
-from ..extend.typical import FLOOR_SIGMAS
+from ..judge.causes import Cause, Evidence
 from ..judge.expected_error import core_facts
-from ..judge.groups import groups_apart
+from ..judge.faults import Untied
+from ..judge.groups import Groups, groups_apart
 from ..judge.identified import core_ties
 from ..judge.rank import WORTH, choose_rank
 from ..judge.verdict import ENOUGH_HELD, examine, is_certain, judge_core, judge_ties
-from ..judge.words import Cause, Evidence, Untied
+from ..judge.words import Verdict
+from ..noise.estimate import diagnosed
+from ..noise.model import outlier_threshold
 from ..options import Settings
 from ..samples.view import CoreView
 from .glimpse import Glimpse, glimpse_of
@@ -83,7 +88,7 @@ class CoreSearch:
         self.tried: dict[tuple[int, float, float, int], SolvedCore] = {}
         self.stages: dict[int, Core] = {}  # cores found one component after the other, by rank
         self.staged: dict[int, SolvedCore] = {}  # those of them that were judged
-        self.by_steps: dict[tuple[int, bool], SolvedCore] = {}  # by Gauss-Newton: rank, and whether from the stages
+        self.by_steps: dict[tuple[int, int], SolvedCore] = {}  # by Gauss-Newton: rank, and that of the core they begin at
         steps = Steps(s.step_rows or 0.0, s.step_cols or 0.0, s.step_core or 0.0)
         if s.method == "paper":
             # eta = 0.75 / p: with the paper's 1 / p the iteration is slower or stalls
@@ -140,10 +145,12 @@ class CoreSearch:
         """The core at the rank that a first look at the data gives, or, if that is not confirmed, at one that is sought."""
         rank = max(glimpse.rank, 1)
         log.info("rank %d, %s, by a first look", rank, "with noise" if glimpse.noisy else "without noise")
+        if glimpse.clear and glimpse.noise < _DEAFENING * self.typical_size:
+            return self._left_to(glimpse)
         if glimpse.noisy:  # the noise model does the rest: one attempt, to see how an exact core would do
             zeta0, gamma, max_iter = self._schedules()[0]
             attempt = self._attempt(rank, zeta0, gamma, min(max_iter, _GLIMPSED))
-            attempt = replace(attempt, asked=rank, glimpsed=True, model=glimpse.model)
+            attempt = replace(attempt, asked=rank, glimpsed=True, model=glimpse.model if glimpse.whole else None)
             if attempt.core.sigma < _CLEANER * glimpse.noise and self._is_believed(attempt, glimpse.noise):
                 for schedule in self._schedules()[:2]:
                     solved = self._attempt(rank, *schedule)
@@ -157,6 +164,18 @@ class CoreSearch:
         found = self._core(curve.chosen)
         best = min(solved, found, key=SolvedCore.score)
         return replace(best, curve=curve, asked=best.core.rank)
+
+    def _left_to(self, glimpse: Glimpse) -> SolvedCore:
+        """What a first look saw, in place of a core: the noise model does everything."""
+        model = glimpse.model
+        W, s, V = (asarray_on(x, self.data.sample[2], self.data.sample[2].dtype) for x in glimpse.factors())
+        core = Core(W, s, V, True, [], glimpse.noise, outlier_threshold(model.typical_noise))
+        K = len(model.row_precision)
+        rows, cols = (diagnosed(table, K, np.zeros(len(table))) for table in (model.row_table, model.col_table))
+        schedule = self.schedule(core.sigma, self.zeta0)
+        evidence = Evidence(0.0, 1.0, 1.0, core.rank, 0.0, 1.0, 0)
+        found = self._solved((core, rows, cols), schedule, None, evidence, Verdict(), EXTENSION_GAMMA, None)
+        return replace(found, asked=max(glimpse.rank, 1), glimpsed=True, model=model if glimpse.whole else None)
 
     def _is_believed(self, attempt: SolvedCore, noise: float) -> bool:
         """Whether held-out entries are nearer to an attempt than such noise lets them be: a large rank may fit the noise."""
@@ -231,21 +250,26 @@ class CoreSearch:
                 break  # what is wrong with it, a rank that is too large or single rows, no other schedule would mend
         if attempts[-1].verdict.ok and not attempts[-1].noisy:
             return attempts[-1]
+        best = min(attempts, key=SolvedCore.score)
+        if is_exact(best) and best.verdict.cause is Cause.UNDETERMINED:
+            return best  # all of its components are there, to rounding: a smaller rank would call one of them noise
         # A smaller rank is for when no attempt confirms the one asked for, or when it explains as much.
         too_large = [attempt for attempt in attempts if attempt.verdict.cause is Cause.RANK_TOO_LARGE]
         while too_large and not self.run.progress.ended:
-            supported = too_large.pop().evidence.supported
+            larger = too_large.pop()
+            supported = larger.evidence.supported
             smaller = self._attempt(supported, self.zeta0, *self._decays()[0])
             if not smaller.verdict.ok and self._may_take_steps(smaller):
                 smaller = min(smaller, self._gauss_newton(supported), key=SolvedCore.score)
+                if not smaller.verdict.ok and is_exact(larger):  # it has the right one within
+                    smaller = min(smaller, self._gauss_newton(supported, larger.core), key=SolvedCore.score)
             if not smaller.verdict.ok and self._may_go_in_stages(supported):
                 smaller = min(smaller, self._in_stages(supported), key=SolvedCore.score)
             # 2 % of the held-out entries: the larger rank may have explained as many by chance
             if smaller.verdict.ok and smaller.evidence.held_share >= attempts[-1].evidence.held_share - 0.02:
                 return smaller
             too_large = [smaller] if smaller.verdict.cause is Cause.RANK_TOO_LARGE else []
-        # none is confirmed: the best of them, with its verdict
-        return min(attempts, key=SolvedCore.score)
+        return best  # none is confirmed: the best of them, with its verdict
 
     def _tries(self, rank: int) -> Iterator[SolvedCore]:
         """Attempts at a rank, each made when the caller asks for it."""
@@ -279,12 +303,13 @@ class CoreSearch:
         return self._is_free() and not gradients and is_suited(self.data) and not self.run.progress.ended
 
     def _gauss_newton(self, rank: int, start: Core | None = None) -> SolvedCore:
-        """An attempt by Gauss-Newton steps, from a spectral guess or a core that was found in stages."""
-        key = (rank, start is not None)
+        """An attempt by Gauss-Newton steps, from a spectral guess, a core found in stages, or a part of a larger one."""
+        key = (rank, 0 if start is None else start.rank)
         if key not in self.by_steps:
             self.run.progress.stage(f"core, rank {rank}")
-            step = self.run.step(f"core, rank {rank}, Gauss-Newton" + (" after stages" if start is not None else ""))
-            begin = None if start is None else (start.W, start.s, start.V)
+            after = "" if start is None else " after stages" if start.rank == rank else f" after rank {start.rank}"
+            step = self.run.step(f"core, rank {rank}, Gauss-Newton{after}")
+            begin = None if start is None else (start.W[:, :rank], start.s[:rank], start.V[:, :rank])
             with profiled(f"core, rank {rank}", self.run.like):
                 core = solve_gauss_newton(self.data_at(rank), rank, self.run.at(rank), begin, step)
             self.by_steps[key] = self.judged(core, self.schedule(core.sigma, self.zeta0), GAUSS_NEWTON_GAMMA)
@@ -333,7 +358,7 @@ class CoreSearch:
             return solve_core(self.data_at(rank), rank, options, self.run, start, step)
 
     def _head_start(self, rank: int) -> list[SolvedCore]:
-        """An attempt that begins with a quarter of the intersection; none if the quarter does not settle."""
+        """An attempt that begins with a part of the intersection; none if the part does not settle."""
         zeta0, gamma, max_iter = self._schedules()[0]
         run, options = self.run.at(rank), self.options(zeta0, gamma, max_iter)
         run.progress.stage(f"core, rank {rank}")
@@ -365,10 +390,24 @@ class CoreSearch:
         if verdict.cause in (Cause.NONE, Cause.UNDETERMINED):  # else it is not believed anyway
             ties, checked = core_ties(data, checked, schedule.floor, run)
             verdict = judge_core(checked, evidence, self._structure, gamma, cut_short)
-            verdict, groups = judge_ties(ties, checked[0]) or (verdict, None)
+            verdict, groups = judge_ties(ties, checked[0], self.typical_size) or (verdict, None)
         text = "rank %d: %s after %d iterations with gamma %g; %d components confirmed, %.1e of held-out entries unexplained"
         facts = (core.rank, verdict.cause or "settled", len(core.history), gamma, evidence.supported, evidence.unexplained)
         log.info(text, *facts)
+        return self._solved(checked, schedule, consensus, evidence, verdict, gamma, groups)
+
+    def _solved(
+        self,
+        checked: Checked,
+        schedule: Schedule,
+        consensus: float | None,
+        evidence: Evidence,
+        verdict: Verdict,
+        gamma: float,
+        groups: Groups | None,
+    ) -> SolvedCore:
+        """A core with all that is known of it."""
+        facts, s, run = core_facts(self.data, checked[0]), self.settings, self.run.at(checked[0].rank)
         return SolvedCore(
             *checked,
             schedule,
@@ -376,7 +415,7 @@ class CoreSearch:
             evidence,
             verdict,
             gamma,
-            core_facts(self.data, checked[0]),
+            facts,
             s,
             self.typical_size,
             self.no_threshold,

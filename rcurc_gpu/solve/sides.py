@@ -77,12 +77,11 @@ class Sides:
         self.outside: dict[str, Summary] = {}
 
     def extended(self) -> dict[str, list[Any]]:
-        """Extend both sides at once; return the parts of their shards."""
-        found = self._extend([self.columns, self.rows])
-        return {"r": found[: len(self.shards["r"])], "c": found[len(self.shards["r"]) :]}
+        """The parts of the shards of both sides.
 
-    def _extend(self, sides: list[Side]) -> list[Any]:
-        """One pass over all units of some sides, then more over units that are not typical of their side."""
+        One pass over all units of both at once, then more over units that are not typical of their side.
+        """
+        sides = [self.columns, self.rows]
         given = [() if self.given is None else (self.given[side.side],) for side in sides]
         jobs = self._jobs("first", sides, given)
         found = self.engine.map(Stage(first, "first"), jobs, self.show.advance)
@@ -95,15 +94,18 @@ class Sides:
         if sides[0].mended:
             jobs = self._jobs(None, sides, [(t,) for t in typical], parts)
             counted = self.engine.map(Stage(doubts, "doubts", reads=False, kept=False), jobs, lambda count: None)
+            parts = [part | more if isinstance(part, dict) else part for part, (more, _) in zip(parts, counted, strict=True)]
             for k, numbers in enumerate(self._by_side(sides, counted)):
                 typical[k] = with_gates(typical[k], np.sum([x["doubts"] for x in numbers], axis=0))
+            del counted
         jobs = self._jobs("second", sides, [(t,) for t in typical], parts)
         del found, parts  # each job has its own, until it is done
         found = self.engine.map(
             Stage(second, "second", reads=False), jobs, self.show.advance
         )  # doubtful units alone are read
         self._note(sides, found)
-        return [part for part, _ in found]
+        parts, n = [part for part, _ in found], len(self.shards["r"])
+        return {"r": parts[:n], "c": parts[n:]}
 
     def _jobs(
         self, step: str | None, sides: list[Side], args: Sequence[tuple[Any, ...]], parts: list[Any] | None = None

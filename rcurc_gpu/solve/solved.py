@@ -13,10 +13,11 @@ from ..backends.plain.regression import Schedule
 from ..core.history import RankCurve
 from ..core.iteration import Core
 from ..extend.diagnostics import CONTESTED, OK, Summary, UnitDiagnostics
+from ..judge.causes import Cause, Evidence
 from ..judge.expected_error import CoreFacts
 from ..judge.groups import Groups
 from ..judge.structure import Structure
-from ..judge.words import Cause, Evidence, Verdict
+from ..judge.words import Verdict
 from ..noise.model import NoiseFacts, NoiseModel, outlier_threshold
 from ..options import Settings
 from ..result.uncertainty import Uncertainty

@@ -52,6 +52,11 @@ class Supply:
     survey: str = ""
     in_memory: bool = False
 
+    @property
+    def home(self) -> Array | None:
+        """`CrossSamples.home` of the user's samples, if they have one."""
+        return self.samples.home if isinstance(self.samples, CrossSamples) else None
+
     def scaled_block(self, side: str, scale: float) -> Block:
         """All observations of a side in memory, divided by `scale`."""
         (shard,) = self.shards[side]
@@ -112,9 +117,12 @@ def supply_of(
 def in_memory(samples: CrossSamples, like: Array, in_parts: bool = False) -> Supply:
     """Samples in this process: one shard for each side, or parts that a checkpoint keeps.
 
-    They stream to a CUDA device from where they are. To any other place of `like` they are copied.
+    From the host they stream to a CUDA device. To any other place of `like`, another device for example, they are copied.
     """
-    here = samples if is_cupy_array(like) or same_place(like, samples.r_block.value) else samples.to_namespace(np)
+    value = samples.r_block.value
+    here = samples
+    if is_cupy_array(value) or not is_cupy_array(like):
+        here = samples if same_place(like, value) else samples.to(like)
     # a block of less than two parts is not worth cutting
     shards = {
         side: cut(side, block, _PART if in_parts and block.n_obs >= 2 * _PART else None)

@@ -11,19 +11,21 @@ from functools import cached_property
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, take_rows, to_numpy
-from ..backends.blocks import Block, blank_rows, join_units, others
+from ..backends.blocks import Block, blank_rows, join_units, others, put_rows
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.regression import Schedule
+from ..backends.plain.verdicts import Limits
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics
-from ..extend.extension import later_passes, marked, without_contested, without_nan
-from ..extend.rivals import contestable
+from ..extend.extension import later_passes, to_look_at, without_nan
 from ..extend.tasks import Extension, Task, pass_over_given, run_pass
-from ..extend.typical import Typical, doubtful, in_doubt, mark, mark_atypical, tally
+from ..extend.typical import Comparison, Tally, Typical, geometry, in_doubt
 from ..options import Settings
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
 from .store import Arrays
+
+_NOTHING = Tally(*np.zeros((2, 1), np.int64))  # units that are looked at again are not counted again
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +94,12 @@ class Side:
         return "columns" if self.side == "r" else "rows"
 
     @cached_property
+    def comparison(self) -> Comparison:
+        """What units are compared with, but for what is typical."""
+        numbers = (*geometry(self.basis, self.usable), self.settings.holdout, self.consensus)
+        return Comparison(self.rank, self.schedule, *numbers, mended=self.mended)
+
+    @cached_property
     def stamp(self) -> str:
         """Identifies the side: parts of sides with different stamps must not be mixed."""
         arrays = (self.basis, self.usable, self.anchor, self.core, *self.core_diagnostics.arrays().values())
@@ -151,64 +159,58 @@ def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array 
         extension = run_pass(task, here.outside, task.first, run.progress.advance)
     else:
         extension = pass_over_given(task, here.outside, given)
-    held = np.asarray([extension.n_held, extension.n_consensus])
-    part = {"coefficients": extension.coefficients, "held": held} | extension.diagnostics.arrays()
-    return part, tally(extension.diagnostics, side.schedule.floor).packed()
+    part = {"coefficients": extension.coefficients, "held": extension.held} | extension.diagnostics.arrays()
+    return part, extension.tally.packed()
 
 
 def doubts(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
-    """Count the units that are not typical."""
-    return {}, {"doubts": in_doubt(_diagnostics(part), typical, side.rank, side.schedule)}
+    """Count the units that are not typical; what was found of units in memory is kept for the next step."""
+    status, bits = run.at(side.rank).kernels.judge(_diagnostics(part).columns, side.comparison.limits(typical))
+    return {} if shard.resident is None else {"judged": (status, bits)}, {"doubts": in_doubt(bits)}
 
 
 def second(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
     """Fit units again that are not typical, and put all units of the shard together."""
     here = _Here(side, shard, run)
-    extension = Extension(at_home(shard, part["coefficients"]), _diagnostics(part), *map(int, part["held"]))
-    if shard.resident is None:
-        extension = _mended(here, extension, typical)
-    elif side.mended:
-        extension = later_passes(here.task(shard.resident), here.outside, extension, typical)
-    else:
-        extension = marked(extension, typical, side.rank)
-        extension = without_contested(here.task(shard.resident), here.outside, extension, typical.share)
-    new = extension.coefficients
-    if side.to_factor is not None:
-        new = new * bring(side.to_factor, new)
-    core = here.core_rows(new)
-    new = array_namespace(core).astype(new, core.dtype, copy=False)
-    factor = join_units(core, new, here.inside, here.n_units)
+    a, first = at_home(shard, part["coefficients"]), _diagnostics(part)
+    limits = side.comparison.limits(typical)
+    status, bits = part.get("judged") or here.run.kernels.judge(first.columns, limits)
+    chosen = to_look_at(bits, typical)
+    core = here.core_rows(a)
+    xp = array_namespace(core)
+    factor = join_units(core, xp.astype(a, core.dtype, copy=False), here.inside, here.n_units)
     inside = side.core_diagnostics.take(here.places)
-    diagnostics = join_diagnostics(inside, extension.diagnostics, here.inside, here.n_units)
-    return _finished(here, factor, diagnostics, extension)
+    diagnostics = join_diagnostics(inside, replace(first, status=status), here.inside, here.n_units)
+    held = part["held"]
+    if chosen.size:
+        found = _again(here, Extension(a, first, _NOTHING, held), chosen, typical, limits)
+        units = here.outside[chosen]
+        factor = put_rows(factor, units, xp.astype(found.coefficients, core.dtype, copy=False))
+        diagnostics.write(units, found.diagnostics)
+        held = held.copy()
+        held[chosen] = found.held
+    if side.to_factor is not None:
+        factor *= bring(side.to_factor, factor)  # a copy of everything would take as long as all that is judged here
+        factor = put_rows(factor, here.inside, core)
+    return _finished(here, factor, diagnostics, held)
 
 
-def _mended(here: _Here, found: Extension, typical: Typical) -> Extension:
-    """`later_passes` for a shard that is not in memory: only the observations of the units concerned are read."""
-    side, shard = here.side, here.shard
-    few = mark(found.diagnostics, typical, side.rank)
-    if not side.mended:
-        return replace(found, diagnostics=few)
-    whole = mark_atypical(few, typical, side.rank, side.schedule)
-    chosen = doubtful(few, typical, side.rank, side.schedule) if typical.again or typical.subsets else np.arange(0)
-    if side.consensus is not None:
-        chosen = np.union1d(chosen, contestable(whole, side.consensus, side.settings.holdout, typical.share))
-    if chosen.size == 0:
-        return replace(found, diagnostics=whole)
-    units = here.outside[chosen]
-    task = here.task(shard.some(units), shard.start + units)
-    these = replace(found, coefficients=found.coefficients[chosen], diagnostics=found.diagnostics.take(chosen))
-    these = later_passes(task, np.arange(len(units)), these, typical)
-    coefficients = found.coefficients.copy()
-    coefficients[chosen] = these.coefficients
-    return replace(found, coefficients=coefficients, diagnostics=whole.put(chosen, these.diagnostics))
+def _again(here: _Here, first: Extension, chosen: np.ndarray, typical: Typical, limits: Limits) -> Extension:
+    """`later_passes` over some units of a shard; if it is not in memory, their observations alone are read."""
+    shard, units = here.shard, here.outside[chosen]
+    if shard.resident is not None:
+        task, places = here.task(shard.resident), units
+    else:
+        task, places = here.task(shard.some(units), shard.start + units), np.arange(len(units))
+    return later_passes(task, places, first.take(chosen), typical, limits)
 
 
-def _finished(here: _Here, factor: Array, diagnostics: UnitDiagnostics, extension: Extension) -> tuple[Arrays, Arrays]:
+def _finished(here: _Here, factor: Array, diagnostics: UnitDiagnostics, held: np.ndarray) -> tuple[Arrays, Arrays]:
     """The part of the last step, in the scale of the data, and summaries of all units and of those outside of the core."""
     side = here.side
-    whole = Summary.of(diagnostics, start=here.shard.start)
-    outside = Summary.of(extension.diagnostics, extension.n_held, extension.n_consensus)
+    whole, outside = Summary.parted(diagnostics, here.inside, here.shard.start)
+    n_held, n_consensus = held.sum(axis=0, dtype=np.int64).tolist()
+    outside = replace(outside, n_held=n_held, n_consensus=n_consensus)
     factor = factor * side.scale if side.side == "r" and side.scale != 1 else factor
     if side.settings.undetermined == "nan":
         factor = blank_rows(factor, diagnostics.undetermined)
@@ -229,9 +231,7 @@ def _typical_rows(factor: Array, diagnostics: UnitDiagnostics, side: Side) -> Ar
     mean = xp.mean(good, axis=0) if good.shape[0] else xp.zeros_like(factor[0, :])
     if side.side == "r" and side.scale != 1:
         mean = mean * side.scale
-    flag = np.zeros((factor.shape[0], 1), dtype=bool)
-    flag[lost] = True
-    return xp.where(asarray_on(flag, factor), mean, factor)
+    return put_rows(factor, lost, xp.broadcast_to(mean, (len(lost), factor.shape[1])))
 
 
 ON_DEVICE = (

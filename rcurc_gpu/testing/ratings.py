@@ -9,13 +9,14 @@ import numpy as np
 
 from ..backends.random import DataStream, generator
 from ..errors import check_count, check_number, check_shape, seed_to_int
+from ..summary import Summarised, Summary
 
 _MEAN, _ROWS, _COLS, _TASTE, _NOISE = 3.6, 0.45, 0.5, 0.5, 0.8  # mean, and standard deviations, much as in MovieLens
 _DECAY, _FLAT = 0.9, 15  # popularity falls as (place + _FLAT) ** -_DECAY
 
 
-@dataclass(frozen=True, eq=False)
-class SyntheticRatings:
+@dataclass(frozen=True, eq=False, repr=False)
+class SyntheticRatings(Summarised):
     """Ratings from 1 to 5, and what is true.
 
     Attributes
@@ -37,6 +38,11 @@ class SyntheticRatings:
     is_wrong: np.ndarray
     expected: np.ndarray
     shape: tuple[int, int]
+
+    def _summary(self) -> Summary:
+        users, items = self.shape
+        facts = {"ratings": f"{len(self.values):,} of {users:,} users for {items:,} items"}
+        return Summary(facts | {"wrong": f"{int(self.is_wrong.sum()):,}"})
 
 
 def synthetic_ratings(

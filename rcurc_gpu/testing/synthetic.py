@@ -12,14 +12,16 @@ from ..backends.random import DataStream, PositionStream, generator, normal_at, 
 from ..errors import check_choice, check_count, check_number, check_shape, seed_to_int
 from ..result.matrix import LowRankMatrix
 from ..samples.cross import CrossSamples
+from ..samples.describe import cross_facts
 from ..samples.drawing import ccs_sample
+from ..summary import Summarised, Summary, size_words
 
 _MEAN_OF = 4_000_000
 _AT_ONCE = 1 << 14  # positions looked at together: working memory does not grow with their number
 
 
-@dataclass(frozen=True, eq=False)
-class SyntheticProblem:
+@dataclass(frozen=True, eq=False, repr=False)
+class SyntheticProblem(Summarised):
     """A low-rank matrix X = W V^T, the corrupted Y = X + S + noise by entry, and cross-concentrated samples of Y.
 
     Attributes
@@ -43,6 +45,15 @@ class SyntheticProblem:
     seed: int
     dtype: Any
     samples: CrossSamples = None  # type: ignore[assignment]  # drawn from this very object, see `synthetic`
+
+    def _summary(self) -> Summary:
+        facts = {
+            "matrix": f"{size_words(self.shape)}, rank {self.W.shape[1]}, {np.dtype(self.dtype)}",
+            "outliers": f"{self.alpha:.3g} of the entries, up to {self.c:.3g} times the mean size of an entry",
+            "noise": f"{self.noise:.3g} times the mean size of an entry",
+        }
+        seen = {} if self.samples is None else {k: x for k, x in cross_facts(self.samples).items() if k != "matrix"}
+        return Summary(facts | seen | {"seed": str(self.seed)})
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ArgumentError, ArgumentTypeError, check_count, check_shape
+from ..errors import ArgumentError, ArgumentTypeError, check_count, check_shape, warn_caller
 
 # What FFmpeg takes any text for.
 _TEXT_FORMATS = {"tty", "bin", "xbin", "adf", "idf"}
@@ -73,10 +72,8 @@ class Video:
         if given == 0:
             raise ValueError(f"{str(self.path)!r} has no frame that can be decoded")
         if given < len(self):
-            warnings.warn(
-                f"{str(self.path)!r} is damaged or ends early: {given} of {len(self)} frames could be decoded",
-                VideoWarning,
-                stacklevel=2,
+            warn_caller(
+                f"{str(self.path)!r} is damaged or ends early: {given} of {len(self)} frames could be decoded", VideoWarning
             )
 
 

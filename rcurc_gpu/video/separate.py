@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..backends import place_for
-from ..errors import ArgumentError, ConvergenceWarning, check_count, check_number, check_shape, seed_to_int
+from ..errors import ArgumentError, ConvergenceWarning, check_count, check_number, check_shape, seed_to_int, warn_caller
 from ..progress import Progress
 from ..result import CURMatrix, Result
+from ..summary import Summarised, Summary
 from .background import Background
 from .find import find_background, plan_pass
 from .outputs import VIDEOS, Outputs, Sheet, Truth, split
@@ -32,8 +33,8 @@ _LEAST_THRESHOLD = 10.0
 _CONFIRMED = ("", "undetermined")  # single pixels may be doubtful
 
 
-@dataclass(frozen=True, eq=False)
-class Separation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Separation(Summarised):
     """What `separate` found and wrote.
 
     Attributes
@@ -52,6 +53,14 @@ class Separation:
     figures: dict[str, Any]
     files: tuple[Path, ...]
     result: Result | None = field(repr=False)
+
+    def _summary(self) -> Summary:
+        f = self.figures
+        facts = {"video": f"{f['source']}, {f['frames']} frames of {f['height']} x {f['width']}"}
+        facts["background"] = f"rank {f['rank']}, noise {f['noise']:.1f} grey levels"
+        if "foreground_share" in f:
+            facts["foreground"] = f"{f['foreground_share']:.1%} of the pixels"
+        return Summary(facts | {"files": ", ".join(path.name for path in self.files)}, f["message"], self.confirmed)
 
     @property
     def matrix(self) -> CURMatrix:
@@ -197,7 +206,7 @@ def separate(
     options = Options(**{option.name: given[option.name] for option in fields(Options)})
     made = separate_into(Outputs(output, force, preview), source, options)
     if not made.confirmed:
-        warnings.warn(made.figures["message"], ConvergenceWarning, stacklevel=2)
+        warn_caller(made.figures["message"], ConvergenceWarning)
     return made
 
 

@@ -58,6 +58,7 @@ def test_the_solver_runs_there_and_agrees_with_numpy(problem, elsewhere, there, 
     assert (found.converged, words(found), found.n_iter) == (here.converged, words(here), here.n_iter)
 
 
+@pytest.mark.smoke
 @pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
 def test_noise_is_swept_there_as_with_numpy(elsewhere):
     problem = rg.synthetic((120, 130), 2, 0.1, 10, noise=0.02, n_rows=60, n_cols=55, rate=0.6, seed=3)
@@ -68,6 +69,7 @@ def test_noise_is_swept_there_as_with_numpy(elsewhere):
     assert found.expected_error == pytest.approx(here.expected_error, rel=1e-6)
 
 
+@pytest.mark.smoke
 def test_float32_stays_float32_there(elsewhere):
     problem = rg.synthetic((120, 130), 2, 0.1, 10, n_rows=60, n_cols=55, rate=0.6, seed=3, dtype=np.float32)
     result = rg.rcurc(problem.samples.to_namespace(*elsewhere), 2)
@@ -86,6 +88,7 @@ def test_a_sparse_core_and_second_looks_run_there(elsewhere, monkeypatch):
     assert_same_matrix(elsewhere, found.cur, here.cur, 1e-8)
 
 
+@pytest.mark.smoke
 def test_results_stay_where_they_are(problem, elsewhere, there):
     result = rg.rcurc(there, 3)
     X = problem.W @ problem.V.T

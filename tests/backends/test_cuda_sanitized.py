@@ -57,10 +57,11 @@ index = cupy.asarray(j.astype(np.int32))
 for width in (3, 40):
     left, Q = cupy.asarray(rng.standard_normal((m, width))), cupy.asarray(rng.standard_normal((n, width)))
     sparse = cuda.CudaGrid((m, n), cupy.asarray(Y[i, j]), cupy.asarray(weight[i, j]), starts[0], index, by_column)
-    for grid in (sparse, cuda.CudaDenseGrid((m, n), cupy.asarray(Y), cupy.asarray(weight))):
+    for grid in (cuda.CudaDenseGrid((m, n), cupy.asarray(Y), cupy.asarray(weight)), sparse):
         G, S, Z, square, count = grid.threshold(left, Q, cupy.asarray(0.5), None)
         G, S, Z, square, count = grid.threshold(left, Q, cupy.asarray(0.4), S)
-    sparse.mul(G, Q), sparse.rmul(G, left, Q), sparse.inlying(left, Q, 0.5)
+        grid.mul(G, Q), grid.rmul(G, left, Q)
+    sparse.inlying(left, Q, 0.5)
     sample = (rng.integers(0, m, 1100), rng.integers(0, n, 1100), np.ones(1100))
     zeta = sparse.floor_threshold(left, Q, tuple(map(cupy.asarray, sample)), 0.1, 2.5)
     change = sparse.change(left, Q, Z, Q, left[0])
@@ -68,6 +69,64 @@ for width in (3, 40):
     numbers = sparse.record(None, [square, count, zeta, change, zeta], s)
     assert np.isfinite(sparse.record(numbers, [square, count, zeta, change, zeta], s).get()).all()
     assert np.isfinite(scaled.get()).all()
+print("finished")
+"""
+
+# Sketches of one panel, of several, and of several that do not fit into shared memory; small matrices with and without rank.
+SKETCH = """
+from rcurc_gpu.backends.cuda import sketch
+sketch._MOST_PANELS, sketch._MOST_BLOCKS = 2, 3
+for width, rows in ((3, 20), (6, 440), (33, 160)):
+    x, y = rng.standard_normal((2, rows, width))
+    tall = sketch.Tall(rows, width, x.dtype)
+    tall.orthonormalise(cupy.asarray(x), cupy.asarray(y))
+    assert np.abs(tall.Q.get() @ tall.R.get() - x).max() < 1e-12
+    if width > 6:
+        continue  # an SVD of 33 columns takes a minute with the thread sanitizer
+    small = sketch.Small(width, x.dtype)
+    for T in (x[:width], 0 * x[:width]):
+        small.decompose(cupy.asarray(np.ascontiguousarray(T)))
+        assert np.abs((small.u.get() * small.s.get()) @ small.v.get().T - T.T).max() < 1e-12
+print("finished")
+"""
+
+LOOP = """
+from rcurc_gpu.backends.plain.loop import Begin, Recipe
+m, n = 70, 60
+seen = rng.random((m, n)) < 0.6
+i, j = np.nonzero(seen)
+starts = [cupy.asarray(np.concatenate([[0], np.cumsum(seen.sum(axis=k))])) for k in (1, 0)]
+order = np.argsort(j, kind="stable")
+by_column = (starts[1], cupy.asarray(i[order].astype(np.int32)), cupy.asarray(order))
+Y, weight = rng.standard_normal((m, n)), 1.0 * seen
+index = cupy.asarray(j.astype(np.int32))
+for width in (4,):
+    whole = (np.zeros((m, width)), np.zeros(width), np.linalg.qr(rng.standard_normal((n, width)))[0])
+    sample = (rng.integers(0, m, 600), rng.integers(0, n, 600), np.ones(600))
+    recipe = Recipe(width - 1, 2.0, 0.8, 2.5, tuple(map(cupy.asarray, sample)), warm=True)
+    sparse = cuda.CudaGrid((m, n), cupy.asarray(Y[i, j]), cupy.asarray(weight[i, j]), starts[0], index, by_column)
+    for grid in (sparse, cuda.CudaDenseGrid((m, n), cupy.asarray(Y), cupy.asarray(weight))):
+        loop = grid.loop(recipe, Begin(0, tuple(map(cupy.asarray, whole))))
+        assert np.isfinite(loop.advance(2).table()).all()
+print("finished")
+"""
+
+TIES = """
+from rcurc_gpu.backends.cuda import ties
+from rcurc_gpu.backends.plain.ties import TieProblem
+for K, m, n in ((3, 40, 70), (18, 12, 9)):
+    seen = rng.random((m, n)) < 0.6
+    def block(seen):
+        indptr = np.concatenate([[0], np.cumsum(seen.sum(axis=1))])
+        return Block(*map(cupy.asarray, (indptr, np.nonzero(seen)[1].astype(np.int32), np.ones(seen.sum()))), seen.shape[1])
+    rows, columns = block(seen), block(seen.T)
+    left, right = (cupy.asarray(rng.standard_normal((size, K))) for size in (m, n))
+    packed = ties.grams(columns, left), ties.grams(rows, right)
+    full = np.stack([np.eye(K)] * n)
+    given = (packed, cupy.asarray(full), cupy.asarray(np.eye(K * K)), cupy.asarray(rng.standard_normal((n, K))), 1e-3)
+    found = ties.CudaLanczos(TieProblem(rows, columns, left, right, *given), 5)
+    for _ in range(2):
+        assert found.size() > 0 and np.isfinite(found.step())
 print("finished")
 """
 
@@ -79,14 +138,43 @@ for rank in (2, 16):
     zetas, a, usable = cupy.asarray([3.0, 2.0, 1.0]), cupy.zeros((9, rank)), cupy.asarray(np.ones(250))
     a, sums = cuda.advance(block, np.arange(9), usable, ids, Iterates(bases, turns, zetas, 0.1), a)
     assert np.isfinite(sums.get()).all()
+from rcurc_gpu.backends.cuda import votes
+votes.held_out(block, cupy.asarray(np.arange(9)), cupy.asarray(np.arange(250)), 3, 0.2)
+winner, rejected = votes.split(block, np.asarray([3, 0, 7, 2]), bases[0], usable, cupy.asarray(np.zeros((4, 16))), 0.5)
+assert winner.sum() > 0 and rejected.n_obs > 0
 M, seen = cupy.asarray(np.ones((5, 7))), cupy.asarray(np.ones((5, 7), bool))
 elementwise.hard_threshold(M, 0.5), elementwise.union_sum(M, M, seen, seen, 1.0, 2.0, M)
 print("finished")
 """
 
 
+POSTERIOR = """
+from rcurc_gpu.backends.plain.posterior import Model, Noise, positions_of
+for K in (3, 6, 18):
+    block = block_of([0, 5, 40, 200, 1100, 33, 1200], 1250)  # two of them are taken by all warps
+    mean, covariance = rng.standard_normal((1250, K)), 0.1 + np.zeros((1250, K * (K + 1) // 2))
+    at = positions_of(mean, covariance, np.ones(1250), 0.5, K > 3).to(cupy.empty(0))
+    model = Model(at, Noise(0.1, 4.0, 0.1, 20.0), cupy.asarray(np.ones(K)))
+    start = tuple(cupy.asarray(x) for x in (np.zeros((7, K)), np.zeros((7, K * (K + 1) // 2)), np.ones(7)))
+    weight = cupy.asarray(rng.choice([0.0, 1.0], block.n_obs))
+    for found in cuda.posterior(block, weight, np.arange(7), model, start, (2.0, 1.0), True):
+        assert np.isfinite(found.get()).all()
+print("finished")
+"""
+
+SCRIPTS = {
+    "regress": REGRESS,
+    "core": CORE,
+    "sketch": SKETCH,
+    "loop": LOOP,
+    "ties": TIES,
+    "others": OTHERS,
+    "posterior": POSTERIOR,
+}
+
+
 @pytest.mark.parametrize("sanitize", ["thread", "address"])
-@pytest.mark.parametrize("script", [REGRESS, CORE, OTHERS], ids=["regress", "core", "others"])
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS.keys())
 def test_clean(sanitize, script):
     environment = hostgpu.sanitizer_environment(sanitize)
     if environment is None:

@@ -20,7 +20,9 @@ from rcurc_gpu.cli.complete import OPTION_OF
 from rcurc_gpu.cli.outputs import is_picture
 from rcurc_gpu.errors import PYTHON
 from rcurc_gpu.io import load_result
-from rcurc_gpu.judge.words import Cause, CoreFault, Evidence, TooNoisy, Verdict
+from rcurc_gpu.judge.causes import Cause, Evidence
+from rcurc_gpu.judge.faults import CoreFault, TooNoisy
+from rcurc_gpu.judge.words import Verdict
 
 N1, N2, RANK = 240, 180, 2
 NOISE = 0.1  # of entries of size 1
@@ -92,8 +94,7 @@ def test_complete_reports_in_words(folder):
         "'user ",
         "Verdict:    confirmed",
         f"Solved:     rank {RANK}",
-        "Components: add ",
-        "(standard deviations)",
+        "Components: each moves an entry by about ",
         "the matrix is known to about 0.02",
         "new observations are predicted to about 0.08",
         "times as well as by offsets of rows and columns alone",
@@ -109,7 +110,7 @@ def test_complete_reports_in_words(folder):
 
 def test_predictions_match_the_truth_in_the_order_given(folder, ratings):
     header, rows = table(folder / "out" / "result-predictions.csv")
-    assert header == ["row", "column", "value", "expected_error", "lower", "upper"]
+    assert header == ["user", "item", "stars", "expected_error", "lower", "upper"]
     assert [tuple(row[:2]) for row in rows[:300]] == [(ratings.users[i], ratings.items[j]) for i, j in ratings.wanted]
     value, expected, lower, upper = np.asarray([row[2:] for row in rows[:300]], dtype=float).T
     truth = ratings.truth[tuple(ratings.wanted.T)]
@@ -123,7 +124,7 @@ def test_predictions_match_the_truth_in_the_order_given(folder, ratings):
 
 def test_the_outliers_are_the_wrong_ratings(folder, ratings):
     header, rows = table(folder / "out" / "wrong.csv")
-    assert header == ["row", "column", "observed", "recovered", "score"]
+    assert header == ["user", "item", "observed", "recovered", "score"]
     found = {(row[0], row[1]) for row in rows}
     assert found >= {(ratings.users[i], ratings.items[j]) for i, j in np.argwhere(ratings.wrong)}
     assert len(found) == len(rows) < 1.03 * ratings.wrong.sum()  # noise has tails
@@ -141,7 +142,7 @@ def test_the_result_file_needs_nothing_else(folder, ratings):
     assert kept.rank == RANK
     assert kept.converged
     assert kept.strengths.shape == (RANK,)
-    assert kept.rank_curve is None  # the noise model compares no ranks
+    np.testing.assert_array_equal(kept.rank_curve, kept.strengths)
     found = kept.predict([ratings.users[5]], [ratings.items[9]])
     assert abs(found.value[0] - ratings.truth[5, 9]) < 5 * NOISE
     assert found.lower[0] < ratings.truth[5, 9] < found.upper[0]

@@ -44,7 +44,7 @@ def pictures_and_record(directory, name):
 
 
 def test_fig1_writes_its_files_and_says_so(paper, tmp_path):
-    result = paper("fig1", "--size", "50", "--quiet")
+    result = paper("fig1", "--size", "50")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     assert "CUR sampling" in result.stdout
@@ -55,7 +55,7 @@ def test_fig1_writes_its_files_and_says_so(paper, tmp_path):
 
 
 def test_fig2_reports_slopes_and_a_second_call_only_draws(paper, tmp_path, monkeypatch):
-    result = paper(*FIG2, "--quiet")
+    result = paper(*FIG2)
     assert result.exit_code == 0, result.output
     assert "Linear convergence of e_k" in result.stdout
     assert "for every curve" in result.stdout
@@ -64,7 +64,7 @@ def test_fig2_reports_slopes_and_a_second_call_only_draws(paper, tmp_path, monke
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
 
     monkeypatch.setattr(convergence, "_measure", None)  # would fail if it were called
-    again = paper(*FIG2, "--quiet")
+    again = paper(*FIG2)
     assert again.exit_code == 0, again.output
     assert "complete, only drawn again" in again.stdout
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
@@ -88,7 +88,8 @@ def test_phase_counts_and_its_json_is_one_object(paper, tmp_path, small_phase):
     pictures_and_record(tmp_path / "out", "phase")
 
 
-def test_progress_goes_to_standard_error(paper, small_phase):
+def test_progress_goes_to_standard_error(paper, small_phase, monkeypatch):
+    monkeypatch.setattr("rcurc_gpu.cli.options.CommandOptions.visible", True)  # as on a terminal
     result = paper(*small_phase)
     assert "phase: 100%" in result.stderr
     assert "100%" not in result.stdout
@@ -105,7 +106,7 @@ def test_a_curve_that_is_not_linear_is_exit_1(paper, monkeypatch):
         return {"e": e, "true_error": e, "seconds": list(range(1, 32)), **names}
 
     monkeypatch.setattr(convergence, "_measure", stuck)
-    result = paper(*FIG2, "--quiet")
+    result = paper(*FIG2)
     assert result.exit_code == 1
     assert "NOT for every curve" in result.stdout
 
@@ -115,7 +116,7 @@ def test_a_wrong_confirmation_is_exit_1(paper, small_phase, monkeypatch):
         return {"seed": 0, **{method: {"error": 0.5, "converged": True, "cause": ""} for method in phase.METHODS}}
 
     monkeypatch.setattr(phase, "_measure", lie)
-    result = paper(*small_phase, "--quiet")
+    result = paper(*small_phase)
     assert result.exit_code == 1
     assert "wrongly 4" in result.stdout
 
@@ -133,15 +134,15 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_call_goes_on(paper, tmp_path, sm
         return measure(settings, task)
 
     monkeypatch.setattr(phase, "_measure", interrupted)
-    result = paper(*small_phase, "--quiet")
+    result = paper(*small_phase)
     assert result.exit_code == 130
     assert "It has 2 of 4 problems; the same command goes on from there" in result.stderr
-    result = paper(*small_phase, "--quiet")
+    result = paper(*small_phase)
     assert result.exit_code == 0, result.output
     assert "2 of 4 problems are there already" in result.stdout
     assert len(done) == 5  # the third one twice
     resumed = pictures_and_record(tmp_path / "out", "phase")
-    assert paper(*small_phase, "--quiet", "--force").exit_code == 0
+    assert paper(*small_phase, "--force").exit_code == 0
     assert pictures_and_record(tmp_path / "out", "phase") == resumed
 
 
@@ -150,20 +151,20 @@ def test_ctrl_c_before_anything_is_there(paper, small_phase, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(phase, "_measure", interrupted)
-    result = paper(*small_phase, "--quiet")
+    result = paper(*small_phase)
     assert result.exit_code == 130
     assert "Nothing was saved" in result.stderr
 
 
 def test_a_file_of_other_settings_is_not_replaced_unless_asked(paper, tmp_path):
-    assert paper("fig1", "--size", "50", "--quiet").exit_code == 0
+    assert paper("fig1", "--size", "50").exit_code == 0
     before = (tmp_path / "out" / "fig1.json").read_bytes()
-    result = paper("fig1", "--size", "40", "--quiet")
+    result = paper("fig1", "--size", "40")
     assert result.exit_code == 2
     assert "other settings (size 50, not 40)" in result.stderr
     assert "--force" in result.stderr
     assert (tmp_path / "out" / "fig1.json").read_bytes() == before
-    assert paper("fig1", "--size", "40", "--quiet", "--force").exit_code == 0
+    assert paper("fig1", "--size", "40", "--force").exit_code == 0
 
 
 def test_a_file_that_is_no_record_is_not_replaced_unless_asked(paper, tmp_path):
@@ -177,7 +178,7 @@ def test_a_file_that_is_no_record_is_not_replaced_unless_asked(paper, tmp_path):
 
 def test_without_matplotlib_the_numbers_are_kept(paper, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = paper("fig1", "--size", "50", "--quiet")
+    result = paper("fig1", "--size", "50")
     assert result.exit_code == 0, result.output
     assert "pip install 'rcurc-gpu[plot]'" in result.stdout
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["fig1.json"]
@@ -205,7 +206,7 @@ def test_without_matplotlib_the_numbers_are_kept(paper, tmp_path, monkeypatch):
     ],
 )
 def test_bad_options_are_one_line_that_names_them(paper, arguments, option):
-    result = paper(*arguments, "--quiet")
+    result = paper(*arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
     (error,) = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]

@@ -49,8 +49,8 @@ def test_every_pair_gets_a_prediction_and_wrong_ratings_are_listed(made, ratings
     assert report["unknown"] == 2
     assert report["held_out_error"] < report["offsets_error"]
     lines = read(tmp_path / "wanted-predictions.csv")
-    assert [(line["row"], line["column"]) for line in lines[:500]] == pairs
-    value = np.array([float(line["value"]) for line in lines])
+    assert [(line["user"], line["film"]) for line in lines[:500]] == pairs
+    value = np.array([float(line["stars"]) for line in lines])
     assert value.min() >= 1
     assert value.max() <= 5
     lower, upper = (np.array([float(line[name]) for line in lines]) for name in ("lower", "upper"))
@@ -66,7 +66,7 @@ def test_every_pair_gets_a_prediction_and_wrong_ratings_are_listed(made, ratings
     assert len(listed) == report["suspicious"]
     scores = [float(line["score"]) for line in listed]
     assert scores == sorted(scores, reverse=True)
-    hit = np.mean([(line["row"], line["column"]) in wrong for line in listed])
+    hit = np.mean([(line["user"], line["film"]) in wrong for line in listed])
     assert hit > 0.4  # of all ratings 0.05 are wrong
 
 
@@ -80,7 +80,7 @@ def test_it_speaks(ratings):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["{tmp}/none.csv"], "cannot read or write"),
+        (["{tmp}/none.csv"], "no such file: "),
         (["{tmp}/empty.csv"], "is empty"),
         (["{tmp}/matrix.npy"], "is a matrix"),
         (["{tmp}/ratings.csv", "--scale", "5,1"], "least and the greatest"),
@@ -106,7 +106,7 @@ def test_pairs_are_named_as_the_ratings_are_in_any_order(ratings, tmp_path):
     write(tmp_path / "wanted.csv", ["buch", "leser"], [("film 3", "u1")])
     assert run(ratings, "--predict", tmp_path / "wanted.csv").exit_code == 0
     (line,) = read(tmp_path / "wanted-predictions.csv")
-    assert (line["row"], line["column"]) == ("u1", "film 3")
+    assert (line["leser"], line["buch"]) == ("u1", "film 3")
     write(tmp_path / "wanted.csv", ["leser", "buch"], [("nobody", "nothing")])
     done = run(ratings, "--predict", tmp_path / "wanted.csv")
     assert done.exit_code == 1
@@ -156,7 +156,7 @@ def test_tables_go_to_files_with_a_known_ending_and_tsv_has_tabs(ratings, tmp_pa
     for _ in range(2):  # the second replaces the first
         done = run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.tsv")
         assert done.exit_code == 0
-    assert (tmp_path / "p.tsv").read_text().startswith("row\tcolumn\tvalue\tlower\tupper\nu1\tfilm 3\t")
+    assert (tmp_path / "p.tsv").read_text().startswith("user\tfilm\tstars\tlower\tupper\nu1\tfilm 3\t")
     (tmp_path / "p.csv").write_text("row,column,value\nu1,film 3,4\n")  # as earlier versions wrote it: that is replaced too
     assert run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.csv").exit_code == 0
-    assert (tmp_path / "p.csv").read_text().startswith("row,column,value,lower,upper\n")
+    assert (tmp_path / "p.csv").read_text().startswith("user,film,stars,lower,upper\n")

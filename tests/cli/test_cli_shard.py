@@ -92,7 +92,7 @@ def test_several_files_or_their_directory_are_one_table(table, tmp_path):
 def test_rows_and_columns_are_named_in_files(table, tmp_path):
     (tmp_path / "rows.txt").write_text("user 7\n\n user 3 \n")
     (tmp_path / "cols.txt").write_text("item 4\r\nitem 40\r\nitem 9\r\n")
-    chosen = ("--rows", tmp_path / "rows.txt", "--cols", tmp_path / "cols.txt")
+    chosen = ("--rows-from", tmp_path / "rows.txt", "--cols-from", tmp_path / "cols.txt")
     done = run("shard", table, "-o", tmp_path / "shards", *COLUMNS, *chosen)
     assert done.exit_code == 0, done.output
     found = LabelledShards.open(tmp_path / "shards")
@@ -114,7 +114,7 @@ def wrong(tmp_path):
         "a full directory": ((*good, "-o", "full"), "--output: the directory 'full' is not empty"),
         "a file for a directory": ((*good, "-o", "oops.csv"), "--output: 'oops.csv' is a file"),
         "no parent": ((*good, "-o", "no/out"), "--output: there is no directory 'no'"),
-        "no such file": (("no.csv", *out), "cannot read or write 'no.csv': No such file"),
+        "no such file": (("no.csv", *out), "no such file: 'no.csv'"),
         "no such column": (("ratings.csv", *out, "--row-column", "who"), "has no column 'who'"),
         "a wrong value": (("oops.csv", *out), "'oops.csv', line 3: the value 'oops' is not a number"),
         "a repeated entry": (
@@ -122,9 +122,12 @@ def wrong(tmp_path):
             "'twice.csv': the entry of row 'x' and column 'y' was observed with different values, 1 and 2; "
             "--duplicates mean (or median) combines them",
         ),
-        "an unknown label": ((*good, *out, "--rows", "who.txt"), "--rows has the label 'nobody', which is not in the table"),
-        "no labels": ((*good, *out, "--cols", "nothing.txt"), "--cols is empty"),
-        "labels in Latin-1": ((*good, *out, "--cols", "latin.txt"), "'latin.txt' is not UTF-8 text"),
+        "an unknown label": (
+            (*good, *out, "--rows-from", "who.txt"),
+            "--rows-from has the label 'nobody', which is not in the table",
+        ),
+        "no labels": ((*good, *out, "--cols-from", "nothing.txt"), "--cols-from is empty"),
+        "labels in Latin-1": ((*good, *out, "--cols-from", "latin.txt"), "'latin.txt' is not UTF-8 text"),
         "too little memory": ((*good, *out, "--memory", "1KB"), "--memory must be at least 1048576, got 1024"),
         "no size": ((*good, *out, "--shard-size", "much"), "'much' is not a size such as 64MB or 2GB"),
         "a size of 0": ((*good, *out, "--shard-size", "0GB"), "'0GB' is not a size"),

@@ -264,7 +264,7 @@ def only_sound(path):
 
 
 BAD_FILES = {
-    "missing": (lambda path, clip: None, "No such file or directory"),
+    "missing": (lambda path, clip: None, "no such file: "),
     "directory": (lambda path, clip: path.mkdir(), "Is a directory"),
     "empty": (lambda path, clip: path.touch(), "is empty (0 bytes)"),
     "text": (lambda path, clip: path.write_text("no video at all\n" * 50), "is not a video"),
@@ -296,7 +296,7 @@ def test_bad_files_end_with_2_and_one_line_and_write_nothing(kind, clip, tmp_pat
         (["--truth", "{short}"], "truth must have one frame, or as many as the source, 120, got 9"),
         (["--rank", "100"], "--rank must be at most"),
         (["--frames", "3"], "IN must have at least 8 frames, got 3"),
-        (["--rate", "2"], "2.0 is not in the range"),
+        (["--rate", "2"], "'2' is not a share such as 0.3 or 30%"),
         (["--preview", "--truth", "{file}"], "--preview takes neither a model nor a truth"),
     ],
 )

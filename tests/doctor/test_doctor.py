@@ -22,6 +22,7 @@ from rcurc_gpu.doctor.selftest import Check, Outcome, Place, Trial
 
 CPU = Place(np, "cpu")
 A100 = Device("NVIDIA A100", (8, 0), 40_000_000_000)
+RTX = Device("NVIDIA GeForce RTX 4090", (8, 9), 24_000_000_000)
 V100 = Device("Tesla V100", (7, 0), 16_000_000_000)
 K80 = Device("Tesla K80", (3, 7), 12_000_000_000)
 PACKAGES = {"rcurc-gpu": __version__, "numpy": "2.4", "numba": "0.68"}
@@ -122,6 +123,12 @@ SITUATIONS = {
         "pip uninstall -y cupy-cuda12x cupy-cuda13x",
     ),
     "a GPU": (machine((13, 0), wheel="cupy-cuda13x", cupy=working()), OK, "CuPy 14.2.0 has 1 device", ""),
+    "a GPU for pictures": (
+        machine((13, 0), (RTX,), "cupy-cuda13x", working(devices=(RTX,))),
+        OK,
+        "cuda:0 (NVIDIA GeForce RTX 4090) computes much faster in float32",
+        "give it float32 values",
+    ),
     "a GPU too old for its wheel": (
         machine((13, 0), (V100,), "cupy-cuda13x", working(devices=(V100,))),
         FAIL,
@@ -143,7 +150,7 @@ SITUATIONS = {
     "an old CuPy": (
         machine((12, 0), wheel="cupy-cuda12x", cupy=replace(working(12), version="12.3.0")),
         WARN,
-        "CuPy 12.3.0 is older than 13.4",
+        "CuPy 12.3.0 is older than 13.6",
         'pip install --upgrade "cupy-cuda12x[ctk]"',
     ),
     "CuPy with a warning": (
@@ -152,7 +159,12 @@ SITUATIONS = {
         "CuPy warns: cuTENSOR is missing",
         "",
     ),
-    "ROCm": (machine(wheel="cupy-rocm-5-0", cupy=working(5, rocm=True)), WARN, "ROCm", "please report"),
+    "ROCm": (
+        machine(wheel="cupy-rocm-5-0", cupy=working(5, rocm=True)),
+        WARN,
+        "ROCm: plain CuPy code runs there",
+        "please report",
+    ),
     "all devices hidden": (
         replace(machine(visible="", smi=Smi("580.1", ("A100",))), driver=Driver((13, 0), 100, "CUDA_ERROR_NO_DEVICE")),
         WARN,
@@ -218,6 +230,10 @@ def test_each_situation_can_be_told(name):
 def test_what_is_wrong_with_a_gpu_does_not_matter_to_the_cpu():
     state = SITUATIONS["a wheel newer than the driver"][0]
     assert {f.level for f in findings(state, "cpu")} == {WARN, OK}
+
+
+def test_a_gpu_for_computing_gets_no_advice_about_float32():
+    assert not any("float32" in f.what for f in findings(SITUATIONS["a GPU"][0]))
 
 
 def test_numba_does_not_matter_to_a_gpu():

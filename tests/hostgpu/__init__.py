@@ -16,6 +16,7 @@ See README.md for what that shows and what it does not.
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 import sys
 
@@ -77,6 +78,10 @@ _C_TYPES = {
 }
 
 
+# What CuPy 13.6 does not have. Any other name that is missing is a change in CuPy that somebody has to look at.
+_SINCE_14 = {"pointerGetMemoryType", "streamCreateWithPriority", "streamGetFlags", "streamGetPriority"}
+
+
 def _table(name: str) -> dict[str, int]:
     """A table of driver.c: function name -> address."""
     entries = (_Entry * 1000).in_dll(_State.driver, name)
@@ -134,6 +139,8 @@ def _python_function(name: str, address: int, signature: str):
 def _replace_functions(module, table: str) -> None:
     """Puts the functions of driver.c in place of those of a Cython module, in C and in Python."""
     for name, address in _table(table).items():
+        if name in _SINCE_14 and name not in module.__pyx_capi__:
+            continue
         signature = _capsule_name(module.__pyx_capi__[name])
         module.__pyx_capi__[name] = _capsule(address, signature)
         if name in vars(module):
@@ -148,7 +155,7 @@ def _make_driver_error(status: int, text: str):
     from cupy_backends.cuda.api import driver
 
     names = {1: "CUDA_ERROR_INVALID_VALUE", 200: "CUDA_ERROR_INVALID_IMAGE",
-             500: "CUDA_ERROR_NOT_FOUND"}  # fmt: skip
+             400: "CUDA_ERROR_INVALID_HANDLE", 500: "CUDA_ERROR_NOT_FOUND"}  # fmt: skip
     error = driver.CUDADriverError.__new__(driver.CUDADriverError)
     error.args = (f"{names.get(status, status)}: {text}",)
     error.status = status
@@ -158,11 +165,8 @@ def _make_driver_error(status: int, text: str):
 # ------------------------------------------------------------------------------------- compilation
 
 
-def _compile(
-    source, options, arch=None, extra_source=None, backend="nvrtc", enable_cooperative_groups=False,
-    name_expressions=None, log_stream=None, cache_in_memory=False, jitify=False, to_ltoir=False,
-):  # fmt: skip
-    """In place of cupy.cuda.compiler._compile_with_cache_cuda."""
+def _compile(source, options, name_expressions=None, jitify=False, to_ltoir=False, **ignored):
+    """What _compiler() puts in place of CuPy's."""
     from cupy.cuda import compiler, function
 
     from . import nvrtc
@@ -181,9 +185,22 @@ def _compile(
     return module
 
 
+def _compiler(original):
+    """_compile() with the parameters of cupy.cuda.compiler._compile_with_cache_cuda, which CuPy 14 has in another order."""
+    signature = inspect.signature(original)
+
+    def compile_with_cache(*args, **kwargs):
+        return _compile(**signature.bind(*args, **kwargs).arguments)
+
+    return compile_with_cache
+
+
 def _find_headers() -> None:
-    """CuPy wants a directory of CUDA headers before it compiles; any directory will do."""
-    from cuda import pathfinder
+    """CuPy 14 wants a directory of CUDA headers before it compiles; any directory will do."""
+    try:
+        from cuda import pathfinder
+    except ImportError:  # CuPy 13 does not ask
+        return
 
     original = pathfinder.find_nvidia_header_directory
 
@@ -230,6 +247,7 @@ def install(
     runtime = modules.load_runtime(sanitize)
     driver = ctypes.PyDLL(str(modules.build_driver()))
     _State.driver, _State.runtime, _State.sanitize = driver, runtime, sanitize
+    pointers.Capture.driver = driver
     driver.hostgpu_stats.restype = ctypes.py_object
     driver.hostgpu_set_capability(*compute_capability)
     set_memory_limit(memory_limit or int(os.environ.get("HOSTGPU_MEMORY_LIMIT") or 8 << 30))
@@ -245,12 +263,17 @@ def _before_import() -> None:
 
     os.environ["CUPY_ACCELERATORS"] = ""  # CUB and cuTENSOR are CUDA code
     from cupy_backends.cuda.api import driver, runtime
+    from cupy_backends.cuda.libs import nvrtc
 
     errors = (runtime.CUDARuntimeError, _make_driver_error, KernelError)
     _State.keep.extend(errors)
     _State.driver.hostgpu_set_errors(*map(ctypes.py_object, errors))
     _replace_functions(runtime, "hostgpu_runtime")
     _replace_functions(driver, "hostgpu_driver")
+    try:
+        nvrtc.getVersion()
+    except RuntimeError:  # it is not installed
+        _replace_functions(nvrtc, "hostgpu_nvrtc")
     libs.install()
     sparse.install()
     _find_headers()
@@ -261,13 +284,26 @@ def _after_import(also_nvrtc, use_pool: bool) -> None:
     import cupy
     from cupy.cuda import compiler
 
-    from . import sorting
+    from . import libs, sorting
 
-    compiler._compile_with_cache_cuda = _compile
+    compiler._compile_with_cache_cuda = _compiler(compiler._compile_with_cache_cuda)
+    libs.bind_cusolver()
     sorting.install()
     set_nvrtc(also_nvrtc)
     if not use_pool:
         cupy.cuda.set_allocator(None)
+    else:
+        cupy.cuda.set_allocator(_outside_of_captures(cupy.get_default_memory_pool().malloc))
+
+
+def _outside_of_captures(allocate):
+    """An allocator that gives nothing while a stream captures: a graph would use memory that others get later."""
+
+    def allocate_outside(size):
+        pointers.Capture.refuse(RuntimeError, f"{size} bytes of device memory were asked for")
+        return allocate(size)
+
+    return allocate_outside
 
 
 def set_seed(seed: int) -> None:
@@ -293,7 +329,9 @@ def stats() -> dict:
     * ``h2d_bytes``, ``h2d_copies``, ``d2h_bytes``, ``d2h_copies``: transfers.
     * ``launches``, and ``launches_by_kernel`` by the name of the kernel.
     * ``library_calls``, by names such as "cublas.gemmEx".
-    * ``synchronizations`` of the device, of streams and of events.
+    * ``synchronizations`` of the device, of streams and of events; ``event_records``.
+    * ``graph_launches``; ``graph_kernels``, ``graph_kernels_by_name`` and ``graph_copies``: nodes that were played, which
+      are not among the launches and copies above (their bytes are).
     * ``live_allocations``, ``live_bytes``: now; CuPy's pool keeps what arrays no longer need.
     * ``peak_bytes``: the most there were.
     * ``nvrtc``: kernel -> architecture -> ``registers``, ``stack``, ``spill_stores``,

@@ -8,6 +8,10 @@ its rounding, the signs of singular vectors, or the time it takes.
 
 from __future__ import annotations
 
+import importlib.util
+import sys
+from pathlib import Path
+
 import numpy as np
 import scipy.linalg
 from scipy.linalg import lapack
@@ -448,7 +452,21 @@ def install_cupyx_cusolver():
     }
     tables = ("cuda_version", "hip_version", "compute_capability")
     constants = {f"_available_{table}": {} for table in tables}
-    return stand_in("cupyx._cusolver", constants, functions)
+    return stand_in(f"cupyx.{compiled_cusolver()}", constants, functions)
+
+
+def compiled_cusolver() -> str:
+    """How that module is called: CuPy 14 has one in Python around it. To import cupyx would be too early."""
+    (place,) = importlib.util.find_spec("cupyx").submodule_search_locations
+    return "_cusolver" if any(Path(place).glob("_cusolver.*")) else "cusolver"
+
+
+def bind_cusolver() -> None:
+    """Makes the stand-in an attribute of cupyx, as an import would have; after CuPy was imported."""
+    import cupyx
+
+    name = compiled_cusolver()
+    setattr(cupyx, name, sys.modules[f"cupyx.{name}"])
 
 
 def install() -> None:

@@ -397,12 +397,13 @@ def build_module(
     options: tuple[str, ...] = (),
     name_expressions: tuple[str, ...] | None = None,
     sanitize: str | None = None,
+    more_flags: tuple[str, ...] = (),
 ) -> tuple[Path, dict[str, str]]:
     """Compiles CUDA source. Returns the shared object, and the symbol of each name expression."""
     source = _drop_unused_headers(source)
     arguments = host_options(tuple(options))
     mapping = {name: f"cuh_expression_{i}" for i, name in enumerate(name_expressions or ())}
-    flags = [*KERNEL_FLAGS, arguments[0]]
+    flags = [*KERNEL_FLAGS, arguments[0], *more_flags]
     if sanitize:
         flags += ["-g", SANITIZERS[sanitize][0]]
 
@@ -435,11 +436,14 @@ class _KernelRecord(ctypes.Structure):
 
 
 class KernelModule:
-    """CUDA source whose kernels can be called with NumPy arrays; CuPy is not needed."""
+    """CUDA source whose kernels can be called with NumPy arrays; CuPy is not needed.
 
-    def __init__(self, source, options=(), name_expressions=None, sanitize=None):
+    `more_flags` are for g++.
+    """
+
+    def __init__(self, source, options=(), name_expressions=None, sanitize=None, more_flags=()):
         load_runtime(sanitize)
-        path, self.mapping = build_module(source, options, name_expressions, sanitize)
+        path, self.mapping = build_module(source, options, name_expressions, sanitize, tuple(more_flags))
         self.library = ctypes.CDLL(str(path))
 
     def get_function(self, name: str) -> KernelFunction:

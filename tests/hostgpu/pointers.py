@@ -21,6 +21,19 @@ LETTERS = {"s": np.float32, "d": np.float64}
 library_calls: collections.Counter[str] = collections.Counter()
 
 
+class Capture:
+    """Whether a stream captures, and what to do with what must not happen then; install() sets the driver."""
+
+    driver: ctypes.PyDLL | None = None
+
+    @classmethod
+    def refuse(cls, error: type[Exception], what: str) -> None:
+        """Raise `error`, and spoil the capture, if there is one."""
+        if cls.driver is not None and cls.driver.hostgpu_capturing():
+            cls.driver.hostgpu_spoil_capture()
+            raise error(f"{what} during stream capture")
+
+
 def array(pointer: int, shape, dtype, strides=None) -> np.ndarray:
     """The memory at this address as an array."""
     dtype = np.dtype(dtype)
@@ -76,6 +89,7 @@ def counted(module: str, name: str, function):
 
     @functools.wraps(function)
     def call(*args, **kwargs):
+        Capture.refuse(NotImplementedError, f"{module}.{name} was called")  # CuPy refuses it, too, in setStream
         library_calls[f"{module}.{name}"] += 1
         return function(*args, **kwargs)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from rcurc_gpu.judge.causes import Evidence
 from rcurc_gpu.judge.rank import choose_rank
-from rcurc_gpu.judge.words import Evidence
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 6, 11])

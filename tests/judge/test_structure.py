@@ -298,3 +298,11 @@ def test_the_estimators_of_whole_matrices_ask_too():
     for method in (rg.robust_pca, rg.ircur):
         assert method(Y, 2).structure.components == ()
         assert method(Y, 2, outliers="structured").converged
+
+
+def test_what_rounding_makes_of_a_component_is_no_doubt():
+    block = block_of_signs(0, True)
+    assert component_scores([block], 0)[0].is_component
+    tiny = component_scores([block._replace(residual=1e-5 * block.residual)], 0)[0]
+    assert tiny.score > LIMIT
+    assert not tiny.is_component

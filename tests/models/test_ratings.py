@@ -283,3 +283,16 @@ def test_a_gain_by_chance_is_no_help():
         assert found.gain_error > 0
         helped += found.helps
     assert helped <= 1
+
+
+@pytest.mark.parametrize("shape", [(60, 40), (150, 100), (300, 80)])
+def test_pure_noise_is_not_called_better(shape):
+    better = 0
+    for seed in range(10):
+        rng = np.random.default_rng([seed, shape[0]])
+        cells = rng.choice(shape[0] * shape[1], int(0.15 * (1 + seed % 3) * shape[0] * shape[1]), replace=False)
+        values = np.clip(np.rint(3 + rng.standard_normal(len(cells))), 1, 5)
+        found = rg.complete_ratings(cells // shape[1], cells % shape[1], values, shape, scale=(1, 5), seed=seed)
+        better += found.helps
+        assert not (found.helps and found.rank == 0)
+    assert better == 0

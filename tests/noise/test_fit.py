@@ -63,7 +63,8 @@ def test_a_rank_too_small_is_said():
 def test_outliers_cost_next_to_nothing(rank, noise, most):
     """Beside the same model that is told which entries are outliers.
 
-    With 20 % noise one outlier in sixteen lies within three standard deviations: nobody can tell it.
+    With 20 % noise one outlier in sixteen lies within three standard deviations: nobody can tell it. By the Fisher
+    information of the mixture the best possible ratio is 1.012 with 5 % noise and 1.035 with 20 %.
     """
     p = rg.synthetic((700, 700), rank, 0.2, 10, noise=noise, n_rows=300, n_cols=300, rate=0.4, seed=1)
     s = p.samples
@@ -99,13 +100,55 @@ def test_no_row_is_lost_to_a_few_outliers_that_agree_with_it_alone():
     assert np.abs(result.cur[11, :] - X[11]).max() < 10
 
 
-def test_one_seed_gives_one_result_and_other_seeds_nearly_the_same():
-    X, Y, _ = table(seed=5)
-    results = [rg.robust_pca(Y, seed=seed) for seed in (0, 0, 1, 2)]
-    np.testing.assert_array_equal(results[0].cur.left, results[1].cur.left)
-    errors = [error(result, X) for result in results]
-    assert max(errors) <= 1.03 * min(errors)
-    assert {result.rank for result in results} == {3}
+def test_seeds_decide_how_a_fit_is_judged_and_not_which_it_is():
+    _, Y, _ = table(seed=5)
+    first, again, *others = (rg.robust_pca(Y, seed=seed) for seed in (0, 0, 1, 2))
+    for result in (again, *others):
+        np.testing.assert_array_equal(first.cur.to_dense(), result.cur.to_dense())
+    factors = [result.cur.uncertainty.factor for result in (first, again, *others)]
+    assert factors[0] == factors[1]
+    assert len(set(factors)) == 3
+    assert max(factors) < 1.2 * min(factors)
+
+
+def small_cross(seed):
+    """A small cross of which a first look cannot tell whether there is any noise: it is small, and found last."""
+    rng = np.random.default_rng(seed)
+    shape, rank = (260, 120), 3
+    X = rng.standard_normal((shape[0], rank)) * [1.0, 0.6, 0.35] @ rng.standard_normal((rank, shape[1]))
+    X += rng.standard_normal((shape[0], 1)) + rng.standard_normal(shape[1]) + 4
+    Y = X + 0.01 * rng.standard_normal(shape)
+    rows, cols = (np.sort(rng.choice(n, max(3 * n // 10, 30), replace=False)) for n in shape)
+    seen = rng.random(shape) < 0.4
+    bad = rng.random(shape) < 0.1
+    Y[bad] += rng.choice([-1, 1], bad.sum()) * rng.uniform(6, 20, bad.sum()) * Y.std()
+    return X, rg.CrossSamples.from_dense(np.where(seen, Y, np.nan), rows=rows, cols=cols)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_search_for_the_rank_does_not_limit_the_noise_model(seed):
+    """Where a first look leaves it open whether data are exact, a core is sought; its rank made errors 60 times as large."""
+    X, samples = small_cross(seed)
+    for solver_seed in (0, 1):
+        result = rg.rcurc(samples, seed=solver_seed)
+        assert result.rank == 3
+        assert error(result, X) < 0.01
+
+
+def test_no_core_is_tried_where_noise_is_clear():
+    X, Y, _ = table(seed=6)
+    result = rg.robust_pca(Y)
+    assert result.converged
+    assert result.n_iter == 0
+    assert 0.7 < error(result, X) / result.expected_error < 1.4
+
+
+def test_exact_data_that_look_noisy_are_solved_exactly():
+    """With 30 % outliers as large as the entries, the model takes some of them for noise."""
+    p = rg.synthetic((400, 400), 14, 0.3, 1, n_rows=340, n_cols=340, rate=0.75, seed=3)
+    result = rg.rcurc(p.samples)
+    assert result.rank == 14
+    assert p.relative_error(result.cur) < 1e-8
 
 
 def test_sweeps_can_be_turned_off():
@@ -132,3 +175,18 @@ def test_large_data_are_fitted_in_part():
     assert result.converged
     assert result.rank == 3
     assert 0.8 < p.relative_error(result.cur) / result.expected_error < 1.3
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_columns_of_another_size_are_not_outliers(seed):
+    # a table of features: shares beside lengths and areas
+    rng = np.random.default_rng(seed)
+    size = np.where(np.arange(30) < 24, 0.3 * rng.random(30), np.array([2.0, 4.0, 7.0])[np.arange(30) % 3])
+    X = size * (1 + 0.1 * rng.standard_normal((300, 2)) @ rng.standard_normal((2, 30)))
+    Y = X + 0.01 * rng.standard_normal(X.shape)
+    bad = rng.random(X.shape) < 0.1
+    Y[bad] = np.where(rng.random(bad.sum()) < 0.5, -X[bad], 0.0)
+    Y[rng.random(X.shape) < 0.2] = np.nan
+    result = rg.robust_pca(Y)
+    assert result.converged
+    assert error(result, X) < 0.02

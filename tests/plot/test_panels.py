@@ -67,13 +67,13 @@ def functions(auto, problem):
     return {
         "sampling_pattern": lambda ax: plot.sampling_pattern(problem.samples, ax),
         "convergence": lambda ax: plot.convergence(auto, ax),
-        "rank_curve": lambda ax: plot.rank_curve(auto, ax),
+        "strengths": lambda ax: plot.strengths(auto, ax),
         "singular_values": lambda ax: plot.singular_values(auto, ax),
         "column_diagnostics": lambda ax: plot.column_diagnostics(auto, ax),
     }
 
 
-@pytest.mark.parametrize("name", ["sampling_pattern", "convergence", "rank_curve", "singular_values", "column_diagnostics"])
+@pytest.mark.parametrize("name", ["sampling_pattern", "convergence", "strengths", "singular_values", "column_diagnostics"])
 def test_draws_on_the_axes_given_or_on_its_own(name, auto, problem, ax):
     function = functions(auto, problem)[name]
     assert function(ax) is ax
@@ -217,31 +217,6 @@ def test_convergence_leaves_out_what_a_log_axis_cannot_show(result, ax):
 
 
 # ---------------------------------------------------------------- rank
-
-
-def test_rank_curve_marks_the_chosen_rank(auto, ax):
-    plot.rank_curve(auto, ax)
-    curve = auto.rank_curve
-    assert curve.chosen == 2
-    np.testing.assert_array_equal(ax.get_lines()[0].get_xdata(), curve.ranks)
-    np.testing.assert_array_equal(ax.get_lines()[0].get_ydata(), curve.errors)
-    chosen = line(ax, "chosen: rank 2")
-    assert (list(chosen.get_xdata()), list(chosen.get_ydata())) == ([2], [curve.errors[curve.ranks.index(2)]])
-    assert ax.get_yscale() == "log"
-    draw(ax)
-    low, high = ax.get_xlim()
-    assert all(tick == round(tick) for tick in ax.get_xticks() if low <= tick <= high)
-
-
-def test_rank_curve_needs_rank_auto(result, ax):
-    with pytest.raises(ValueError, match="rank='auto'"):
-        plot.rank_curve(result, ax)
-
-
-def test_a_rank_that_is_found_at_once_has_no_curve(problem, noisy, ax):
-    for found in (rcurc(problem.samples), noisy):
-        with pytest.raises(ValueError, match=r"result has no rank curve: .*strengths or singular_values"):
-            plot.rank_curve(found, ax)
 
 
 def test_strengths_are_bars_beside_the_noise(noisy, ax):

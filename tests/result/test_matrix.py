@@ -1,11 +1,13 @@
 """The recovered matrix reads as the dense one would."""
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rcurc_gpu import CURMatrix, LowRankMatrix
+from rcurc_gpu import CURMatrix, LowRankMatrix, robust_pca
 from rcurc_gpu.backends.blocks import blank_rows, join_units
 
 N1, N2, RANK = 9, 7, 3
@@ -50,10 +52,62 @@ def chosen(size, key):
 
 
 @given(i=indices(N1), j=indices(N2))
-def test_indexing_gives_the_crossing_of_rows_and_columns(xp, i, j):
+def test_a_block_is_the_crossing_of_rows_and_columns(xp, i, j):
     rows, cols = chosen(N1, i), chosen(N2, j)
     expected = DENSE[np.ix_(np.atleast_1d(rows), np.atleast_1d(cols))].reshape(rows.shape + cols.shape)
-    close(xp.numpy(cur_on(xp)[i, j]), expected)
+    close(xp.numpy(cur_on(xp).block(i, j)), expected)
+
+
+def as_numpy(key):
+    """An index as NumPy wants it: an empty list is of floats there."""
+    return np.array(key, dtype=None if key else int) if isinstance(key, list) else key
+
+
+@given(i=indices(N1), j=indices(N2) | st.just(None))
+@pytest.mark.filterwarnings("ignore:cur.i, j. with two index vectors:FutureWarning")
+def test_indexing_is_that_of_numpy(xp, i, j):
+    key, wanted = (i, as_numpy(i)) if j is None else ((i, j), (as_numpy(i), as_numpy(j)))
+    try:
+        expected = DENSE[wanted]
+    except IndexError:  # vectors of different lengths
+        with pytest.raises(IndexError, match="do not pair"):
+            cur_on(xp)[key]
+        return
+    close(xp.numpy(cur_on(xp)[key]), expected)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ...,
+        (..., 2),
+        (3, ...),
+        (..., slice(1, 3)),
+        np.ix_([0, 3], [1, 2, 5]),
+        DENSE > 0.3,
+        DENSE.max() == DENSE,
+        ([[0, 1]], 0),
+        ([[0], [4]], [[1, 2]]),
+    ],
+)
+def test_indexing_in_other_ways_of_numpy(xp, key):
+    close(xp.numpy(cur_on(xp)[key]), DENSE[key])
+
+
+def test_two_index_vectors_are_pairs_and_a_warning_at_the_callers_line_says_so():
+    cur = LowRankMatrix(LEFT, RIGHT)
+    with pytest.warns(
+        FutureWarning, match=r"gives the entries \(i\[k\], j\[k\]\), as in NumPy.*cur\.block\(i, j\)"
+    ) as caught:
+        found = cur[[0, 1], [0, 1]]
+    assert caught[0].filename == __file__
+    close(found, DENSE[[0, 1], [0, 1]])
+    close(cur.block([0, 1], [0, 1]), DENSE[:2, :2])  # without a warning
+
+
+def test_rows_one_after_the_other(xp):
+    close(np.stack([xp.numpy(row) for row in cur_on(xp)]), DENSE)
+    assert (len(cur_on(xp)), cur_on(xp).ndim, cur_on(xp).size) == (N1, 2, N1 * N2)
 
 
 @given(i=st.lists(st.integers(-N1, N1 - 1), min_size=1, max_size=5))
@@ -92,8 +146,8 @@ def test_entries_are_pairs_and_broadcast(xp, i, j):
         (1.0, 0, r"index must be integers, got dtype float64"),
         ([0.0, 1.0], 0, r"index must be integers, got dtype float64"),
         ("first", 0, r"index must be integers, got dtype <U5"),
-        (None, 0, r"index must be integers, got dtype object"),
-        ([[0, 1]], 0, r"an index must be an int, a slice or a vector, got shape \(1, 2\)"),
+        (None, 0, r"a matrix takes at most two indices, cur\[i, j\], got 2 or a new axis"),
+        ([[0, 1]], slice(None), r"an index must be an int, a slice or a vector, got shape \(1, 2\)"),
     ],
 )
 def test_indices_out_of_range_or_of_the_wrong_type_are_errors(xp, i, j, message):
@@ -101,10 +155,15 @@ def test_indices_out_of_range_or_of_the_wrong_type_are_errors(xp, i, j, message)
         cur_on(xp)[i, j]
 
 
-@pytest.mark.parametrize("key", [3, slice(None), (1, 2, 3), [0, 1]])
-def test_one_index_or_three_are_errors(key):
-    with pytest.raises(IndexError, match=r"a matrix takes two indices, cur\[i, j\]"):
+@pytest.mark.parametrize("key", [(1, 2, 3), (1, 2, ..., 3)])
+def test_three_indices_are_an_error(key):
+    with pytest.raises(IndexError, match=r"a matrix takes at most two indices, cur\[i, j\]"):
         LowRankMatrix(LEFT, RIGHT)[key]
+
+
+def test_a_mask_of_another_shape_is_an_error():
+    with pytest.raises(IndexError, match=r"a boolean index of two axes must have shape \(9, 7\), got \(7, 9\)"):
+        LowRankMatrix(LEFT, RIGHT)[DENSE.T > 0]
 
 
 def test_entries_out_of_range_are_errors():
@@ -179,6 +238,113 @@ def test_as_a_linear_operator(xp):
     close(operator.rmatvec(y), DENSE.T @ y)
     close(operator @ X, DENSE @ X)
     close(operator.T @ y, DENSE.T @ y)
+
+
+# ---------------------------------------------------------------- as an array
+
+
+def test_it_becomes_an_array():
+    cur = LowRankMatrix(LEFT, RIGHT)
+    close(np.asarray(cur), DENSE)
+    assert np.asarray(cur, dtype=np.float32).dtype == np.float32
+    close(np.abs(cur), np.abs(DENSE))
+    close(abs(cur), np.abs(DENSE))
+    assert np.isclose(np.linalg.norm(cur), np.linalg.norm(DENSE))
+    with pytest.raises(ValueError, match="is always a copy"):
+        np.asarray(cur, copy=False)
+
+
+def test_an_array_on_another_device_is_not_copied_unasked(elsewhere):
+    with pytest.raises(TypeError, match=r"would copy it to the host unasked; use cur\.to_dense\(\)"):
+        np.asarray(cur_on(elsewhere))
+
+
+X = _rng.standard_normal((N1, N2))
+ARITHMETIC = [
+    lambda x, m: x - m,
+    lambda x, m: m - x,
+    lambda x, m: x + m,
+    lambda x, m: m + x,
+    lambda x, m: x * m,
+    lambda x, m: m / x,
+    lambda x, m: x / m,
+]
+
+
+@pytest.mark.parametrize("operation", [ARITHMETIC[k] for k in (1, 3, 5)])  # array_api_strict lets no other object be right
+def test_arithmetic_with_arrays_is_entry_by_entry(xp, operation):
+    found = operation(xp.array(X), cur_on(xp))
+    close(xp.numpy(found), operation(X, DENSE))
+
+
+@pytest.mark.parametrize("operation", ARITHMETIC)
+@pytest.mark.parametrize("make", ["array", "frame", "sparse", "row"])
+def test_arithmetic_with_tables_of_many_kinds(operation, make):
+    if make == "sparse" and operation not in ARITHMETIC[:4]:
+        pytest.skip("products and quotients of sparse matrices are their own")
+    made = {
+        "array": lambda: X,
+        "frame": lambda: pd.DataFrame(X),
+        "sparse": lambda: scipy.sparse.csr_array(X),
+        "row": lambda: X[0],
+    }[make]()
+    found = operation(made, LowRankMatrix(LEFT, RIGHT))
+    assert isinstance(found, pd.DataFrame) == (make == "frame")
+    close(np.asarray(found), operation(X[0] if make == "row" else X, DENSE))
+
+
+@pytest.mark.parametrize(
+    "scale", [lambda m: m * 2, lambda m: 2 * m, lambda m: np.float64(2) * m, lambda m: m / 0.5, lambda m: -m * -2]
+)
+def test_times_a_number_it_stays_a_matrix_of_factors(xp, scale):
+    found = scale(cur_on(xp))
+    assert isinstance(found, CURMatrix)
+    np.testing.assert_array_equal(found.rows, ROWS)
+    close(xp.numpy(found.to_dense()), 2 * DENSE)
+    assert isinstance(2 * LowRankMatrix(LEFT, RIGHT), LowRankMatrix)
+
+
+def test_standard_deviations_scale_with_the_matrix():
+    rng = np.random.default_rng(0)
+    noisy = rng.standard_normal((80, 2)) @ rng.standard_normal((2, 60)) + 0.1 * rng.standard_normal((80, 60))
+    cur = robust_pca(noisy).cur
+    (x, std), (scaled, scaled_std) = (m.entries([0, 5], [3, 4], return_std=True) for m in (cur, -2 * cur))
+    close(scaled, -2 * x)
+    close(scaled_std, 2 * std, tolerance=1e-6)
+    assert (0 * cur).uncertainty is None
+
+
+def test_sums_of_two_are_matrices_of_factors(xp):
+    one, two = cur_on(xp), LowRankMatrix(xp.array(LEFT[:, ::-1]), xp.array(RIGHT))
+    other = LEFT[:, ::-1] @ RIGHT.T
+    assert isinstance(one - two, LowRankMatrix)
+    close(xp.numpy((one - two).to_dense()), DENSE - other)
+    close(xp.numpy((one + two).to_dense()), DENSE + other)
+    close(xp.numpy(one * two), DENSE * other)
+    with pytest.raises(ValueError, match=r"matrices of shapes \(9, 7\) and \(7, 9\) cannot be added"):
+        one + one.T
+
+
+@pytest.mark.parametrize(
+    ("form", "what"),
+    [
+        (np.asarray, r"np\.asarray\(cur\)"),
+        (lambda m: m[:], r"cur\[\.\.\.\]"),
+        (lambda m: np.ones(1) - m, r"np\.asarray\(cur\)"),
+        (lambda m: m - 1, r"cur - X"),
+        (lambda m: 1 / m, r"X / cur"),
+        (lambda m: m[:20_000], r"cur\[\.\.\.\]"),
+    ],
+)
+def test_what_would_be_too_large_is_refused_and_the_alternative_named(form, what):
+    large = LowRankMatrix(np.ones((1_000_000, 1)), np.ones((1_000_000, 1)))
+    with pytest.raises(
+        ValueError, match=what + r" would form .* x 1,000,000 numbers .* at most 1 GiB .* cur\.to_dense\(out=\.\.\.\)"
+    ):
+        form(large)
+    assert large[7].shape == (1_000_000,)
+    assert (2 * large)[5, 5] == 2
+    assert (large - large)[3, 4] == 0
 
 
 # ---------------------------------------------------------------- C U^+ R

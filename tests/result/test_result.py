@@ -103,7 +103,23 @@ def test_wrong_new_data_is_refused(solved):
 
 def test_a_result_says_in_words_how_it_went(solved):
     _, result = solved
-    assert "converged=True" in repr(result)
-    assert "rank=3" in repr(result)
+    assert repr(result).startswith(f"Result: confirmed\n  {result.message}\n")
+    assert "rank 3, float64" in repr(result)
     assert result.device == "cpu"
     assert result.method == "fast"
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_rows_of_single_precision_go_through_a_fit_of_double_precision(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((150, 3)) * [100, 10, 1] @ rng.standard_normal((3, 60))
+    wrong = rng.random(X.shape) < 0.1
+    Y = np.where(wrong, X + 50 * rng.standard_normal(X.shape), X)
+    result = rg.rcurc(rg.CrossSamples.from_dense(Y[:100], np.arange(100), np.arange(60)), 3)
+    new = result.transform_rows(Y[100:].astype(np.float32))
+    assert len(new.diagnostics.undetermined) == 0
+    assert np.linalg.norm(new.matrix.to_dense() - X[100:]) < 1e-5 * np.linalg.norm(X[100:])
+    found = result.outliers_of(Y[:100].astype(np.float32)).toarray() != 0
+    big = np.abs(Y - X)[:100] > 0.01
+    np.testing.assert_array_equal(found[big], True)
+    assert not found[~wrong[:100]].any()

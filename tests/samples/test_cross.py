@@ -308,7 +308,7 @@ def test_observations_outside_the_cross_are_counted_and_left_out():
         np.testing.assert_array_equal(found.cols, drawn.cols)
         assert found.n_unused == 100
         assert found.n_obs == drawn.n_obs
-    assert "unused: 100 observations lie outside the cross of I and J" in found.describe()
+    assert "unused: 100 observations lie outside the chosen rows and columns" in found.describe()
 
 
 def test_a_row_that_was_seen_on_the_chosen_columns_alone_is_not_chosen():
@@ -426,9 +426,9 @@ def test_describe_counts_right():
     lines = CrossSamples.from_dense(Y0, ROWS0, COLS0).describe().split("\n")
     assert lines == [
         "9 observations of a 4 x 5 matrix (45.000% of its entries), float64 on cpu",
-        "rows I: 2 chosen, 60.00% of R observed; 0 (least) to 1 (median) observations per column",
-        "columns J: 3 chosen, 66.67% of C observed; 1 (least) to 2 (median) observations per row",
-        "intersection: 2 x 3, 83.33% observed; 2 (least) to 2 (median) observations per row, "
+        "rows: 2 chosen, 60.00% of their entries observed; 0 (least) to 1 (median) observations per column",
+        "columns: 3 chosen, 66.67% of their entries observed; 1 (least) to 2 (median) observations per row",
+        "where they cross: 2 x 3, 83.33% observed; 2 (least) to 2 (median) observations per row, "
         "1 (least) to 2 (median) observations per column",
         "warning: 1 columns have no observation (the first is column 3) and cannot be determined",
     ]
@@ -465,9 +465,13 @@ def test_describe_counts_what_either_block_sees_of_a_chosen_row_or_column():
 
 
 def test_repr_says_what_it_is():
-    assert repr(CrossSamples.from_dense(Y0, ROWS0, COLS0)) == (
-        "CrossSamples(shape=(4, 5), |I|=2, |J|=3, rates=0.6/0.667, dtype=float64, device='cpu')"
-    )
+    assert repr(CrossSamples.from_dense(Y0, ROWS0, COLS0)).splitlines() == [
+        "CrossSamples",
+        "  matrix   4 x 5",
+        "  rows     2 chosen, 0.6 of their entries observed",
+        "  columns  3 chosen, 0.667 of their entries observed",
+        "  values   float64 on cpu",
+    ]
 
 
 # ---------------------------------------------------------------- nothing is shared with the user, nothing changes

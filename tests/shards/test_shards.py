@@ -632,7 +632,7 @@ def test_arguments_that_do_not_go_together(tmp_path):
         ShardedSamples.of("x")
     with pytest.raises(TypeError, match="dtype must be float32 or float64, got 'foo'"):
         ShardedSamples.from_functions(None, None, (9, 9), [1], [1], columns_at_once=1, rows_at_once=1, dtype="foo")
-    with pytest.raises(TypeError, match="values must be a plain array, got a masked one"):
+    with pytest.raises(ValueError, match="values must be finite where observed, got nan at index 0; leave missing"):
         rg.CrossSamples.from_triplets([0], [0], np.ma.masked_array([1.0], [True]), (3, 3))
     with pytest.raises(ValueError, match="shard_bytes must be at least 1"):
         ShardedSamples.of(problem().samples, 0)

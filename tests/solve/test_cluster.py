@@ -194,7 +194,7 @@ def test_factors_and_diagnostics_are_dask_arrays(remote, plain):
         lambda cur: cur[-1, :],
         lambda cur: cur[:, 699],
         lambda cur: cur[10:600:7, 100:],
-        lambda cur: cur[[5, 800, 5], np.arange(0, 700, 9)],
+        lambda cur: cur.block([5, 800, 5], np.arange(0, 700, 9)),
         lambda cur: cur[np.arange(900) % 2 == 0, :][:, :10],
         lambda cur: cur.entries([1, 899, 3], [0, 1, 699]),
         lambda cur: cur @ np.linspace(0, 1, 700),

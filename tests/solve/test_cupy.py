@@ -4,7 +4,9 @@ The solver itself is compared with NumPy in test_arrays.py, the parts in the tes
 RCURC_TEST_DEVICE all of them run on CuPy, on the emulator in tests/hostgpu or on a GPU.
 """
 
+import gc
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -17,10 +19,10 @@ from conftest import DEVICE, SKIP_CUPY
 
 import rcurc_gpu as rg
 from rcurc_gpu import cli
-from rcurc_gpu.backends.arrays import device_name, sparse_module
+from rcurc_gpu.backends import kernels as choosing
+from rcurc_gpu.backends.arrays import device_name, native, sparse_module
 from rcurc_gpu.backends.devices import namespace_for_device
 from rcurc_gpu.extend import extension
-from rcurc_gpu.solve import search as core_solve
 from rcurc_gpu.solve import work
 
 if not DEVICE:
@@ -28,6 +30,8 @@ if not DEVICE:
 
 import cupy
 import cupyx.scipy.sparse
+
+from rcurc_gpu.backends.cuda import pipeline
 
 RANK = 2
 emulated = pytest.mark.skipif(DEVICE != "emulator", reason="only the emulator counts transfers")
@@ -84,6 +88,7 @@ def dense(problem):
     return Y
 
 
+@pytest.mark.smoke
 def test_from_dense_gives_what_numpy_gives(problem, dense):
     s, there = problem.samples, cupy.asarray(dense)
     expected = rg.CrossSamples.from_dense(dense, s.rows, s.cols)
@@ -95,6 +100,7 @@ def test_from_dense_gives_what_numpy_gives(problem, dense):
     assert_same_samples(rg.CrossSamples.from_dense(filled, s.rows, s.cols, *map(cupy.asarray, masks)), expected)
 
 
+@pytest.mark.smoke
 def test_from_triplets_gives_what_numpy_gives(problem, dense):
     s = problem.samples
     i, j = np.nonzero(~np.isnan(dense))
@@ -107,6 +113,7 @@ def test_from_triplets_gives_what_numpy_gives(problem, dense):
         np.testing.assert_array_equal(after.get(), before)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("form", ["coo", "csr", "csc"])
 def test_from_sparse_and_from_blocks_take_cupyx_matrices(problem, dense, form):
     s = problem.samples
@@ -120,6 +127,7 @@ def test_from_sparse_and_from_blocks_take_cupyx_matrices(problem, dense, form):
     assert_same_samples(rg.CrossSamples.from_blocks(R, C, s.rows, s.cols), s)
 
 
+@pytest.mark.smoke
 def test_blocks_are_cupyx_matrices_with_the_observations(problem, samples):
     assert (samples.R.format, samples.C.format) == ("csc", "csr")
     for found, expected in ((samples.R, problem.samples.R), (samples.C, problem.samples.C)):
@@ -128,17 +136,39 @@ def test_blocks_are_cupyx_matrices_with_the_observations(problem, samples):
     assert sparse_module(samples.r_block.value) is cupyx.scipy.sparse
 
 
+@pytest.mark.smoke
 def test_samples_are_saved_described_and_come_back(problem, samples, tmp_path):
     samples.save(tmp_path / "s.npz")
     assert_same_samples(rg.CrossSamples.load(tmp_path / "s.npz").to_namespace(cupy), problem.samples)
     assert_same_samples(samples.to_namespace(np).to_namespace(cupy), problem.samples)
-    assert "'cuda:0'" in repr(samples)
+    assert "on cuda:0" in repr(samples)
     assert samples.describe(RANK) == problem.samples.describe(RANK).replace("cpu", "cuda:0")
+
+
+class Shared:
+    """An array of no library that shares the memory of one of CuPy: by DLPack, or by CUDA's interface."""
+
+    def __init__(self, x, how):
+        names = {"dlpack": ("__dlpack__", "__dlpack_device__"), "interface": ("__cuda_array_interface__",)}[how]
+        self.shape, self.ndim, self.dtype = x.shape, x.ndim, x.dtype
+        self.__class__ = type("Foreign", (), {name: getattr(x, name) for name in names} | {"x": x})
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("how", ["dlpack", "interface"])
+def test_arrays_of_other_libraries_are_looked_at_where_they_are(problem, dense, how):
+    s, there = problem.samples, cupy.asarray(dense)
+    view = native(Shared(there, how))
+    assert is_cupy(view)
+    assert view.data.ptr == there.data.ptr
+    expected = rg.CrossSamples.from_dense(dense, s.rows, s.cols)
+    assert_same_samples(rg.CrossSamples.from_dense(Shared(there, how), s.rows, s.cols), expected)
 
 
 # ---------------------------------------------------------------- results
 
 
+@pytest.mark.smoke
 def test_the_observations_are_not_modified(problem, samples, result):
     assert result.converged
     assert_same_samples(samples, problem.samples)
@@ -150,6 +180,7 @@ def test_the_same_seed_gives_the_same_bits(samples, result):
     np.testing.assert_array_equal(again.cur.right.get(), result.cur.right.get())
 
 
+@pytest.mark.smoke
 def test_outliers_are_cupyx_matrices(result, host_result):
     for found, expected in zip(result.outliers(), host_result.outliers(), strict=True):
         assert cupyx.scipy.sparse.issparse(found)
@@ -157,6 +188,7 @@ def test_outliers_are_cupyx_matrices(result, host_result):
         np.testing.assert_allclose(found.toarray().get(), expected.toarray(), atol=1e-7)
 
 
+@pytest.mark.smoke
 def test_diagnostics_are_on_the_host_and_equal(result, host_result):
     for found, expected in ((result.rows, host_result.rows), (result.columns, host_result.columns)):
         for name in ("status", "n_obs", "n_inliers"):
@@ -166,6 +198,7 @@ def test_diagnostics_are_on_the_host_and_equal(result, host_result):
     np.testing.assert_allclose([h.threshold for h in result.history], [h.threshold for h in host_result.history], rtol=1e-9)
 
 
+@pytest.mark.smoke
 def test_new_columns_and_rows_are_completed(problem, result, host_result):
     rng, s = np.random.default_rng(0), problem.samples
     columns = (problem.W @ rng.standard_normal((RANK, 4)))[s.rows]
@@ -184,6 +217,7 @@ def test_new_columns_and_rows_are_completed(problem, result, host_result):
         np.testing.assert_array_equal(getattr(result, name)(sparse).matrix.to_dense().get(), found.matrix.to_dense().get())
 
 
+@pytest.mark.smoke
 def test_the_matrix_is_read_there_and_written_to_the_host_on_request(problem, result, tmp_path):
     cur, X = result.cur, problem.W @ problem.V.T
     assert is_cupy(cur[3, 4], cur[3, :], cur[:, [4, 5]], cur.C, cur.U, cur.R)
@@ -250,6 +284,23 @@ def test_to_dense_of_a_matrix_on_the_host_into_cupy_is_refused(host_result):
         host_result.cur.to_dense(out=cupy.empty(host_result.cur.shape))
 
 
+# ---------------------------------------------------------------- AMD's GPUs
+
+
+def test_rocm_gets_plain_code_and_a_line_in_the_log(monkeypatch, caplog, problem, samples):
+    monkeypatch.setattr(cupy.cuda.runtime, "is_hip", True)
+    choosing._cuda.cache_clear()
+    try:
+        with caplog.at_level(logging.INFO, "rcurc_gpu"):
+            chosen = [choosing.choose("auto", samples.r_block.value) for _ in range(2)]
+        assert [found.name for found in chosen] == ["xp", "xp"]
+        assert caplog.text.count("there are no kernels for AMD's GPUs (ROCm)") == 1
+        with pytest.raises(RuntimeError, match="none for AMD's GPUs"):
+            choosing.choose("fused", samples.r_block.value)
+    finally:
+        choosing._cuda.cache_clear()
+
+
 # ---------------------------------------------------------------- memory
 
 
@@ -259,6 +310,7 @@ def memory_limit():
     pool = cupy.get_default_memory_pool()
 
     def limit(extra):
+        gc.collect()  # CuPy does so before it gives up, and what earlier tests left would make room
         pool.free_all_blocks()
         if DEVICE == "emulator":
             import hostgpu
@@ -288,6 +340,63 @@ def test_memory_that_runs_out_is_an_error_and_nothing_is_lost(problem, samples, 
         np.testing.assert_array_equal(rg.rcurc(fresh, RANK).cur.left.get(), result.cur.left.get())
 
 
+@emulated
+def test_observations_on_the_host_are_solved_there_if_the_device_is_too_small(problem, host_result, memory_limit, caplog):
+    memory_limit(10_000)
+    result = rg.rcurc(problem.samples, RANK, device="cuda")
+    assert result.device == "cpu"
+    np.testing.assert_array_equal(result.cur.left, host_result.cur.left)
+    assert "device cuda has not enough memory" in caplog.text
+
+
+class Failing:
+    """An allocator that fails at its n-th call."""
+
+    def __init__(self, n):
+        self.pool, self.n, self.calls = cupy.get_default_memory_pool(), n, 0
+
+    def __call__(self, size):
+        self.calls += 1
+        if self.calls == self.n:
+            raise cupy.cuda.memory.OutOfMemoryError(size, 0, 0)
+        return self.pool.malloc(size)
+
+    def __enter__(self):
+        cupy.cuda.set_allocator(self)
+        return self
+
+    def __exit__(self, *error):
+        cupy.cuda.set_allocator(self.pool.malloc)
+
+
+@emulated
+def test_an_allocation_that_fails_once_does_no_harm(problem, host_result):
+    """Wherever it is in the solve; tests/backends/test_cuda_streaming.py lets each one fail on the way of a chunk."""
+    with Failing(0) as counting:
+        rg.rcurc(problem.samples, RANK, device="cuda")
+    for n in np.linspace(1, counting.calls - 1, 5).astype(int).tolist():
+        with Failing(n) as failing:
+            result = rg.rcurc(problem.samples, RANK, device="cuda")
+        assert failing.calls >= n
+        assert result.converged
+        np.testing.assert_allclose(result.cur.to_dense(), host_result.cur.to_dense(), atol=1e-8)
+
+
+@emulated
+def test_streams_and_pinned_memory_live_as_long_as_the_solve(problem, monkeypatch):
+    made = []
+
+    class Counted(pipeline.Pipeline):
+        def __init__(self):
+            super().__init__()
+            made.append(self)
+
+    monkeypatch.setattr(pipeline, "Pipeline", Counted)
+    assert rg.rcurc(problem.samples, RANK, device="cuda", chunk_bytes=5_000).converged
+    assert len(made) == 1
+    assert made[0].n_streams <= 3
+
+
 # ---------------------------------------------------------------- transfers
 
 
@@ -310,21 +419,6 @@ class Counting:
             return result
 
         monkeypatch.setattr(module, name, counted)
-
-
-@emulated
-@pytest.mark.parametrize("rate", [0.25, 0.6])  # sparse, dense
-def test_an_iteration_of_the_core_takes_12_launches_and_no_transfer(monkeypatch, rate):
-    problem = rg.synthetic((130, 120), RANK, 0.1, 10, n_rows=100, n_cols=90, rate=rate, seed=7)
-    counting = Counting(monkeypatch, core_solve, "solve_core")
-    assert rg.rcurc(problem.samples.to_namespace(cupy), RANK).kernels == "cuda"
-    for counts, kernels, core in counting.calls:
-        assert ("multiply" in kernels and kernels["multiply"] > 0) == (rate < 0.3)
-        assert counts["launches"] <= 12 * len(core.history)
-        # one small transfer every five iterations, and two at the end for the noise
-        assert counts["d2h_copies"] <= len(core.history) // 5 + 2
-        assert counts["d2h_bytes"] <= 8 * (5 + RANK + 3) * len(core.history) + 100
-        assert counts["synchronizations"] <= counts["d2h_copies"]
 
 
 @emulated
@@ -364,6 +458,7 @@ def test_observations_stay_on_the_device():
 # ---------------------------------------------------------------- observations that stay on the host
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("chunk_bytes", [None, 20_000])
 @pytest.mark.parametrize("method", ["fast", "paper"])
 def test_observations_on_the_host_stream_through_the_device(problem, host_result, method, chunk_bytes):
@@ -377,12 +472,14 @@ def test_observations_on_the_host_stream_through_the_device(problem, host_result
     np.testing.assert_array_equal(result.columns.n_inliers, expected.columns.n_inliers)
 
 
+@pytest.mark.smoke
 def test_with_noise_they_stream_again_for_the_sweep():
     noisy = rg.synthetic((110, 120), RANK, 0.1, 10, 0.05, n_rows=50, n_cols=45, rate=0.6, seed=7)
     there, here = (rg.rcurc(noisy.samples, RANK, device=device, accuracy=0.1) for device in ("cuda", "cpu"))
     np.testing.assert_allclose(there.cur.to_dense(), here.cur.to_dense(), atol=1e-8)
 
 
+@pytest.mark.smoke
 def test_observations_on_the_device_may_be_solved_on_the_host(samples, host_result):
     result = rg.rcurc(samples, RANK, device="cpu")
     assert result.device == "cpu"
@@ -396,7 +493,7 @@ def test_reading_some_entries_transfers_only_those(result):
 
     index = [1, 2, 3]
     hostgpu.reset_stats()
-    block = result.cur[index, index]
+    block = result.cur.block(index, index)
     assert hostgpu.stats()["d2h_bytes"] == 0
     block.get()
     assert hostgpu.stats()["d2h_bytes"] == 9 * 8

@@ -215,7 +215,7 @@ def test_holes_are_for_robust_pca():
         (np.full((30, 30), "a"), "Y must be real numbers"),
         (np.full((30, 30), np.inf), "inf"),
         (np.ones((30, 0)), "Y.shape"),
-        (np.ma.masked_array(np.ones((30, 30))), "Y must be a plain array, got a masked one"),
+        (np.ma.masked_array(np.full((30, 30), "a")), "Y must be real numbers, got a masked array of <U1"),
     ],
 )
 def test_bad_matrices_are_refused(solve, bad, message):

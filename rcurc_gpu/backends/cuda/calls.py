@@ -1,4 +1,4 @@
-"""The CUDA kernels on CuPy: the signatures of `passes.regress` and `passes.advance`, one launch for each call."""
+"""CUDA kernels on CuPy: the signatures of `passes.regress`, `passes.advance`, `posterior.posterior`; a launch for each."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from ..arrays import Array
 from ..blocks import Block
 from ..plain.passes import PART, Column, EntryIds, FitPass, Iterates
+from ..plain.posterior import Fit, Model
 from ..random import PositionStream, stream_key
 from .grid import CudaDenseGrid, CudaGrid, make_grid
-from .launch import dense, kernel, launch, pointer
+from .launch import aligned, dense, kernel, launch, multiprocessors, pointer
 
-__all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "regress"]
+__all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "posterior", "regress"]
 
 _BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
 # Shared memory of a block for observations; the rest of its 48 KiB, which every GPU has, is for matrices. More keeps longer
 # units on the chip, but fewer blocks fit on a multiprocessor at a time.
 _STAGE_BYTES = 24 << 10
-_MOST_STAGED = 64  # tiles of 32 entries: regress.cu has a bit of a 64-bit word for each
+_MOST_STAGED = 32  # tiles of 32 entries: regress.cu has a bit of a word for each
 _STAGED = 1.5  # staged entries over those of an average unit: longer units read the rest again in each step
-_FEW_UNITS = 512  # with fewer, each gets a block of its own, or most multiprocessors would have nothing to do
 _ADVANCE_WARPS = 4  # of a block, as in paper.cu
 _ADVANCE_BLOCKS = 512  # enough for any GPU; each of their warps has a row of partial sums for each iteration
 
@@ -38,13 +38,14 @@ def regress(
         coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, len(Column)), dtype)
         if u == 0:
             return coefficients, table
-        warps, per_block, tiles = _shape(u, block, rank, dtype.itemsize)
+        warps, per_block = _team(u, rank)
+        tiles = _tiles(block, warps, dtype.itemsize)
         stream = PositionStream.PART + fit_pass.number if fit_pass.begin == "part" else PositionStream.SUBSET
         start = None if fit_pass.begin != "given" else dense(fit_pass.start, dtype)
         arguments = (
             *(cupy.asarray(units, dtype=cupy.int64), np.int64(u), np.int32(per_block)),
-            *_entries(block),
-            *(dense(x, dtype) for x in (basis, usable, white)),
+            *entries_of(block),
+            *(aligned(basis, dtype), dense(usable, dtype), aligned(white, dtype)),
             *_held(ids),
             np.int32(_BEGIN[fit_pass.begin]),
             *(dtype.type(x) for x in (s.zeta0, s.floor, s.gamma, fit_pass.informative)),
@@ -52,7 +53,7 @@ def regress(
             np.int32(fit_pass.max_steps),
             pointer(start),
             np.uint64(stream_key(ids.seed, stream)),
-            np.uint64(_below(PART)),
+            np.uint64(below(PART)),
             *(np.int32(tiles), coefficients, table),
         )
         staged = warps * tiles * 32 * (2 * dtype.itemsize + 4)
@@ -60,15 +61,25 @@ def regress(
     return coefficients, table
 
 
-def _shape(u: int, block: Block, rank: int, itemsize: int) -> tuple[int, int, int]:
-    """Warps of a block, units of a block, and tiles of 32 entries that a warp stages."""
-    warps = 4 if rank <= 16 else 2  # as in regress.cu
+def _team(u: int, rank: int) -> tuple[int, int]:
+    """Warps of a block, and units that it takes at a time.
+
+    A short unit keeps one warp busy, so there are as many units to a block as warps, unless some multiprocessors would have
+    nothing to do then. Long units take all warps of their block, one after the other.
+    """
+    warps = 4 if rank <= 16 else 2  # as in regress.cu and posterior.cu
+    return warps, min(warps, -(-u // multiprocessors()))
+
+
+def _tiles(block: Block, warps: int, itemsize: int) -> int:
+    """Tiles of 32 entries that a warp stages."""
     wanted = _STAGED * block.n_obs / max(block.n_units, 1)
     room = _STAGE_BYTES // (warps * 32 * (2 * itemsize + 4))
-    return warps, warps if u > _FEW_UNITS else 1, max(1, min(math.ceil(wanted / 32), room, _MOST_STAGED))
+    return max(1, min(math.ceil(wanted / 32), room, _MOST_STAGED))
 
 
-def _entries(block: Block) -> tuple[Array, ...]:
+def entries_of(block: Block) -> tuple[Array, ...]:
+    """Where units begin, positions and values, as the kernels want them."""
     return dense(block.indptr, np.int64), dense(block.index, np.int32), dense(block.value)
 
 
@@ -76,10 +87,10 @@ def _held(ids: EntryIds) -> tuple[Any, ...]:
     """Ids and what is held out, as the kernels want them."""
     key = stream_key(ids.seed, PositionStream.HOLDOUT)
     places = (dense(ids.unit, np.int64), dense(ids.index, np.int64))
-    return *places, np.int32(ids.transposed), np.uint64(key), np.uint64(_below(ids.share))
+    return *places, np.int32(ids.transposed), np.uint64(key), np.uint64(below(ids.share))
 
 
-def _below(share: float) -> int:
+def below(share: float) -> int:
     """53 random bits are below this number just when their uniform number is below `share`."""
     return math.ceil(share * 2**53)
 
@@ -93,11 +104,11 @@ def advance(
     with iterates.bases.device:
         out, sums = cupy.empty((u, rank), dtype), cupy.empty((steps, 2), dtype)
         blocks = max(1, min(-(-u // _ADVANCE_WARPS), _ADVANCE_BLOCKS))
-        _, _, tiles = _shape(u, block, 1, dtype.itemsize)
+        tiles = _tiles(block, _ADVANCE_WARPS, dtype.itemsize)
         arguments = (
             cupy.asarray(units, dtype=cupy.int64),
             np.int64(u),
-            *_entries(block),
+            *entries_of(block),
             dense(usable, dtype),
             *_held(ids),
             np.int64(length),
@@ -114,3 +125,40 @@ def advance(
         staged = _ADVANCE_WARPS * tiles * 32 * (2 * dtype.itemsize + 4)
         launch(kernel("paper.cu", "advance", dtype.name, rank), blocks, 32 * _ADVANCE_WARPS, arguments, staged)
     return out, sums
+
+
+def posterior(
+    block: Block,
+    weight: Array | None,
+    units: np.ndarray,
+    model: Model,
+    start: tuple[Array, Array, Array],
+    temperatures: tuple[float, ...],
+    measure: bool = False,
+) -> tuple[Array, Array, Array]:
+    """`plain.posterior.posterior` in one launch; `units` may be on the host or on the device."""
+    at, noise, u = model.at, model.noise, len(units)
+    dtype, rank = at.x.dtype, at.x.shape[1]
+    with at.x.device:
+        out = tuple(cupy.empty((u, n), dtype) for n in (rank, at.second.shape[1], len(Fit)))
+        if u == 0:
+            return out
+        warps, per_block = _team(u, rank)
+        indptr, index, value = entries_of(block)
+        single = value.dtype == np.float32
+        positions = (at.x, at.shift, at.second, at.cross, at.covariance, at.scale)
+        logs = (math.log1p(-noise.share), math.log(noise.share / noise.span))
+        arguments = (
+            *(cupy.asarray(units, dtype=cupy.int64), np.int64(u), np.int32(per_block)),
+            *(indptr, index, value if single else dense(value, np.float64), np.int32(single)),
+            pointer(None if weight is None else dense(weight, dtype)),
+            *(dense(x, dtype) for x in positions),
+            np.int32(at.offsets),
+            *(dtype.type(x) for x in (noise.variance, noise.tail, noise.top, noise.odds, *logs)),
+            *(dense(x, dtype) for x in (model.precision, *start)),
+            cupy.asarray(temperatures, dtype=dtype),
+            *(np.int32(len(temperatures)), np.int32(measure)),
+            *out,
+        )
+        launch(kernel("posterior.cu", "posterior", dtype.name, rank), -(-u // per_block), 32 * warps, arguments)
+    return out

@@ -8,16 +8,19 @@ from typing import Any
 
 import cupy  # type: ignore[import-not-found]
 import numpy as np
-from cupy import cublas
 
 from ..arrays import Array, scatter
 from ..blocks import Block
-from ..plain.grid import Entries, Grid
+from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
 from .launch import dense, kernel, launch, pointer
+from .loop import CudaLoop
+from .sources import MOST_WIDTH
 
 _WARPS = 4  # of a block, as in core.cu
 _SELECT_THREADS = 512  # as in core.cu
 _MOST_BLOCKS = 1024  # of a sum over everything: enough for any GPU; fixed, so that its order does not depend on the device
+_SLAB = 64  # rows of a dense product with the transpose that a block takes at least: fewer, and the sums of blocks cost more
+_SLAB_BLOCKS = 512  # of such a product: several for each multiprocessor, and partial sums of at most 4 times a large product
 
 
 def _rows_to_blocks(rows: int) -> int:
@@ -25,22 +28,33 @@ def _rows_to_blocks(rows: int) -> int:
 
 
 @dataclass(eq=False)
-class _KernelGrid(Grid):
+class KernelGrid(Grid):
     """What the two layouts share.
 
     Attributes
     ----------
     value, weights : float arrays
+    library : bool
+        Whether SVDs are left to cuSOLVER, with the host between them.
     """
 
     shape: tuple[int, int]
     value: Array
     weights: Array
     _arrived: Array = field(init=False, repr=False)
+    _partial: Array = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        self._blocks = min(_rows_to_blocks(self.shape[0]), _MOST_BLOCKS)
         with self.value.device:
             self._arrived = cupy.zeros(1, dtype=cupy.uint32)
+            self._partial = cupy.empty(2 * self._blocks, np.float64)
+
+    def loop(self, recipe: Recipe, begin: Begin) -> Loop:
+        # An SVD to an accuracy asks the host after each step.
+        if self.library or recipe.svd_tol > 0 or begin.whole[0].shape[1] > MOST_WIDTH:
+            return super().loop(recipe, begin)
+        return CudaLoop(self, recipe, begin)
 
     @property
     def _places(self) -> tuple[Any, Any]:
@@ -61,13 +75,18 @@ class _KernelGrid(Grid):
     ) -> tuple[list[Array], list[Array], Array, Array, Array]:
         dtype = self.value.dtype
         with self.value.device:
-            blocks = min(_rows_to_blocks(self.shape[0]), _MOST_BLOCKS)
             G, outliers = cupy.empty_like(self.value), cupy.empty_like(self.value) if S is None else S[0]
             Z, sums = cupy.empty(left.shape, dtype), cupy.empty(2, dtype)
             before = (cupy.asarray(zeta, dtype=dtype), pointer(None if S is None else S[0]))
-            work = (cupy.empty(2 * blocks, np.float64), self._arrived, sums)
-            self._launch("threshold", left.shape[1], blocks, (*self._fit(left, Q), *before, outliers, G, Z, *work))
+            self.split((left, Q), before, (outliers, G, Z), sums)
         return [G], [outliers], Z, sums[0], sums[1]
+
+    def split(
+        self, factors: tuple[Array, Array], before: tuple[Any, Any], out: tuple[Array, Array, Array], sums: Array
+    ) -> None:
+        """`threshold` into given memory: `before` has zeta and the former outliers, `out` outliers, G and Z."""
+        work = (self._partial, self._arrived, sums)
+        self._launch("threshold", factors[0].shape[1], self._blocks, (*self._fit(*factors), *before, *out, *work))
 
     def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
         m = self.shape[0]
@@ -84,17 +103,69 @@ class _KernelGrid(Grid):
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         dtype = self.value.dtype
-        n = sample[2].shape[0]
         with self.value.device:
-            if floor == 0 or n == 0:
-                return cupy.full((), zeta, dtype=dtype)
-            result = cupy.empty((), dtype)
-            arrays = (*(dense(x, np.int64) for x in sample[:2]), *(dense(x, dtype) for x in (sample[2], left, Q)))
-            work = (cupy.empty(n, dtype), self._arrived, result)
-            arguments = (np.int64(n), *arrays, dtype.type(zeta), dtype.type(floor), *work)
-            blocks = min(-(-n // _SELECT_THREADS), _MOST_BLOCKS)
-            self._launch("floor_threshold", left.shape[1], blocks, arguments, _SELECT_THREADS)
+            result, sizes = cupy.empty((), dtype), cupy.empty(sample[2].shape, dtype)
+            i, j, y = (dense(x, t) for x, t in zip(sample, (np.int64, np.int64, dtype), strict=True))
+            factors = (dense(left, dtype), dense(Q, dtype))
+            self.find_threshold(factors, (i, j, y), (zeta, pointer(None), pointer(None)), floor, sizes, result)
         return result
+
+    def find_threshold(
+        self,
+        factors: tuple[Array, Array],
+        sample: Entries,
+        zeta: tuple[float, Any, Any],
+        floor: float,
+        sizes: Array,
+        result: Array,
+    ) -> None:
+        """`floor_threshold` into `result`: `zeta` is a number, or a schedule and the iterations that were done."""
+        n, real = 0 if floor == 0 else len(sizes), self.value.dtype.type
+        given = (real(zeta[0]), *zeta[1:], real(floor), sizes, self._arrived, result)
+        blocks = min(-(-n // _SELECT_THREADS), _MOST_BLOCKS)
+        self._launch(
+            "floor_threshold", factors[0].shape[1], blocks, (np.int64(n), *sample, *factors, *given), _SELECT_THREADS
+        )
+
+    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
+        dtype = self.value.dtype
+        with self.value.device:
+            out, base = cupy.empty((self.shape[0], X.shape[1]), dtype), None if base is None else dense(base, dtype)
+            self.product(G[0], X.astype(dtype, copy=False), base, None, out)
+        return out
+
+    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
+        dtype = self.value.dtype
+        with self.value.device:
+            out, base = cupy.empty((self.shape[1], P.shape[1]), dtype), None if base is None else dense(base, dtype)
+            self.product_of_columns(G[0], P.astype(dtype, copy=False), base, None, out, self.work(P.shape[1]))
+        return out
+
+    def product(self, G: Array, X: Array, base: Array | None, turn: Array | None, out: Array) -> None:
+        """``base @ turn + G @ X`` into `out`; `turn` is square, None for the unit matrix."""
+        self._multiply(G, X, (base, turn, out), self.shape, (*self._places, pointer(None)))
+
+    @abstractmethod
+    def product_of_columns(
+        self, G: Array, X: Array, base: Array | None, turn: Array | None, out: Array, work: tuple[Array, ...]
+    ) -> None:
+        """``base @ turn + G.T @ X`` into `out`, with memory from `work`."""
+
+    def work(self, width: int) -> tuple[Array, ...]:
+        """Memory for `product_of_columns` with so many columns."""
+        return ()
+
+    def _multiply(
+        self,
+        G: Array,
+        X: Array,
+        others: tuple[Array | None, Array | None, Array],
+        shape: tuple[int, int],
+        places: tuple[Any, Any, Any],
+    ) -> None:
+        steps = tuple(np.int64(step // X.dtype.itemsize) for step in X.strides)
+        arguments = (*map(np.int64, shape), *places, G, X, *steps, *map(pointer, others))
+        self._launch("multiply", X.shape[1], _rows_to_blocks(shape[0]), arguments)
 
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
         (m, n), dtype = self.shape, self.value.dtype
@@ -126,7 +197,7 @@ class _KernelGrid(Grid):
 
 
 @dataclass(eq=False)
-class CudaGrid(_KernelGrid):
+class CudaGrid(KernelGrid):
     """Entries of the fit by rows, with their places by columns. `G` and `S` are lists of one vector (n_entries,).
 
     Attributes
@@ -160,22 +231,10 @@ class CudaGrid(_KernelGrid):
     def _places(self) -> tuple[Any, Any]:
         return self.indptr, self.index
 
-    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
-        return self._multiply(G[0], X, base, self.shape[0], (self.indptr, self.index, pointer(None)))
-
-    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
-        return self._multiply(G[0], P, base, self.shape[1], self.by_column)
-
-    def _multiply(self, G: Array, X: Array, base: Array | None, rows: int, places: tuple[Any, Any, Any]) -> Array:
-        dtype = self.value.dtype
-        with self.value.device:
-            X = X.astype(dtype, copy=False)
-            steps = tuple(np.int64(step // dtype.itemsize) for step in X.strides)
-            out = cupy.empty((rows, X.shape[1]), dtype)
-            base = None if base is None else dense(base, dtype)
-            arguments = (np.int64(rows), *places, G, X, *steps, pointer(base), out)
-            self._launch("multiply", X.shape[1], _rows_to_blocks(rows), arguments)
-        return out
+    def product_of_columns(
+        self, G: Array, X: Array, base: Array | None, turn: Array | None, out: Array, work: tuple[Array, ...]
+    ) -> None:
+        self._multiply(G, X, (base, turn, out), self.shape[::-1], self.by_column)
 
     def _count_columns(self, inside: Array, width: int) -> Array:
         n = self.shape[1]
@@ -186,7 +245,7 @@ class CudaGrid(_KernelGrid):
 
 
 @dataclass(eq=False)
-class CudaDenseGrid(_KernelGrid):
+class CudaDenseGrid(KernelGrid):
     """All cells, with weight 0 where nothing takes part. `G` and `S` are lists of one matrix (m, n)."""
 
     @classmethod
@@ -198,24 +257,44 @@ class CudaDenseGrid(_KernelGrid):
             value = scatter(place, block.value, shape)
             return cls(shape, value, scatter(place, dense(weight, value.dtype), shape))
 
-    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
-        with self.value.device:
-            return G[0] @ X if base is None else cublas.gemm("N", "N", G[0], X, out=base, beta=1.0)
+    def product_of_columns(
+        self, G: Array, X: Array, base: Array | None, turn: Array | None, out: Array, work: tuple[Array, ...]
+    ) -> None:
+        (m, n), (slabs, partial, arrived) = self.shape, work
+        groups = len(arrived)
+        arguments = (
+            np.int64(m),
+            np.int64(n),
+            np.int32(groups),
+            G,
+            dense(X),
+            pointer(base),
+            pointer(turn),
+            partial,
+            arrived,
+            out,
+        )
+        self._launch("multiply_columns", X.shape[1], groups * slabs, arguments)
 
-    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
-        with self.value.device:
-            return G[0].T @ P if base is None else cublas.gemm("T", "N", G[0], P, out=base, beta=1.0)
+    def work(self, width: int) -> tuple[Any, ...]:
+        m, n = self.shape
+        groups = -(-n // (32 * _WARPS))
+        slabs = max(1, min(m // _SLAB, _SLAB_BLOCKS // groups))
+        return slabs, cupy.empty((slabs, n, width), self.value.dtype), cupy.zeros(groups, np.uint32)
 
     def _count_columns(self, inside: Array, width: int) -> Array:
         return inside.sum(axis=0, dtype=np.int64)
 
 
-def make_grid(block: Block, weight: Array, chunk_bytes: int | None = None, layout: str = "auto") -> Grid:
+def make_grid(
+    block: Block, weight: Array, chunk_bytes: int | None = None, layout: str = "auto", library: bool = False
+) -> Grid:
     """`grid.make_grid` for the kernels: "dense", "sparse" or, by what moves fewer bytes, "auto"."""
     item = block.value.dtype.itemsize
     # In an iteration a dense cell moves 7 numbers; a sparse entry the same, and twice its place: by rows and by columns.
     dense_bytes = 7 * item * block.n_units * block.length
     sparse_bytes = (7 * item + 2 * 4 + 8 + 24) * block.n_obs  # what is scattered comes in pieces of 32 bytes
-    if layout == "dense" or (layout == "auto" and dense_bytes <= sparse_bytes):
-        return CudaDenseGrid.of(block, weight)
-    return CudaGrid.of(block, weight)
+    is_dense = layout == "dense" or (layout == "auto" and dense_bytes <= sparse_bytes)
+    grid: KernelGrid = CudaDenseGrid.of(block, weight) if is_dense else CudaGrid.of(block, weight)
+    grid.library = library
+    return grid

@@ -24,6 +24,13 @@ def kernel(name: str, function: str, dtype: str, size: int = 0) -> Any:
     return _module(name, dtype, size).get_function(function)
 
 
+@cupy.memoize(for_each_device=True)  # type: ignore[untyped-decorator]
+def multiprocessors() -> int:
+    """Of the current device."""
+    runtime = cupy.cuda.runtime
+    return int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()))
+
+
 def launch(function: Any, blocks: int, threads: int, arguments: tuple[Any, ...], shared: int = 0) -> None:
     """Launch on the current stream. Python numbers in `arguments` have to be NumPy scalars of the kernel's types.
 
@@ -40,3 +47,9 @@ def pointer(x: Array | None) -> Any:
 def dense(x: Array, dtype: Any = None) -> Array:
     """`x` in C order and of `dtype`; itself, if it is that already."""
     return cupy.ascontiguousarray(x, dtype=dtype)
+
+
+def aligned(x: Array, dtype: Any) -> Array:
+    """The same at an address that is a multiple of 16: kernels read rows of such arrays in pieces of 16 bytes."""
+    x = dense(x, dtype)
+    return x if x.data.ptr % 16 == 0 else x.copy()

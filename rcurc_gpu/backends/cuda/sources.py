@@ -13,16 +13,25 @@ from ..plain.passes import LEAST_HELD, PART
 from ..plain.regression import HALVINGS, RIDGE, TIGHT
 
 MOST_RANK = 32  # a lane of a warp for each unknown
+LONG = 1024  # entries from which all warps of a block take a unit; see team.cuh
 MOST_WIDTH = 40  # columns of the core's factors at that rank: `operators.sketch_width`
+PANEL_BYTES = 20 << 10  # of a panel of a sketch in shared memory: it and its basis have to fit into 48 KiB
 
 # Each file, the macro that its size is given with (None: it has none), and its kernels.
 KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "regress.cu": ("RANK", ("regress",)),
+    "posterior.cu": ("RANK", ("posterior",)),
     "paper.cu": ("RANK", ("advance",)),
     "core.cu": (
         "WIDTH",
-        ("threshold", "inlying", "count_columns", "multiply", "floor_threshold", "change", "record", "scale"),
+        (
+            *("threshold", "inlying", "count_columns", "multiply", "multiply_columns"),
+            *("floor_threshold", "change", "record", "note", "scale"),
+        ),
     ),
+    "votes.cu": (None, ("held_out", "count_votes", "take_rejected")),
+    "ties.cu": ("RANK", ("grams", "invert", "couple", "gauge", "project", "append")),
+    "sketch.cu": ("WIDTH", ("orthonormalise", "combine", "small_svd", "rotate")),
     "elementwise.cu": (None, ("threshold_each", "union_each")),
 }
 
@@ -59,6 +68,14 @@ def options(name: str, dtype: str, size: int) -> tuple[str, ...]:
     """Compiler options for a file, a dtype by its name, and a rank or width (0 where there is none)."""
     macro = KERNELS[name][0]
     real = {"float32": "float", "float64": "double"}[dtype]
-    constants = {"PART": PART, "HALVINGS": HALVINGS, "TIGHT": TIGHT, "RIDGE": RIDGE, "LEAST_HELD": LEAST_HELD}
+    constants = {
+        "PART": PART,
+        "HALVINGS": HALVINGS,
+        "TIGHT": TIGHT,
+        "RIDGE": RIDGE,
+        "LEAST_HELD": LEAST_HELD,
+        "LONG": LONG,
+        "PANEL_BYTES": PANEL_BYTES,
+    }
     given = [f"-DGIVEN_{name}={value}" for name, value in constants.items()]
     return ("--std=c++17", f"-DREAL={real}", *given, *([] if macro is None else [f"-D{macro}={size}"]))

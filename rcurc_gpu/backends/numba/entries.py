@@ -20,7 +20,18 @@ from ..random import MIX_1, MIX_2
 from .caching import can_cache
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
-OPTIONS: Any = {"nogil": True, "cache": can_cache(), "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}}
+OPTIONS: Any = {
+    "nogil": True,
+    "cache": can_cache(),
+    "error_model": "numpy",
+    "fastmath": {"reassoc", "contract", "nsz"},
+    "no_cfunc_wrapper": True,  # nothing calls them from C: less to compile
+}
+WITHIN = {
+    **OPTIONS,
+    "cache": False,
+    "no_cpython_wrapper": True,
+}  # of functions that are called, and kept, within others alone
 PADDING = 16  # buffers have room for so many entries more than the longest unit: none is ever empty
 
 _MIX_1, _MIX_2 = np.uint64(MIX_1), np.uint64(MIX_2)
@@ -50,7 +61,7 @@ def hashed(z):
     return np.float64(z >> _11) * 2.0**-53
 
 
-@njit(inline="always")
+@njit(**WITHIN)
 def residual(D, y, a, res, m, R):
     """res = y - D a; four columns at a time, or memory is what it waits for"""
     for t in range(m):
@@ -68,7 +79,7 @@ def residual(D, y, a, res, m, R):
             res[t] -= a0 * D0[t]
 
 
-@njit(inline="always")
+@njit(**WITHIN)
 def products(D, x, b, m, R):
     """b = D^T x"""
     for block in range(R // 4):

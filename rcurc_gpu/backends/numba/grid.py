@@ -1,5 +1,8 @@
 """The intersection for kernels compiled for the CPU: observations by rows, no padding, no dense array."""
 
+# what runs compiled, too, has no annotations
+# mypy: disallow-untyped-calls=False
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -9,9 +12,11 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block, pieces
-from ..plain.grid import Entries, Grid
+from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
 from . import core_kernels
 from .joining_kernel import with_weight
+from .loop import MOST_WIDTH, CompiledLoop
+from .loop_kernel import add_product, back_product, back_product_full, split_rows
 from .threads import fixed, run
 
 # Share of the intersection above which adding zeros in vectors is cheaper than adding single entries by their indices.
@@ -52,38 +57,42 @@ class CompiledGrid(Grid):
         edges = pieces(np.diff(indptr), max(_PIECE, n // _MOST_PIECES))
         return cls((block.n_units, block.length), indptr, index, value, weights, edges)
 
+    def loop(self, recipe: Recipe, begin: Begin) -> Loop:
+        if begin.whole[2].shape[1] > MOST_WIDTH:
+            return super().loop(recipe, begin)
+        entries = (self.indptr, self.index, self.value, self.weights)
+        return CompiledLoop(entries, self.edges, self._full or None, recipe, begin)
+
+    @property
+    def _full(self) -> bool:
+        return len(self.value) > _FULL * self.shape[0] * self.shape[1]
+
     def threshold(
         self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
     ) -> tuple[list[Array], list[Array], Array, Array, Array]:
-        left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
+        left, QT = _rows(left), _rows(Q)
         outliers = np.zeros_like(self.value) if S is None else S[0]
         if self._inliers is None:
             self._inliers = np.empty_like(self.value)
-        G, Z = self._inliers, np.empty((self.shape[0], QT.shape[0]), dtype=left.dtype)
+        G, Z = self._inliers, np.empty_like(left)
         sums = np.zeros((len(self.edges) - 1, 2))
-        used = int(np.flatnonzero(np.any(left, axis=0)).max(initial=-1)) + 1
-        there = (self.indptr, self.index, self.value, self.weights)
-        rest = (left, QT, used, left.dtype.type(zeta), outliers, G, Z)
-        rows = zip(pairwise(self.edges), sums, strict=True)
-        run(core_kernels.threshold, [(*there, *first_last, *rest, into) for first_last, into in rows])
+        used = int(np.flatnonzero(np.any(left, axis=1)).max(initial=-1)) + 1
+        there = (self.indptr, self.index, self.value, self.weights, self.edges, 0, len(sums))
+        split_rows(*there, left, QT, used, float(zeta), outliers, G, Z, sums)
         square, count = sums.sum(axis=0).astype(left.dtype)
-        return [G], [outliers], Z, square, count
+        return [G], [outliers], Z.T, square, count
 
     def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
-        XT = np.ascontiguousarray(X.T)
-        Z = np.empty((self.shape[0], XT.shape[0]), dtype=X.dtype)
-        run(core_kernels.mul, [(self.indptr, self.index, *rows, G[0], XT, Z) for rows in pairwise(self.edges)])
-        return Z if base is None else base + Z
+        XT = _rows(X)
+        Z = np.zeros((XT.shape[0], self.shape[0]), dtype=X.dtype) if base is None else np.array(base.T, order="C")
+        add_product(self.indptr, self.index, self.edges, 0, len(self.edges) - 1, G[0], XT, Z)
+        return Z.T
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
-        P = np.ascontiguousarray(P)
-        out = np.zeros((len(self.edges) - 1, P.shape[1], self.shape[1]), dtype=P.dtype)
-        full = len(self.value) > _FULL * self.shape[0] * self.shape[1]
-        rows = zip(pairwise(self.edges), out, strict=True)
-        run(
-            core_kernels.rmul_full if full else core_kernels.rmul,
-            [(self.indptr, self.index, *first_last, G[0], P, into) for first_last, into in rows],
-        )
+        PT = _rows(P)
+        out = np.empty((len(self.edges) - 1, PT.shape[0], self.shape[1]), dtype=P.dtype)
+        product = back_product_full if self._full else back_product
+        product(self.indptr, self.index, self.edges, 0, len(out), G[0], PT, out)
         total = out.sum(axis=0).T
         return total if base is None else base + total
 
@@ -92,8 +101,7 @@ class CompiledGrid(Grid):
         by_row = np.zeros(self.shape[0], dtype=np.int64)
         by_col = np.zeros((len(edges) - 1, self.shape[1]), dtype=np.int64)
         there = (self.indptr, self.index, self.value)
-        left, QT = np.ascontiguousarray(left), np.ascontiguousarray(Q.T)
-        rest = (left, QT, left.dtype.type(zeta), kept, by_row)
+        rest = (_rows(left), _rows(Q), left.dtype.type(zeta), kept, by_row)
         rows = zip(pairwise(edges), by_col, strict=True)
         run(core_kernels.inlying, [(*there, *first_last, *rest, into) for first_last, into in rows])
         return [kept], by_row, by_col.sum(axis=0)
@@ -102,8 +110,8 @@ class CompiledGrid(Grid):
         return np.diff(self.indptr), np.bincount(self.index, minlength=self.shape[1])
 
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
-        QT, old_QT = np.ascontiguousarray(Q.T), np.ascontiguousarray(old_Q.T)
-        found = core_kernels.change(np.ascontiguousarray(left), QT, np.ascontiguousarray(old_left), old_QT, old_s)
+        old_s = np.asarray(old_s, dtype=np.float64)
+        found = core_kernels.change(_rows(left), _rows(Q), _rows(old_left), _rows(old_Q), old_s)
         return np.asarray(found, dtype=left.dtype)
 
     def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
@@ -111,10 +119,12 @@ class CompiledGrid(Grid):
         return P * s, s
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
-        if floor == 0:
-            return np.asarray(zeta, dtype=left.dtype)
-        sizes = np.empty_like(sample[2])
-        core_kernels.residual_sizes(*sample, np.ascontiguousarray(left), np.ascontiguousarray(Q), sizes)
-        middle = (len(sizes) - 1) // 2
-        sizes.partition(middle)
-        return np.maximum(np.asarray(zeta, dtype=left.dtype), left.dtype.type(floor) * sizes[middle])
+        sizes = np.empty((2, len(sample[2])))
+        places = map(fixed, sample)
+        found = core_kernels.floor_threshold(*places, _rows(left), _rows(Q), left.shape[1], float(zeta), float(floor), sizes)
+        return np.asarray(found, dtype=left.dtype)
+
+
+def _rows(factor: Array) -> np.ndarray:
+    """A factor (m, k) as the kernels have it, (k, m)."""
+    return np.ascontiguousarray(factor.T)

@@ -14,10 +14,9 @@ from numba.extending import overload
 
 from ..plain.passes import Column
 from ..plain.regression import RIDGE
-from .entries import OPTIONS
+from .entries import WITHIN
 from .vectors import load, root, size, splat, store, total, where
 
-WITHIN = {**OPTIONS, "cache": False}  # kept with what calls them
 _N_INLIERS, _SPREAD, _ILL = int(Column.N_INLIERS), int(Column.SPREAD), int(Column.ILL)
 _STANDARD_ERROR, _N_INFORMATIVE = int(Column.STANDARD_ERROR), int(Column.N_INFORMATIVE)
 _N_CONSENSUS = int(Column.N_CONSENSUS)

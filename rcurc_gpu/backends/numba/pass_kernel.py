@@ -20,8 +20,8 @@ from numba.extending import overload
 
 from ..plain.passes import LEAST_HELD, PART, Column
 from ..plain.regression import HALVINGS, TIGHT
-from .entries import OPTIONS, hashed, pair_of, uniform
-from .lanes import ROWS, WITHIN, all_lanes, classify, larger, measure, normal_equations, number_of, residuals, solve
+from .entries import OPTIONS, WITHIN, hashed, pair_of, uniform
+from .lanes import ROWS, all_lanes, classify, larger, measure, normal_equations, number_of, residuals, solve
 from .vectors import LANES, gathered, indices, load, places, prefetch, root, size, splat, store, total, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a fit pass begins

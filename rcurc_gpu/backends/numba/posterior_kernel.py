@@ -17,8 +17,8 @@ import numpy as np
 from numba import njit
 
 from ..plain.posterior import Fit
-from .entries import OPTIONS
-from .lanes import WITHIN, larger
+from .entries import OPTIONS, WITHIN
+from .lanes import larger
 from .vectors import (
     LANES,
     add_products,

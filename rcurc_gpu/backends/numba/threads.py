@@ -62,6 +62,8 @@ def _call_next(kernel: Callable[..., Any], todo: Iterator[tuple[Any, ...]]) -> N
 
 def fixed(x: np.ndarray) -> np.ndarray:
     """`x` contiguous and read-only: Numba compiles once more for arrays that differ in either."""
+    if type(x) is np.ndarray and x.flags.c_contiguous and not x.flags.writeable:
+        return x
     x = np.ascontiguousarray(x).view()
     x.flags.writeable = False
     return x

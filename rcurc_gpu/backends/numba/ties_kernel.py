@@ -46,7 +46,8 @@ def couple(indptr, index, left, right, x, out, rank):
                 moved += left[u, q] * x[j, q]
             for q in range(K):
                 total[q] += moved * right[j, q]
-        out[u] = total
+        for q in range(K):  # to write it as one takes Numba a second to compile
+            out[u, q] = total[q]
 
 
 @njit(**OPTIONS)

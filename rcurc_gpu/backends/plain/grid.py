@@ -6,7 +6,7 @@ dense array would waste memory. Both work in panels of rows small enough for a c
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import reduce
 from itertools import pairwise
@@ -21,115 +21,22 @@ from ..arrays import (
     default_chunk_bytes,
     device_of,
     gather,
-    quantile_abs,
+    repeat_each,
     scatter,
     take_rows,
 )
 from ..blocks import Block, Chunk, ChunkPlan, load_chunk
+from .loop import Entries, Grid, residuals
 from .regression import fitted
 
-Entries = tuple[Array, Array, Array]  # rows, columns, values
+__all__ = ["DenseGrid", "Entries", "Grid", "PaddedGrid", "PanelGrid", "make_grid", "residuals"]
+
 # Working memory of a padded entry: 24 numbers, gathered factors of a small rank included. It only sets how large panels
 # are: at larger ranks they leave the cache.
 _PADDED_BYTES = 8 * 24
 _DENSE_NUMBERS = 8  # of a dense cell, in a panel: Y, weight, fit, residual, outliers and what the library makes in between
 _DENSE_SHARE = 4  # cells of an observation up to which a dense layout is taken
 _DENSE_BYTES = 40  # of a dense cell: where all of them fit in one panel the layout is dense, however sparse the data is
-
-
-class Grid(ABC):
-    """What the core needs to know of the intersection.
-
-    Attributes
-    ----------
-    shape : (int, int)
-
-    Notes
-    -----
-    `G` and `S` below are lists of arrays in the layout's own form.
-    """
-
-    shape: tuple[int, int]
-
-    @abstractmethod
-    def threshold(
-        self, left: Array, Q: Array, zeta: Array, S: list[Array] | None
-    ) -> tuple[list[Array], list[Array], Array, Array, Array]:
-        """Split the residual of ``U = left @ Q.T`` at `zeta`, and multiply the next iterate with `Q`.
-
-        Parameters
-        ----------
-        left : float array (m, k)
-        Q : float array (n, k)
-            Orthonormal.
-        zeta : 0-d array
-        S : list of arrays or None
-            The former outliers, None at first; may be overwritten.
-
-        Returns
-        -------
-        G, S : lists of arrays
-            The weighted inliers and the outliers; the next call may overwrite them.
-        Z : float array (m, k)
-            ``(U + G) @ Q``.
-        square, count : 0-d arrays
-            The squared norm of the residual with the former outliers taken out (the numerator of e_k), and the number of
-            outliers.
-        """
-
-    @abstractmethod
-    def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
-        """base + G @ X; may overwrite `base`."""
-
-    @abstractmethod
-    def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
-        """base + G.T @ P; may overwrite `base`."""
-
-    @abstractmethod
-    def inlying(self, left: Array, Q: Array, zeta: float) -> tuple[list[Array], Array, Array]:
-        """Unweighted inlying residuals of ``left @ Q.T``, and the number of inliers of each row and each column."""
-
-    def counts(self, left: Array, Q: Array) -> tuple[Array, Array]:
-        """The number of entries of the fit in each row and each column; `left` and `Q` as in `inlying`."""
-        return self.inlying(left, Q, float("inf"))[1:]
-
-    def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
-        """`zeta`, but no less than `floor` times the median residual of ``left @ Q.T`` at some entries; a 0-d array."""
-        xp = array_namespace(left)
-        lowest = xp.asarray(zeta, dtype=left.dtype, device=device_of(left))
-        return lowest if floor == 0 else xp.maximum(lowest, floor * quantile_abs(residuals(left, Q, sample)))
-
-    def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
-        """``||U - old U||_F / ||U||_F`` of ``U = left @ Q.T``, a 0-d array.
-
-        Notes
-        -----
-        Not from the inner products of the factors, which cancel when the change is small: the difference is split into its
-        part in the span of Q and the rest. `old_s` are the norms of the (orthogonal) columns of `old_left`.
-        """
-        xp = array_namespace(left)
-        turn = old_Q.T @ Q
-        inside = xp.linalg.vector_norm(left - old_left @ turn)
-        outside = xp.linalg.vector_norm((old_Q - Q @ turn.T) * old_s)
-        return xp.sqrt(inside * inside + outside * outside) / xp.linalg.vector_norm(left)
-
-    def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
-        """``P * s`` and `s`, where singular values from `rank` on are taken for 0."""
-        s = s * asarray_on(np.arange(s.shape[0]) < rank, s, s.dtype)
-        return P * s, s
-
-    def record(self, before: Array | None, numbers: list[Array], s: Array) -> Array:
-        """Five 0-d arrays and the singular values of an iteration, after those of the iterations before it."""
-        xp = array_namespace(s)
-        row = [xp.stack(numbers), s]
-        return xp.concat(row if before is None else [before, *row])
-
-
-def residuals(left: Array, Q: Array, entries: Entries) -> Array:
-    """``y - (left Q^T)_ij`` at a list of entries (i, j, y)."""
-    xp = array_namespace(left)
-    i, j, y = entries
-    return y - xp.sum(take_rows(left, i) * take_rows(Q, j), axis=1)
 
 
 class PanelGrid(Grid):
@@ -318,7 +225,7 @@ def _places(block: Block, plan: ChunkPlan, chunks: list[Chunk]) -> tuple[Block, 
         size += width * len(units)
     shift = asarray_on(home - block.host_indptr[:-1], block.value)
     entry = xp.arange(block.n_obs, dtype=xp.int64, device=device_of(block.value))
-    place = entry + xp.repeat(shift, block.indptr[1:] - block.indptr[:-1]) + 1
+    place = entry + repeat_each(shift, block.indptr, block.n_obs) + 1
     return Block(block.indptr, block.index, place, block.length), size
 
 

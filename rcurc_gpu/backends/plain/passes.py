@@ -8,7 +8,6 @@ compiled functions in `numba.calls` and `cuda.calls` have the same signatures an
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import IntEnum
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from ..arrays import Array, array_namespace, asarray_on, device_of, gather, inve
 from ..blocks import Block, Chunk, load_chunk
 from ..random import PositionStream, uniform_at
 from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
+from .verdicts import Column as Column
 
 # Share of the entries that a restart begins with, and that its first threshold lets in. Smaller parts differ more from each
 # other, and are without outliers more often; larger ones leave enough entries where a unit has few.
@@ -23,19 +23,6 @@ PART = 0.6
 # Units with fewer entries than this, times the rank, have none to spare for the judgement: a share of a few per cent would
 # be no entry or one, and a unit with hardly more entries than unknowns needs each of them.
 LEAST_HELD = 8
-
-
-class Column(IntEnum):
-    """Columns of the table of a fit pass, which has a row for each unit; the kernels have the same order."""
-
-    N_FIT = 0  # entries in the fit
-    N_INLIERS = 1
-    SPREAD = 2  # standard deviation of the inlying residuals
-    ILL = 3  # 1 if the inliers do not determine the unit (ill-conditioned), else 0
-    STANDARD_ERROR = 4  # expected error of the unit from noise alone, in the norm
-    N_INFORMATIVE = 5  # inliers that are larger than `FitPass.informative`
-    N_HELD = 6  # entries held out
-    N_CONSENSUS = 7  # those of them that agree with the solution
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, inverse, scatter, unpacking
+from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, inverse, scatter, triangle, unpacking
 from ..blocks import Block
 
 LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
@@ -121,7 +121,7 @@ def packed_size(k: int) -> int:
 def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, centre: float, offsets: bool) -> Positions:
     """Rows (columns) with these means (n, K) and packed covariances (n, P), as what columns (rows) are regressed on."""
     n, k = mean.shape
-    q, p = np.tril_indices(k)
+    q, p = triangle(k)
     x, cross = mean.copy(), np.zeros_like(mean)
     shift, inner = np.full(n, centre), packed_size(k)
     if offsets:
@@ -180,7 +180,7 @@ def _solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
     full = xp.take(G, asarray_on(np.ravel(unpacking(k)), G), axis=1)
     matrices = xp.reshape(full, (-1, k, k)) + eye * precision
     inverses = inverse(matrices)
-    q, p = np.tril_indices(k)
+    q, p = triangle(k)
     packed = xp.take(xp.reshape(inverses, (-1, k * k)), asarray_on(q * k + p, G), axis=1)
     return (inverses @ h[:, :, None])[:, :, 0], packed
 
@@ -215,7 +215,7 @@ def posterior_of_matrix(
     xp = array_namespace(at.x)
     mean, covariance, scale = start
     k = mean.shape[1]
-    q, p = np.tril_indices(k)
+    q, p = triangle(k)
     double = asarray_on(np.where(q == p, 1.0, 2.0), at.x, at.x.dtype)
     left, right = asarray_on(q, at.x), asarray_on(p, at.x)
     taken = given > 0

@@ -7,9 +7,25 @@ entries that this needs; `inverses` are those of the first. Symmetric matrices a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, inverse, take_rows, unpacking
+from ..arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    default_chunk_bytes,
+    device_of,
+    inverse,
+    take_rows,
+    to_numpy,
+    triangle,
+    unpacking,
+)
 from ..blocks import Block, ChunkPlan, load_chunk
 
 _COPIES = 4  # arrays of (entries, K) that are in memory at a time
@@ -19,7 +35,7 @@ def grams(block: Block, right: Array) -> Array:
     """Sums over the entries of each unit of the packed products x_j x_j^T (u, P); `right` has the x_j (length, K)."""
     xp = array_namespace(right)
     k = right.shape[1]
-    q, p = np.tril_indices(k)
+    q, p = triangle(k)
     place, parts = asarray_on(q * k + p, right), []
     plan = _plan(block, right)
     for units in plan:
@@ -39,7 +55,7 @@ def inverses(packed: Array, ridge: float) -> Array:
     """Inverses of matrices (u, P) with `ridge` added to their diagonals, packed."""
     xp = array_namespace(packed)
     k = int((2 * packed.shape[1]) ** 0.5)
-    q, p = np.tril_indices(k)
+    q, p = triangle(k)
     full = unpacked(packed, k) + ridge * xp.eye(k, dtype=packed.dtype, device=device_of(packed))
     return xp.take(xp.reshape(inverse(full), (-1, k * k)), asarray_on(q * k + p, packed), axis=1)
 
@@ -74,3 +90,143 @@ def _plan(block: Block, right: Array) -> ChunkPlan:
 def times(matrices: Array, x: Array) -> Array:
     """Matrices (u, K, K) times vectors (u, K)."""
     return (matrices @ x[:, :, None])[:, :, 0]
+
+
+# ---------------------------------------------------------------- Lanczos
+
+
+class Operations(Protocol):
+    """What does the work of `PlainLanczos`: the table of kernels."""
+
+    @property
+    def couple(self) -> Callable[[Block, Array, Array, Array], Array]:
+        """`couple`."""
+
+    @property
+    def inverses(self) -> Callable[[Array, float], Array]:
+        """`inverses`."""
+
+    @property
+    def times(self) -> Callable[[Array, Array], Array]:
+        """`times`."""
+
+
+@dataclass(frozen=True, eq=False)
+class TieProblem:
+    """Rows and columns that tie each other down.
+
+    Attributes
+    ----------
+    block, across : Block
+        Entries that agree with the solution, by rows and by columns.
+    left, right : float arrays (m, K), (n, K)
+        The y_i and x_j.
+    packed : float arrays (n, P), (m, P)
+        Normal equations of columns and of rows.
+    G : float array (n, K, K)
+        The first of them in full.
+    gauge : float array (K K, K K)
+        The inverse of the Gram matrix of the directions b_j = E^T x_j, E any K x K matrix, which change no entry.
+    normal : float array (n, K)
+        Normal numbers for the start.
+    ridge : float
+        Added to the diagonals of the normal equations, relative to their mean.
+    """
+
+    block: Block
+    across: Block
+    left: Array
+    right: Array
+    packed: tuple[Array, Array]
+    G: Array
+    gauge: Array
+    normal: Array
+    ridge: float
+
+
+class Lanczos(ABC):
+    """Lanczos's method for how much of a move of the columns the rows can follow.
+
+    Attributes
+    ----------
+    row_skew, col_skew : float arrays (m,), (n,)
+        Traces of the inverses of the normal equations as if their own traces were K, on the host.
+    """
+
+    row_skew: np.ndarray
+    col_skew: np.ndarray
+
+    @abstractmethod
+    def size(self) -> float:
+        """``(v . G v) ** 0.5`` of the last vector."""
+
+    @abstractmethod
+    def step(self) -> float:
+        """Make the next vector, after a look at the `size` of the last; how much of that one the rows follow."""
+
+    @abstractmethod
+    def combined(self, weights: np.ndarray) -> tuple[Array, Array]:
+        """A direction of the columns, a sum of the vectors, with what the rows do."""
+
+
+class PlainLanczos(Lanczos):
+    """One call for each operation; `most` is the number of steps at the most, for those that take memory at once."""
+
+    def __init__(self, ties: TieProblem, most: int, operations: Operations) -> None:
+        self.ties, self.do = ties, operations
+        self.inverse, self.col_skew = self._inverse(ties.packed[0])
+        self.inverse_rows, self.row_skew = self._inverse(ties.packed[1])
+        self.vectors: list[Array] = []
+        self.images: list[Array] = []
+        # as noise moves columns, if the rows are known
+        start = self.do.times(array_namespace(ties.right).linalg.cholesky(self.inverse), ties.normal)
+        self.v = self._without_gauge(self._without_gauge(start))
+
+    def size(self) -> float:
+        """``(v . G v) ** 0.5`` of the last vector; `step` needs it."""
+        self.image = self.do.times(self.ties.G, self.v)
+        square = float(array_namespace(self.v).sum(self.v * self.image))
+        self.length = max(square, 0.0) ** 0.5  # what rounding leaves of nothing may be below 0
+        return self.length
+
+    def step(self) -> float:
+        """Make the next vector; how much of the last one the rows follow."""
+        xp, ties, do = array_namespace(self.v), self.ties, self.do
+        self.vectors.append(self.v / self.length)
+        self.images.append(self.image / self.length)
+        moved = do.couple(ties.across, ties.right, ties.left, self._followed(self.vectors[-1]))
+        w = self._without_gauge(do.times(self.inverse, moved))
+        alpha = float(xp.sum(self.images[-1] * w))
+        for _ in range(2):  # twice is enough
+            for x, Gx in zip(self.vectors, self.images, strict=True):
+                w = w - x * xp.sum(Gx * w)
+        self.v = self._without_gauge(w)
+        return alpha
+
+    def combined(self, weights: np.ndarray) -> tuple[Array, Array]:
+        """A direction of the columns, a sum of the vectors, with what the rows do."""
+        b = self.vectors[0] * float(weights[0])
+        for x, weight in zip(self.vectors[1:], weights[1:], strict=False):
+            b = b + x * float(weight)
+        return -self._followed(b), b
+
+    def _followed(self, b: Array) -> Array:
+        """What the rows do when the columns move by b."""
+        ties = self.ties
+        return self.do.times(self.inverse_rows, self.do.couple(ties.block, ties.left, ties.right, b))
+
+    def _without_gauge(self, b: Array) -> Array:
+        """The rest of a direction (n, K)."""
+        xp, right = array_namespace(b), self.ties.right
+        k = int(b.shape[1])
+        share = self.ties.gauge @ xp.reshape(right.T @ self.do.times(self.ties.G, b), (-1,))
+        return b - right @ xp.reshape(share, (k, k))
+
+    def _inverse(self, G: Array) -> tuple[Array, np.ndarray]:
+        """Inverses (u, K, K) of packed matrices, on their range, and their traces as if those of the matrices were K."""
+        xp, k = array_namespace(G), int(self.ties.right.shape[1])
+        diagonal = asarray_on(np.cumsum(np.arange(1, k + 1)) - 1, G)
+        size = xp.sum(xp.take(G, diagonal, axis=1), axis=1)[:, None] / k
+        size = xp.where(size > 0, size, xp.ones_like(size))
+        packed = self.do.inverses(G / size, self.ties.ridge)
+        return unpacked(packed / size, k), to_numpy(xp.sum(xp.take(packed, diagonal, axis=1), axis=1))

@@ -21,7 +21,7 @@ def device(host):
 def test_it_is_the_real_cupy(device):
     assert cp.is_available()
     assert type(device) is cp.ndarray
-    assert cp.cuda.runtime.getDeviceCount() == 1
+    assert cp.cuda.runtime.getDeviceCount() == 2
     assert cp.__file__.endswith("cupy/__init__.py")
 
 

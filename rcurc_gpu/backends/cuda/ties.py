@@ -1,0 +1,162 @@
+"""Lanczos's method for the ties between rows and columns on CUDA: a step is the launch of a graph and a small read-back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy  # type: ignore[import-not-found]
+import numpy as np
+
+from ..arrays import Array
+from ..blocks import Block
+from ..plain import ties as plain
+from .graphs import ReadBack, capture
+from .launch import dense, kernel, launch, pointer
+from .sources import MOST_RANK
+
+_WARPS, _SOLVERS, _TILE = 4, 2, 32  # as in ties.cu
+_MOST_BLOCKS = 256  # of a sum over everything; fixed, so that its order does not depend on the device
+
+
+def _units_to_blocks(units: int, per_block: int) -> int:
+    return max(-(-units // per_block), 1)
+
+
+def grams(block: Block, right: Array) -> Array:
+    """`plain.ties.grams`, in one launch."""
+    K = right.shape[1]
+    if K > MOST_RANK:
+        return plain.grams(block, right)
+    with right.device:
+        packed = cupy.empty((block.n_units, K * (K + 1) // 2), right.dtype)
+        arguments = (np.int64(block.n_units), *_places(block), dense(right), packed)
+        blocks = _units_to_blocks(block.n_units, _WARPS)
+        launch(kernel("ties.cu", "grams", right.dtype.name, K), blocks, 32 * _WARPS, arguments)
+    return packed
+
+
+def _places(block: Block) -> tuple[Array, Array]:
+    return dense(block.indptr, np.int64), dense(block.index, np.int32)
+
+
+class CudaLanczos(plain.Lanczos):
+    """`plain.PlainLanczos` by kernels; vectors stay on the device."""
+
+    def __init__(self, ties: plain.TieProblem, most: int) -> None:
+        (m, K), n, dtype = ties.left.shape, len(ties.right), ties.right.dtype
+        self._graph: Any = None
+        self._done, self._ridge = -1, ties.ridge
+        with ties.right.device:
+            self._left, self._right, self._G, self._gauge = map(dense, (ties.left, ties.right, ties.G, ties.gauge))
+            self._rows, self._columns = _places(ties.block), _places(ties.across)
+            self._vectors, self._images = cupy.empty((2, most + 1, n, K), dtype)
+            self._numbers = ReadBack((2, most + 1), dtype)  # alpha, and sizes of vectors
+            self._step = cupy.full(1, -1, np.int32)
+            self._moved, self._w, self._share = (cupy.empty(shape, dtype) for shape in ((m, K), (n, K), K * K))
+            self._first, self._second = cupy.empty((2, most + 1), dtype)  # parts along the vectors
+            self._blocks = min(_units_to_blocks(n, _TILE), _MOST_BLOCKS)
+            self._squares = cupy.empty((self._blocks, K * K), dtype)
+            self._partial, self._arrived = cupy.empty((most + 1, self._blocks), np.float64), cupy.zeros(1, np.uint32)
+            self._inverse, self.col_skew = self._inverses(ties.packed[0], ties.normal)
+            self._inverse_rows, self.row_skew = self._inverses(ties.packed[1], None)
+            self._find_gauge(None)
+            self._project(self._share, None, self._first, None)
+            self._find_gauge(None)
+            self._append()
+        self._read()
+
+    def _inverses(self, packed: Array, normal: Array | None) -> tuple[Array, np.ndarray]:
+        """Inverses and their traces; a start from `normal` numbers goes to w."""
+        K, dtype, units = self._right.shape[1], self._right.dtype, len(packed)
+        inverse, skew = cupy.empty((units, K, K), dtype), cupy.empty(units, dtype)
+        start = (None, None) if normal is None else (dense(normal), self._w)
+        found = (pointer(start[0]), inverse, skew, pointer(start[1]))
+        arguments = (np.int64(units), dense(packed), dtype.type(self._ridge), *found)
+        self._launch("invert", _units_to_blocks(units, _SOLVERS), arguments, 32 * _SOLVERS)
+        return inverse, cupy.asnumpy(skew)
+
+    def size(self) -> float:
+        """``(v . G v) ** 0.5`` of the last vector."""
+        return float(self._table[1, self._done])
+
+    def step(self) -> float:
+        """Make the next vector; how much of the last one the rows follow."""
+        with self._right.device:
+            if self._done == 0:  # the first by single launches: then all modules are loaded
+                self._iterate()
+            else:
+                if self._graph is None:
+                    self._graph = capture(self._iterate)
+                self._graph.launch()
+            self._read(sent=True)
+        return float(self._table[0, self._done - 1])
+
+    def combined(self, weights: np.ndarray) -> tuple[Array, Array]:
+        """A direction of the columns, with what the rows do."""
+        n, dtype = len(weights), self._right.dtype
+        with self._right.device:
+            each = cupy.asarray((weights / self._table[1, :n]).astype(dtype))
+            b = (each[None, :] @ self._vectors[:n].reshape(n, -1)).reshape(self._w.shape)
+            rows = cupy.empty_like(self._moved)
+            self._couple(self._rows, (self._left, self._right), b, None, self._inverse_rows, rows)
+            return -rows, b
+
+    def _read(self, sent: bool = False) -> None:
+        if not sent:
+            self._numbers.send()
+        self._table = self._numbers.wait()
+        self._done += 1
+
+    # What follows may be captured: it takes no memory and calls no library.
+
+    def _launch(self, name: str, blocks: int, arguments: tuple[Any, ...], threads: int = 32 * _WARPS) -> None:
+        launch(kernel("ties.cu", name, self._right.dtype.name, self._right.shape[1]), blocks, threads, arguments)
+
+    def _iterate(self) -> None:
+        """From the last vector to the next one, as in `PlainLanczos.step`."""
+        factors = (self._left, self._right)
+        self._couple(self._rows, factors, self._vectors, self._step, self._inverse_rows, self._moved)
+        self._couple(self._columns, factors[::-1], self._moved, None, self._inverse, self._w)
+        self._find_gauge(None)
+        self._project(self._share, None, self._first, self._numbers.table[0])
+        self._project(None, self._first, self._second, None)  # twice is enough
+        self._find_gauge(self._second)
+        self._append()
+        self._numbers.send()
+
+    def _couple(
+        self,
+        places: tuple[Array, Array],
+        factors: tuple[Array, Array],
+        x: Array,
+        step: Array | None,
+        inverse: Array,
+        out: Array,
+    ) -> None:
+        (units, _), length = out.shape, len(factors[1])
+        last = (x, pointer(step), self._numbers.table[1])
+        arguments = (np.int64(units), np.int64(length), *places, *factors, *last, inverse, out)
+        self._launch("couple", _units_to_blocks(units, _WARPS), arguments)
+
+    def _find_gauge(self, along: Array | None) -> None:
+        known = (self._vectors, self._right, self._G, self._gauge)
+        work = (self._w, self._squares, self._arrived, self._share)
+        self._launch("gauge", self._blocks, (np.int64(len(self._w)), self._step, pointer(along), *known, *work))
+
+    def _project(self, share: Array | None, along: Array | None, found: Array, alpha: Array | None) -> None:
+        taken = (pointer(share), pointer(along))
+        known = (self._vectors, self._images, self._numbers.table[1], self._right)
+        work = (self._w, self._partial, self._arrived, found, pointer(alpha))
+        self._launch("project", self._blocks, (np.int64(len(self._w)), self._step, *taken, *known, *work))
+
+    def _append(self) -> None:
+        known = (self._w, self._share, self._right, self._G, self._vectors, self._images)
+        work = (self._partial, self._arrived, self._numbers.table[1])
+        self._launch("append", self._blocks, (np.int64(len(self._w)), self._step, *known, *work))
+
+
+def lanczos(ties: plain.TieProblem, most: int, operations: plain.Operations) -> plain.Lanczos:
+    """`plain.ties.PlainLanczos`, by kernels up to their largest rank."""
+    if ties.right.shape[1] > MOST_RANK:
+        return plain.PlainLanczos(ties, most, operations)
+    return CudaLanczos(ties, most)

@@ -1,0 +1,52 @@
+"""Which observations agree with the solutions of their units, and which clearly do not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..blocks import Block
+
+CLEAR = 2.0  # thresholds from the solution at which entries may support another; nearer ones may be the noise's tail
+
+
+def split(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, coefficients: Array, floor: float
+) -> tuple[np.ndarray, Block]:
+    """Count the entries of some units that agree with their solutions; and a block of those that clearly do not.
+
+    Parameters
+    ----------
+    block : Block
+    units : int64 array (u,)
+        On the host.
+    basis : float array (length, r)
+    usable : float array (length,)
+        0 for positions that do not vote.
+    coefficients : float array (u, r)
+    floor : float
+        Nearer entries agree.
+
+    Returns
+    -------
+    winner : int64 array (u,)
+        On the host.
+    rejected : Block
+        Of as many units.
+    """
+    xp = array_namespace(basis)
+    here = block.take_units(units)
+    fit = xp.sum(take_rows(basis, here.index) * take_rows(coefficients, here.unit_of_entry()), axis=1)
+    distance = xp.abs(here.value - fit)
+    counts = gather(usable, here.index) > 0
+    winner = _ends(here, counts & (distance < floor))
+    out = counts & (distance >= CLEAR * floor)
+    indptr = asarray_on(_ends(here, out), here.value)
+    return np.diff(winner), Block(indptr, here.index[out], here.value[out], here.length)
+
+
+def _ends(block: Block, chosen: Array) -> np.ndarray:
+    """The `indptr` of a block that has only the entries `chosen` (bool), on the host."""
+    xp = array_namespace(chosen)
+    total = xp.cumulative_sum(xp.astype(chosen, xp.int64), include_initial=True)
+    return to_numpy(gather(total, block.indptr))

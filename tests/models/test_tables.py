@@ -1,0 +1,202 @@
+"""Tables in, tables out: labels are kept the whole way, and values are those of the truth."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import xarray as xr
+
+import rcurc_gpu as rg
+
+N1, N2 = 60, 40
+_rng = np.random.default_rng(0)
+X = _rng.standard_normal((N1, 3)) @ _rng.standard_normal((3, N2))
+WRONG = _rng.random(X.shape) < 0.05
+Y = np.where(WRONG, 50.0, X)
+HOLES = _rng.random(X.shape) < 0.1
+Y[HOLES] = np.nan
+DAYS = pd.date_range("2024-01-01", periods=N1, name="day")
+SITES = [f"s{k}" for k in range(N2)]
+WIDE = pd.DataFrame(Y, index=DAYS, columns=pd.Index(SITES, name="site"))
+LONG = WIDE.reset_index().melt("day", var_name="site", value_name="level").sample(frac=1, random_state=0)
+POLARS = pl.DataFrame(
+    {"day": DAYS.strftime("%Y-%m-%d").tolist()} | {s: [None if np.isnan(v) else v for v in WIDE[s]] for s in SITES}
+)
+
+
+def found_wrong(frame, row, column):
+    """The places that a table of outliers names."""
+    return set(zip(frame[row], frame[column], strict=True))
+
+
+# ---------------------------------------------------------------- wide
+
+
+@pytest.fixture(scope="module")
+def wide():
+    return rg.complete(WIDE)
+
+
+def test_a_wide_frame_keeps_index_and_columns(wide):
+    assert wide.converged
+    pd.testing.assert_index_equal(wide.table.index, WIDE.index)
+    pd.testing.assert_index_equal(wide.table.columns, WIDE.columns)
+    np.testing.assert_allclose(wide.table, X, atol=1e-7)
+    kept = ~HOLES & ~WRONG
+    np.testing.assert_array_equal(wide.table.to_numpy()[kept], Y[kept])  # as they were observed, to the last digit
+    assert np.isnan(WIDE.to_numpy()[HOLES]).all()  # the input is as it was
+
+
+def test_what_is_replaced_is_a_choice():
+    missing = rg.complete(WIDE, replace="missing").table.to_numpy()
+    np.testing.assert_array_equal(missing[WRONG & ~HOLES], 50.0)
+    np.testing.assert_allclose(missing[HOLES], X[HOLES], atol=1e-7)
+    np.testing.assert_array_equal(np.asarray(rg.complete(WIDE, replace="all")), rg.complete(WIDE).result.cur.to_dense())
+
+
+def test_the_table_of_outliers_has_labels(wide):
+    assert list(wide.outliers.columns) == ["day", "site", "observed", "recovered", "score"]
+    i, j = np.nonzero(WRONG & ~HOLES)
+    assert found_wrong(wide.outliers, "day", "site") == {(DAYS[a], SITES[b]) for a, b in zip(i, j, strict=True)}
+    assert wide.outliers["score"].is_monotonic_decreasing
+
+
+def test_pairs_are_predicted_by_their_labels(wide):
+    pairs = pd.DataFrame({"site": ["s3", "nowhere", "s39"], "day": DAYS[[0, 1, 59]], "note": "x"}, index=[7, 8, 9])
+    found = wide.predict(pairs)
+    assert list(found.columns) == ["day", "site", "value", "expected_error", "lower", "upper"]
+    assert list(found.index) == [7, 8, 9]
+    np.testing.assert_allclose(found["value"], [X[0, 3], np.nan, X[59, 39]], atol=1e-7)
+    assert (found["lower"] <= found["value"])[[7, 9]].all()
+
+
+def test_intervals_are_tables_and_hold_the_truth():
+    noisy = WIDE + 0.1 * np.random.default_rng(1).standard_normal(X.shape)
+    done = rg.complete(noisy)
+    lower, upper = done.interval(0.9, new=False)
+    pd.testing.assert_index_equal(lower.index, WIDE.index)
+    inside = (lower.to_numpy() <= X) & (upper.to_numpy() >= X)
+    assert 0.8 < inside.mean() < 0.97
+    wider = done.interval(0.9)[1] - done.interval(0.9)[0]
+    assert (wider > upper - lower).all(axis=None)
+
+
+@pytest.mark.parametrize(
+    ("make", "kind"),
+    [
+        (lambda: POLARS, pl.DataFrame),
+        (lambda: POLARS.to_arrow(), pa.Table),
+        (lambda: POLARS.drop("day"), pl.DataFrame),
+        (lambda: xr.DataArray(Y, dims=("day", "site"), coords={"site": SITES}), xr.DataArray),
+        (lambda: WIDE.convert_dtypes(), pd.DataFrame),
+        (lambda: np.ma.masked_invalid(Y), np.ndarray),
+        (lambda: Y.tolist(), np.ndarray),
+    ],
+)
+def test_other_tables_come_back_as_they_are(make, kind, wide):
+    given = make()
+    done = rg.complete(given)
+    assert isinstance(done.table, kind)
+    np.testing.assert_allclose(np.asarray(done), np.asarray(wide), atol=1e-12)
+    if kind in (pl.DataFrame, pa.Table):
+        assert list(getattr(done.table, "column_names", None) or done.table.columns) == list(
+            getattr(given, "column_names", None) or given.columns
+        )
+        assert isinstance(done.outliers, kind)
+    if kind is xr.DataArray:
+        np.testing.assert_array_equal(done.table.coords["site"], SITES)
+    lower, _ = done.interval()
+    assert isinstance(lower, kind)
+
+
+# ---------------------------------------------------------------- long
+
+
+@pytest.mark.parametrize("convert", [lambda x: x, pl.from_pandas, lambda x: pa.Table.from_pandas(x, preserve_index=False)])
+def test_a_long_frame_is_predicted_under_its_own_names(convert):
+    done = rg.complete(convert(LONG), rows="day", columns="site", values="level")
+    pairs = LONG.head(20)[["day", "site"]]
+    found = done.predict(convert(pairs))
+    assert type(found) is type(convert(pairs))
+    frame = found if isinstance(found, pd.DataFrame) else found.to_pandas()
+    assert list(frame.columns) == ["day", "site", "level", "expected_error", "lower", "upper"]
+    truth = [X[DAYS.get_loc(day), SITES.index(site)] for day, site in pairs.itertuples(index=False)]
+    np.testing.assert_allclose(frame["level"], truth, atol=1e-7)
+    wrong = done.outliers if isinstance(done.outliers, pd.DataFrame) else done.outliers.to_pandas()
+    assert list(wrong.columns) == ["day", "site", "observed", "recovered", "score"]
+    assert len(wrong) == (WRONG & ~HOLES).sum()
+
+
+def test_a_long_frame_becomes_a_wide_one():
+    table = rg.complete(LONG, rows="day", columns="site", values="level").table
+    assert (table.index.name, table.columns.name) == ("day", "site")
+    assert table.index.is_monotonic_increasing
+    np.testing.assert_allclose(table[SITES], X, atol=1e-7)
+
+
+def test_noise_of_known_size_is_a_column_or_an_array():
+    sigma = np.where(np.arange(N2) < 20, 0.05, 0.5)
+    noisy = WIDE + sigma * np.random.default_rng(2).standard_normal(X.shape)
+    long = noisy.reset_index().melt("day", var_name="site", value_name="level")
+    long["err"] = sigma[long["site"].str[1:].astype(int)]
+    by_array = rg.complete(noisy, sigma=sigma).result
+    by_column = rg.complete(long, rows="day", columns="site", values="level", sigma="err").result
+    for result in (by_array, by_column):
+        assert result.samples.has_sigma
+        assert np.abs(result.cur.to_dense()[:, :20] - X[:, :20]).mean() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            lambda: rg.complete(LONG, rows="day"),
+            ValueError,
+            "columns must be named, too: a long table needs rows=, columns=",
+        ),
+        (lambda: rg.complete(LONG), TypeError, "data must hold numbers, but its column"),
+        (
+            lambda: rg.complete(Y, rows="a", columns="b", values="c"),
+            TypeError,
+            "must be a data frame if its columns are named",
+        ),
+        (
+            lambda: rg.complete(LONG, rows="day", columns="place", values="level"),
+            ValueError,
+            r"columns must name one column of the table, got 'place'; its columns are \['day', 'site', 'level'\]",
+        ),
+        (
+            lambda: rg.complete(LONG.replace({"site": {"s3": None}}), rows="day", columns="site", values="level"),
+            ValueError,
+            "columns must have a label in each line, but 'site' has none in line",
+        ),
+        (lambda: rg.complete(LONG, rows="day", columns="level", values="site"), TypeError, "site must be real numbers"),
+        (lambda: rg.complete(WIDE, replace="some"), ValueError, "replace must be one of 'missing', 'outliers', 'all'"),
+        (lambda: rg.complete(WIDE * np.nan), ValueError, "data has no observation: all of it is missing"),
+        (lambda: rg.complete(WIDE["s1"]), ValueError, "data must be a table of rows and columns, got shape"),
+        (lambda: rg.complete(__import__("dask.array").array.ones((9, 9))), TypeError, r"robust_pca\(data\) reads the part"),
+        (lambda: rg.complete(__import__("scipy.sparse").sparse.eye_array(9)), TypeError, "from_sparse"),
+    ],
+)
+def test_mistakes_are_named_with_the_fix(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_pairs_that_do_not_fit_are_errors(wide):
+    with pytest.raises(ValueError, match=r"pairs must have the columns 'day' and 'site', got \['a', 'b', 'c'\]"):
+        wide.predict(pd.DataFrame({"a": [1], "b": [2], "c": [3]}))
+    with pytest.raises(
+        ValueError, match="pairs has no label of the table in its column 'site': 3 is there, 's0' in the table"
+    ):
+        wide.predict(pd.DataFrame({"day": DAYS[:1], "site": [3]}))
+    with pytest.raises(ValueError, match="pairs must be a data frame with two columns of labels, got list"):
+        wide.predict([("a", "b")])
+
+
+def test_a_warning_points_to_the_callers_line():
+    noise = pd.DataFrame(np.random.default_rng(0).standard_t(1, (12, 8)))
+    with pytest.warns(rg.ConvergenceWarning) as caught:
+        rg.complete(noise, accuracy=1e-9)
+    assert caught[0].filename == __file__
