@@ -306,26 +306,32 @@ def test_rocm_gets_plain_code_and_a_line_in_the_log(monkeypatch, caplog, problem
 
 @pytest.fixture
 def memory_limit():
-    """Limits the device memory to some bytes above what is in use; without limit again after the test."""
-    pool = cupy.get_default_memory_pool()
+    """Limits the device memory to some bytes above what is in use; without limit again after the test.
+
+    The test gets a memory pool of its own. In the one that earlier tests used, arrays that are still alive keep whole
+    blocks, and what is free inside of those would be given out without asking the device.
+    """
+    usual = cupy.get_default_memory_pool()
+    pool = cupy.cuda.MemoryPool()
+    cupy.cuda.set_allocator(pool.malloc)
 
     def limit(extra):
         gc.collect()  # CuPy does so before it gives up, and what earlier tests left would make room
+        usual.free_all_blocks()
         pool.free_all_blocks()
         if DEVICE == "emulator":
             import hostgpu
 
             hostgpu.set_memory_limit(hostgpu.stats()["live_bytes"] + extra)
         else:
-            pool.set_limit(size=pool.used_bytes() + extra)
+            pool.set_limit(size=max(pool.used_bytes() + extra, 1))  # 0 would be no limit
 
     yield limit
     if DEVICE == "emulator":
         import hostgpu
 
         hostgpu.set_memory_limit(8 << 30)
-    else:
-        pool.set_limit(size=0)
+    cupy.cuda.set_allocator(usual.malloc)
 
 
 @pytest.mark.parametrize("extra", [0, 20_000, 60_000])
