@@ -27,6 +27,13 @@ def hard_threshold(M: Array, zeta: Array | float) -> Array:
     Returns
     -------
     array like `M`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> rg.hard_threshold(np.array([-3.0, 0.5, 2.0]), 1.0).tolist()
+    [-3.0, 0.0, 2.0]
     """
     if is_cupy_array(M):
         from .cuda import elementwise
@@ -58,6 +65,15 @@ def union_sum(
     Returns
     -------
     float array (|I|, |J|)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> R, C = np.array([[2.0, 2.0, 2.0]]), np.array([[4.0, 4.0, 4.0]])
+    >>> in_R, in_C = np.array([[True, True, False]]), np.array([[True, False, False]])
+    >>> rg.union_sum(R, C, in_R, in_C, 1.0, 1.0, X=np.array([[7.0, 7.0, 7.0]])).tolist()
+    [[3.0, 2.0, 7.0]]
     """
     xp = array_namespace(R_inter, C_inter, seen_R, seen_C)
     if is_cupy_array(R_inter):
@@ -97,6 +113,15 @@ def truncated_svd(
     -------
     W : (m, rank), s : (rank,), V : (n, rank)
         ``(W * s) @ V.T`` approximates `M`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> M = np.outer(np.arange(1.0, 7.0), np.ones(4)) + np.outer(np.ones(6), np.arange(4.0))
+    >>> W, s, V = rg.truncated_svd(M, rank=2)
+    >>> bool(np.allclose((W * s) @ V.T, M))
+    True
     """
     if M.ndim != 2:
         raise ValueError(f"M must be two-dimensional, got shape {tuple(M.shape)}")

@@ -197,6 +197,15 @@ def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURM
     folder : path
     verify : bool
         Read the factors now, and compare them with their checksums.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> result = rg.rcurc(rg.ShardedSamples.of(problem.samples), rank=2, output="result")
+    >>> cur = rg.open_result("result")  # later, in another process
+    >>> problem.relative_error(cur) < 1e-8
+    True
     """
     path = Path(folder)
     if not (path / _DONE).exists():
