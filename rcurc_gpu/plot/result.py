@@ -45,7 +45,7 @@ def result_figure(completion: Completion) -> Figure:
     --------
     >>> import rcurc_gpu as rg
     >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
-    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result("result.npz")
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
     >>> rg.plot.result_figure(kept).savefig("result.png")
     """
     figure = new_figure(15.5, 8.4, dpi=110, wspace=0.06, hspace=0.08)
@@ -178,7 +178,7 @@ def outlier_map(completion: Completion, ax: Axes | None = None) -> Axes:
     --------
     >>> import rcurc_gpu as rg
     >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
-    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result("result.npz")
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
     >>> ax = rg.plot.outlier_map(kept)
     >>> ax.figure.savefig("outlier_map.png")
     """
@@ -237,7 +237,7 @@ def unit_fit(completion: Completion, axis: str, ax: Axes | None = None) -> Axes:
     --------
     >>> import rcurc_gpu as rg
     >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
-    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result("result.npz")
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
     >>> ax = rg.plot.unit_fit(kept, "columns")
     >>> ax.figure.savefig("unit_fit.png")
     """
@@ -280,7 +280,7 @@ def worst_units(completion: Completion, axis: str, ax: Axes | None = None) -> Ax
     --------
     >>> import rcurc_gpu as rg
     >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
-    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result("result.npz")
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
     >>> ax = rg.plot.worst_units(kept, "rows")
     >>> ax.figure.savefig("worst_units.png")
     """
