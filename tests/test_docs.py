@@ -92,8 +92,7 @@ def test_code_is_readable_on_a_phone(page):
 def test_code_of_notebooks_is_readable_too(notebook):
     cells = json.loads((DOCS / notebook).read_text(encoding="utf-8"))["cells"]
     lines = [line for cell in cells if cell["cell_type"] == "code" for line in "".join(cell["source"]).splitlines()]
-    widest = 125 if notebook == "cloud_gpu.ipynb" else 88  # that one is read on a desk
-    assert [line for line in lines if len(line) > widest] == []
+    assert [line for line in lines if len(line) > 88] == []
 
 
 def contents(text):
