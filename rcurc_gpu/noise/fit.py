@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ..backends.arrays import triangle, unpacking
 from ..backends.kernels import Kernels
+from ..backends.random import Stream, generator
 from ..options import Settings
 from .choices import Choices
 from .model import Group, NoiseModel
@@ -35,6 +36,21 @@ _LAST_TURN = 30  # sweep after which components are not turned any more, so that
 _USEFUL = 0.99  # variance of the noise over that before components were added, below which these were of use
 _REST = 6  # sweeps after which what was added has found its place
 _USUAL = NoiseForm()
+# Rows for each column, at least, and rows at least, that the first sweeps see where there are so many times as many
+_FIRST, _LEAST_FIRST, _WORTH_IT = 2, 240, 1.5
+
+
+@dataclass(frozen=True)
+class _Reached:
+    """Where sweeps came to: how many there were, the last change of the predictions, and whether that was next to none."""
+
+    number: int = 0
+    change: float = math.inf
+    settled: bool = False
+    ended: bool = False
+
+
+_BEGIN = _Reached()
 
 
 def _heat(number: int) -> float:
@@ -60,47 +76,19 @@ def fit_noise(
     `form` is what the noise may look like.
     """
     s = settings
-
     i, j, y = part.entries
     offsets = s.offsets is not False
     asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
-    start = start_of((i, j, y), part.shape, most, offsets)
-    state = Choices(part, start, offsets, kernels, s, form)
-    settled, number, grown, may_grow, last = False, 0, 0, True, (math.inf, 0)
     enough = most_components((i, j), part.shape)
+    side, places = _first_units(part) if s.sweeps is None else ("rows", None)
+    first = part if places is None else part.thinned(side, places)
+    state = Choices(first, start_of(first.entries, first.shape, most, offsets), offsets, kernels, s, form)
     limit = min(most, enough)
-    for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
-        state.believe(min((number - 1) / _HEATED, 1.0))
-        before = state.noise.variance
-        change = state.sweep(_heat(number))
-        if math.isnan(change):  # the noise of exact data has shrunk beyond all digits
-            break
-        still = abs(math.log(state.noise.variance / before)) < _STILL
-        if number > _HEATED and number % _TAIL_EVERY == 0:
-            state.choose_tail()
-            state.drop_dead()
-            if number == 3 * _TAIL_EVERY:
-                state.restart_far()
-        fine = state.fineness
-        settled = number > _HEATED + 1 and change < max(_SETTLED * fine, _FINEST) and still
-        if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
-            tail = state.noise.tail
-            state.choose_tail()
-            settled = state.noise.tail == tail
-        nearly = max(_NEARLY, _NEARLY_NOISE * fine)
-        resting = settled or (number > _HEATED and number - grown >= _REST and change < nearly)
-        if report(number, change):
-            break
-        if resting and number <= _LAST_TURN and state.compress():
-            settled, resting = False, False
-        if resting:  # also in vain: two SVDs in every sweep would take as long as the sweeps
-            level, wide = state.noise.variance * state.noise.tail / (state.noise.tail - 2), len(state.strengths)
-            may_grow = may_grow and number <= _LAST_TURN and (level < _USEFUL * last[0] or wide > last[1])
-            last = level, wide
-            more, grown = may_grow and state.grow(limit), number
-            settled = settled and not more
-        if settled:
-            break
+    reached = _swept(state, limit, s, report)
+    if places is not None:
+        state = state.moved(part, side, places)
+        reached = _swept(state, limit, s, report, reached)
+    settled, number, change = reached.settled, reached.number, reached.change
     settled = settled or change < max(_NEARLY, _NEARLY_NOISE * state.fineness)
     state.restart_far()
     if s.offsets is True:
@@ -137,6 +125,59 @@ def fit_noise(
         confirmation=confirmation,
         sigma=state.sigma,
     )
+
+
+def _first_units(part: Part) -> tuple[str, np.ndarray | None]:
+    """Which side of the part is long, and some of its units, ascending, if these are enough for the first sweeps."""
+    m, n = part.shape
+    side, long, short = ("rows", m, n) if m >= n else ("cols", n, m)
+    some = max(_FIRST * short, _LEAST_FIRST)
+    if not part.is_whole or _WORTH_IT * some > long:
+        return side, None
+    return side, np.sort(generator(0, Stream.NOISE_FIRST).choice(long, some, replace=False))
+
+
+def _swept(
+    state: Choices, limit: int, settings: Settings, report: Callable[[int, float], bool], so_far: _Reached = _BEGIN
+) -> _Reached:
+    """Sweep until nothing moves, and choose tails and components on the way, at most `limit` of these."""
+    if so_far.ended:
+        return so_far
+    settled, grown, may_grow, last = False, so_far.number, True, (math.inf, 0)
+    number, change = so_far.number, so_far.change
+    for number in range(so_far.number + 1, (_MOST_SWEEPS if settings.sweeps is None else settings.sweeps) + 1):
+        state.believe(min((number - 1) / _HEATED, 1.0))
+        before = state.noise.variance
+        change = state.sweep(_heat(number))
+        if math.isnan(change):  # the noise of exact data has shrunk beyond all digits
+            break
+        still = abs(math.log(state.noise.variance / before)) < _STILL
+        if number > _HEATED and number % _TAIL_EVERY == 0:
+            state.choose_tail()
+            state.drop_dead()
+            if number == 3 * _TAIL_EVERY:
+                state.restart_far()
+        fine = state.fineness
+        settled = number > _HEATED + 1 and change < max(_SETTLED * fine, _FINEST) and still
+        if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
+            tail = state.noise.tail
+            state.choose_tail()
+            settled = state.noise.tail == tail
+        nearly = max(_NEARLY, _NEARLY_NOISE * fine)
+        resting = settled or (number > _HEATED and number - grown >= _REST and change < nearly)
+        if report(number, change):
+            return _Reached(number, change, settled, True)
+        if resting and number <= _LAST_TURN and state.compress():
+            settled, resting = False, False
+        if resting:  # also in vain: two SVDs in every sweep would take as long as the sweeps
+            level, wide = state.noise.variance * state.noise.tail / (state.noise.tail - 2), len(state.strengths)
+            may_grow = may_grow and number <= _LAST_TURN and (level < _USEFUL * last[0] or wide > last[1])
+            last = level, wide
+            more, grown = may_grow and state.grow(limit), number
+            settled = settled and not more
+        if settled:
+            break
+    return _Reached(number, change, settled)
 
 
 def _ordered(group: Group, numbers: np.ndarray) -> Group:

@@ -87,7 +87,7 @@ class Sweeps:
         settings: Settings,
         form: NoiseForm,
     ) -> None:
-        self.part, self.offsets, self.settings = part, offsets, settings
+        self.part, self.offsets, self.settings, self.form = part, offsets, settings, form
         self.run = RunContext(np.empty(0), kernels, chunk_bytes=settings.chunk_bytes)
         self.centre = start.centre
         self.rows = Group.at(np.c_[start.left, start.row_offset] if offsets else start.left)
