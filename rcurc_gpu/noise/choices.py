@@ -30,7 +30,7 @@ _SINGLE, _SPARSE = 2.5, 0.15
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
-_GROWTH = 5  # components that are added at a time
+_GROWTH = 8  # components that are added at a time
 _FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
 _QUICK = 2  # halvings of the temperature in a step, where many rows are fitted that sweeps will see again
@@ -64,6 +64,12 @@ class Choices(Sweeps):
         found, _ = to.posterior(name, units, self.precision(side), heats, fresh[rest], rest)
         setattr(to, side, fresh.put(places, known).put(rest, found))
         return to
+
+    def left_out_square(self) -> float:
+        """Mean squared residual of entries that are no outliers, as if each had been left out."""
+        residual, variance = self.left_out()
+        inlier = self.inlying(residual, variance)
+        return float(np.sum(inlier * residual**2) / max(float(np.sum(inlier)), 1e-300))
 
     # ------------------------------------------------------------ single rows, components
 
