@@ -53,7 +53,8 @@ class Choices(Sweeps):
 
         The others follow from their priors.
         """
-        nothing = Start(self.centre, *(np.zeros(n) for n in part.shape), *(np.zeros((n, 0)) for n in part.shape), 1.0)
+        m, n = part.shape
+        nothing = Start(self.centre, np.zeros(m), np.zeros(n), np.zeros((m, 0)), np.zeros((n, 0)), 1.0)
         to = Choices(part, nothing, self.offsets, self.run.kernels, self.settings, self.form)
         to.believe(self.belief)
         to.rows, to.cols, to.noise = self.rows, self.cols, replace(self.noise, span=to.noise.span)

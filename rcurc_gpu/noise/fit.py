@@ -37,13 +37,13 @@ _TAIL_EVERY, _FIRST_TAIL = 4, 8
 _LAST_TURN = 30  # sweep after which components are not turned any more, so that what was turned can come to rest
 # The same for a fit that goes on with all rows after some of them: it is near its end from the start.
 _SETTLED_AGAIN = 0.04
-# Mean squared residual of entries as if they were left out, over that before components were added, below which these were of
-# use. At 0.99 `cotemp` takes 30 components and three times as long, for an error 4 % lower than that with 18.
+# Mean squared residual of entries as if they were left out, over that before components were added, below which these were
+# of use. At 0.99 `cotemp` takes 30 components and three times as long, for an error 4 % lower than that with 18.
 _USEFUL = 0.96
 _REST = 6  # sweeps after which what was added has found its place
 _USUAL = NoiseForm()
-# Rows for each column, at least, and rows at least, that the first sweeps see where there are so many times as many. They find
-# components and tails in a third of the time; errors are the same to a few per cent, either way.
+# Rows for each column, at least, and rows at least, that the first sweeps see where there are so many times as many. They
+# find components and tails in a third of the time; errors are the same to a few per cent, either way.
 _FIRST, _LEAST_FIRST, _WORTH_IT = 2, 240, 1.5
 
 
@@ -84,7 +84,7 @@ def fit_noise(
     `form` is what the noise may look like.
     """
     s = settings
-    i, j, y = part.entries
+    i, j, _ = part.entries
     offsets = s.offsets is not False
     asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
     enough = most_components((i, j), part.shape)
@@ -146,7 +146,12 @@ def _first_units(part: Part) -> tuple[str, np.ndarray | None]:
 
 
 def _swept(
-    state: Choices, whole: Part, limit: int, settings: Settings, report: Callable[[int, float], bool], so_far: _Reached = _BEGIN
+    state: Choices,
+    whole: Part,
+    limit: int,
+    settings: Settings,
+    report: Callable[[int, float], bool],
+    so_far: _Reached = _BEGIN,
 ) -> _Reached:
     """Sweep until nothing moves, and choose tails and components on the way, at most `limit` of these."""
     if so_far.ended:

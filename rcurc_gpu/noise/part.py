@@ -47,7 +47,7 @@ class Part:
         return self.columns.n_units == self.rows.n_units == 0
 
     def thinned(self, side: str, places: np.ndarray) -> Part:
-        """The same with some of the "rows" or "cols" alone (their numbers, ascending), if the intersection is all there is."""
+        """The same with some of the "rows" or "cols" alone (their numbers, ascending); the intersection is all there is."""
         if side == "rows":
             inside, row_ids, col_ids = self.inside.take_units(places), self.row_ids[places], self.col_ids
         else:

@@ -24,8 +24,8 @@ _MANY, _NARROW = 200_000, 8  # observations from which fewer are enough to begin
 _SPARE = 5  # components beside those that stand out from chance: weak ones do not, at first
 _OUTSTANDING = 1.1  # largest singular value over that of chance, from which it is structure
 _ROUGH = 1e-3  # accuracy of singular values that may be chance's: they lie so close together that more digits take long
-# Rows or columns, and entries, up to which the Gram matrix gives singular values faster than Lanczos: 4 ms instead of 17 for 300
-# rows and 150 columns.
+# Rows or columns, and entries, up to which the Gram matrix gives singular values faster than Lanczos: 4 ms instead of 17 for
+# 300 rows and 150 columns.
 _GRAM, _MOST_DENSE = 256, 1_000_000
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
 _PER_COMPONENT = 2  # observations of a typical row for each component, at least

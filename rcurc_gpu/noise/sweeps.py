@@ -299,10 +299,8 @@ class Sweeps:
         """The matrix at some places, without its centre."""
         k = self.rows.mean.shape[1] - self.offsets
         left, right = self.rows.mean[:, :k], self.cols.mean[:, :k]
-        if len(left) * len(right) <= _CELLS * len(i):
-            x = (left @ right.T)[i, j]
-        else:
-            x = np.einsum("nk,nk->n", left[i], right[j])
+        all_of_them = len(left) * len(right) <= _CELLS * len(i)
+        x = (left @ right.T)[i, j] if all_of_them else np.einsum("nk,nk->n", left[i], right[j])
         return x + self.rows.mean[i, k] + self.cols.mean[j, k] if self.offsets else x
 
     def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
