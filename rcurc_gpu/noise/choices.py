@@ -31,8 +31,8 @@ _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
 _GROWTH = 8  # components that are added at a time
-# Sweeps after which entries that are held out are forgotten, and as many where there are few entries: factors after 4 are 1 to
-# 2 % below those after 12, of spectra 5 % (intervals then cover .915 instead of .93), and sweeps over few entries are cheap.
+# Sweeps after which entries that are held out are forgotten, and as many where there are few entries: factors after 4 are 1
+# to 2 % below those after 12, of spectra more (intervals cover .915 instead of .93), and sweeps over few entries are cheap.
 _FORGETTING, _FORGETTING_FEW, _FEW_ENTRIES = 4, 8, 20_000
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
 _QUICK = 2  # halvings of the temperature in a step, where many rows are fitted that sweeps will see again
