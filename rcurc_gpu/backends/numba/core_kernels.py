@@ -11,14 +11,14 @@ import numpy as np
 from numba import njit
 
 from .entries import OPTIONS, WITHIN, products, residual, uniform
-from .parts import apart
+from .parts import compact, not_inlined
 from .small_kernels import dot, inner
 
 
 @njit(**WITHIN)
 def split_rows(indptr, index, value, weight, edges, first, last, left, QT, used, zeta, S, G, Z, sums):
     """`Grid.threshold` for the pieces `first` to `last` of the rows; only the leading `used` rows of `left` are not 0."""
-    apart()
+    not_inlined()
     K, n = QT.shape
     D = np.empty((K + 2, n), value.dtype)
     e, of_row = D[K], D[K + 1]
@@ -51,7 +51,7 @@ def split_rows(indptr, index, value, weight, edges, first, last, left, QT, used,
 @njit(**WITHIN)
 def add_product(indptr, index, edges, first, last, G, XT, Z):
     """`Grid.mul` for the pieces `first` to `last` of the rows, added to Z (k, m)."""
-    apart()
+    not_inlined()
     K, n = XT.shape
     D = np.empty((K + 1, n), G.dtype)
     of_row = D[K]
@@ -67,7 +67,7 @@ def add_product(indptr, index, edges, first, last, G, XT, Z):
 @njit(**WITHIN)
 def _gather(index, QT, D, m, K):
     """D[q, t] = QT[q, index[t]]"""
-    apart()
+    not_inlined()
     for q in range(K):
         source, target = QT[q], D[q]
         for t in range(m):
@@ -80,7 +80,7 @@ def back_product(indptr, index, edges, first, last, G, PT, parts, full):
 
     Where a good share of a row is observed (`full`): vectors, four rows at a time, zeros included.
     """
-    apart()
+    not_inlined()
     K, n = parts.shape[1:]
     rows = np.empty((4, n), G.dtype)
     for piece in range(first, last):
@@ -113,7 +113,7 @@ def back_product(indptr, index, edges, first, last, G, PT, parts, full):
 @njit(**WITHIN)
 def add_parts(parts, out):
     """Add the pieces of `back_product` to `out`."""
-    apart()
+    not_inlined()
     for q in range(out.shape[0]):
         target = out[q]
         for p in range(parts.shape[0]):
@@ -148,7 +148,7 @@ def inlying(indptr, index, value, first, last, left, QT, zeta, kept, by_row, by_
 @njit(**WITHIN)
 def change(left, QT, old_left, old_QT, old_s, turn, back, rest):
     """`Grid.change`; `turn` and `back`, float64 (k, k), and `rest`, as long as the longest row, are memory."""
-    apart()
+    compact()
     K = left.shape[0]
     inner(old_QT, QT, turn)
     for p in range(K):
@@ -170,7 +170,7 @@ def change(left, QT, old_left, old_QT, old_s, turn, back, rest):
 @njit(**WITHIN)
 def floor_threshold(i, j, y, left, QT, used, zeta, floor, sizes):
     """`Grid.floor_threshold`; `sizes` is memory (n_entries,)."""
-    apart()
+    not_inlined()
     lowest, times = y.dtype.type(zeta), y.dtype.type(floor)
     n = y.shape[0]
     if times == 0 or n == 0:
@@ -190,7 +190,7 @@ def floor_threshold(i, j, y, left, QT, used, zeta, floor, sizes):
 @njit(**WITHIN)
 def _select(x, k):
     """The number at place k if x were sorted; some of them are moved. NaNs end it like any others."""
-    apart()
+    compact()
     low, high = 0, x.shape[0] - 1
     while low < high:
         pivot = x[low + (high - low) // 2]

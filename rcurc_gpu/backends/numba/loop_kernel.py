@@ -16,6 +16,7 @@ from numba import njit
 
 from .core_kernels import add_parts, add_product, back_product, change, floor_threshold, split_rows
 from .entries import OPTIONS
+from .parts import compact
 from .small_kernels import combine, copy, inner, orthonormal, small_svd, turn_between
 
 # What to do: all iterations, as far as the next pieces, or some pieces of one of three kinds
@@ -61,6 +62,7 @@ def iterate(
     int
         What has to be done with all pieces before the next call; 0 at the end.
     """
+    compact()
     indptr, index, value, weight, edges = entries
     n_pieces = edges.shape[0] - 1
     PT, s, QT, left = factors

@@ -16,11 +16,29 @@ from numba.extending import intrinsic as numba_intrinsic
 intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
 
 
-class _Part(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a part: linked into others, not optimised, never run by itself."""
+# What kernels have no use for: closures, array expressions, generated loops over tuples.
+_NEEDLESS = {
+    "with_lifting",
+    "inline_closure_likes",
+    "make_function_op_code_to_jit_function",
+    "find_literally",
+    "literal_unroll",
+    "LiteralPropagation",
+    "inline_overloads",
+    "nopython_rewrites",
+    "dump_parfor_diagnostics",
+}
+
+
+class _Whole(JITCodeLibrary):  # type: ignore[misc]
+    """The code of a kernel with all its parts; it is optimised as a whole, and not each function before that."""
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
+
+
+class _Part(_Whole):
+    """The code of a part: linked into others, not optimised, never run by itself."""
 
     def _optimize_final_module(self) -> None:
         pass
@@ -41,20 +59,44 @@ class _Part(JITCodeLibrary):  # type: ignore[misc]
         """Nothing: what Numba would set stands in machine code, of which there is none."""
 
 
-class PartCompiler(Compiler):  # type: ignore[misc]
-    """Numba's own, but for where the code goes: ``njit(pipeline_class=PartCompiler)``."""
+class KernelCompiler(Compiler):  # type: ignore[misc]
+    """Numba's own but for where the code goes, and without steps that kernels do not need: ``njit(pipeline_class=...)``."""
+
+    _library: Any = _Whole
 
     def define_pipelines(self) -> Any:
-        self.state.library = _Part(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
-        return super().define_pipelines()
+        self.state.library = self._library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        self.state.library.enable_object_caching()
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.passes = [step for step in pipeline.passes if step[0].name() not in _NEEDLESS]
+        return pipelines
 
 
-@intrinsic
-def apart(typing):  # type: ignore[no-untyped-def]
-    """Written at the top of a function: it is compiled once, and not into each of those that call it."""
+class PartCompiler(KernelCompiler):
+    """For functions that are called by kernels alone."""
+
+    _library = _Part
+
+
+def _attributes(*names: str) -> Any:
+    """What gives the function in which it is called these attributes of LLVM."""
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        builder.function.attributes.add("noinline")
+        for name in names:
+            builder.function.attributes.add(name)
         return context.get_dummy_value()
 
     return types.void(), emit
+
+
+@intrinsic
+def not_inlined(typing):  # type: ignore[no-untyped-def]
+    """Written at the top of a function: it is compiled once, and not into each of those that call it."""
+    return _attributes("noinline")
+
+
+@intrinsic
+def compact(typing):  # type: ignore[no-untyped-def]
+    """`not_inlined`, and loops are left as they are: they are short, or seldom run, or made of vectors already."""
+    return _attributes("noinline", "optsize")

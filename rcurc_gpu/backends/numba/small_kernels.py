@@ -14,7 +14,7 @@ import math
 from numba import njit
 
 from .entries import WITHIN, products, residual
-from .parts import apart
+from .parts import compact, not_inlined
 
 _LEAST = 1e-290  # squared norms below it have lost their digits
 _ORTHOGONAL = 1e-15  # cosine that counts as 0
@@ -27,7 +27,7 @@ def orthonormal(A, R, factor):
 
     The rows were ``R.T @ A``, R upper triangular. Rows that depend on others, or are 0, do no harm. `factor` (k,) is memory.
     """
-    apart()
+    compact()
     K = A.shape[0]
     for k in range(K):
         first, v = A[k, k] * 1.0, A[k, k + 1 :]  # slices: loops that begin at 0 need no check for a negative place
@@ -55,7 +55,7 @@ def orthonormal(A, R, factor):
 @njit(**WITHIN)
 def _reflect(A, k, factor):
     """Take factor (v . w) v from each row w below row k, from place k on; v is row k, but begins with a 1."""
-    apart()
+    compact()
     v = A[k, k + 1 :]
     for j in range(k + 1, A.shape[0]):
         w = A[j, k + 1 :]
@@ -70,7 +70,7 @@ def small_svd(T, U, s, V):
 
     Rotations of pairs of columns (Jacobi): next to nothing where T is nearly diagonal, as it is from iteration to iteration.
     """
-    apart()
+    compact()
     K = T.shape[0]
     for k in range(K):
         for j in range(K):
@@ -110,7 +110,7 @@ def small_svd(T, U, s, V):
 @njit(**WITHIN)
 def _turn(a, b, cosine, sine):
     """Turn two vectors in their plane."""
-    apart()
+    compact()
     for i in range(a.shape[0]):
         x, y = a[i], b[i]
         a[i] = cosine * x - sine * y
@@ -120,7 +120,7 @@ def _turn(a, b, cosine, sine):
 @njit(**WITHIN)
 def _complete(U, k):
     """Let row k be a unit vector orthogonal to the orthonormal rows before it."""
-    apart()
+    compact()
     K = U.shape[1]
     place, least = 0, K * 1.0
     for i in range(K):  # the axis that has least in common with them
@@ -140,7 +140,7 @@ def _complete(U, k):
 @njit(**WITHIN)
 def dot(a, b):
     """The inner product, in float64."""
-    apart()
+    not_inlined()
     total = 0.0
     for i in range(a.shape[0]):
         total += (1.0 * a[i]) * b[i]
@@ -150,7 +150,7 @@ def dot(a, b):
 @njit(**WITHIN)
 def subtract(a, by, b):
     """a -= by * b"""
-    apart()
+    not_inlined()
     factor = a.dtype.type(by)
     for i in range(a.shape[0]):
         a[i] -= factor * b[i]
@@ -159,7 +159,7 @@ def subtract(a, by, b):
 @njit(**WITHIN)
 def multiply(v, by):
     """v *= by"""
-    apart()
+    not_inlined()
     factor = v.dtype.type(by)
     for t in range(v.shape[0]):
         v[t] *= factor
@@ -168,7 +168,7 @@ def multiply(v, by):
 @njit(**WITHIN)
 def copy(A, out):
     """out = A, of two axes, as many rows as `out` has."""
-    apart()
+    compact()
     for p in range(out.shape[0]):
         source, target = A[p], out[p]
         for t in range(target.shape[0]):
@@ -178,7 +178,7 @@ def copy(A, out):
 @njit(**WITHIN)
 def inner(A, B, out):
     """out[p, q] = A[p] . B[q]"""
-    apart()
+    compact()
     for p in range(A.shape[0]):
         products(B, A[p], out[p], B.shape[1], B.shape[0])
 
@@ -186,7 +186,7 @@ def inner(A, B, out):
 @njit(**WITHIN)
 def combine(M, A, out, used, memory):
     """out[p] = sum_q M[p, q] A[q] over the leading `used` rows of A; `memory` has room for a row of M."""
-    apart()
+    not_inlined()
     for p in range(M.shape[0]):
         target = out[p]
         for q in range(used):
@@ -202,7 +202,7 @@ def turn_between(new, old, rank, rest, part):
 
     `rest`, of the length of a row, and `part`, of a number for each, are memory.
     """
-    apart()
+    compact()
     largest = 0.0
     for p in range(rank):
         products(old, new[p], part, new.shape[1], rank)
