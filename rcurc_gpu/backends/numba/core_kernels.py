@@ -175,15 +175,25 @@ def floor_threshold(i, j, y, left, QT, used, zeta, floor, sizes):
     n = y.shape[0]
     if times == 0 or n == 0:
         return lowest * 1.0
-    middle, below = (n - 1) // 2, 0
-    for t in range(n):
-        rest, row, column = y[t], np.uint64(i[t]), np.uint64(j[t])
+    most = QT.shape[1]
+    D = np.empty((used + 2, most), y.dtype)
+    e, of_row = D[used], D[used + 1]
+    middle, below, low = (n - 1) // 2, 0, 0
+    while low < n:
+        high = low + 1
+        while high < n and i[high] == i[low] and high - low < most:  # entries of one row stand together
+            high += 1
+        _gather(j[low:high], QT, D, high - low, used)
         for q in range(used):
-            rest -= left[q, row] * QT[q, column]
-        sizes[t] = abs(rest)
-        below += times * sizes[t] <= lowest
-    if below > middle:  # so the median does not hold the threshold up, whatever it is
-        return lowest * 1.0
+            of_row[q] = left[q, i[low]]
+        residual(D, y[low:high], of_row, e, high - low, used)
+        some = sizes[low:high]
+        for t in range(high - low):
+            some[t] = abs(e[t])
+            below += times * some[t] <= lowest
+        if below > middle:  # so the median does not hold the threshold up, whatever it is
+            return lowest * 1.0
+        low = high
     return 1.0 * (times * _select(sizes, middle))
 
 
