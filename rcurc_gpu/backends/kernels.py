@@ -18,6 +18,7 @@ from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, dev
 from .blocks import Block, ChunkPlan, pieces
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
+from .plain.lone import rests_on_one
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
 from .plain.tangent import PaddedSide, Side
@@ -54,9 +55,9 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split : callables
+    split, rests_on_one : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
-        `verdicts`, `votes.split`, or what takes their place.
+        `verdicts`, `votes.split`, `lone.rests_on_one`, or what takes their place.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Kernels:
     diagnose: Callable[..., np.ndarray] = diagnose
     judge: Callable[..., tuple[np.ndarray, np.ndarray]] = judge
     split: Callable[..., tuple[np.ndarray, Block]] = split
+    rests_on_one: Callable[..., np.ndarray] = rests_on_one
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -144,7 +146,7 @@ def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
 def cuda_kernels(svd: str = "auto") -> Kernels:
     """Those for CuPy, which has to be there."""
     from .cuda import calls as cuda
-    from .cuda import sources, ties, votes
+    from .cuda import blocks, sources, ties, votes
 
     make = partial(cuda.make_grid, library=svd == "cusolver")
     most, plan = sources.MOST_RANK, _contiguous_plan
@@ -160,6 +162,8 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         lanczos=ties.lanczos,
         held_out=votes.held_out,
         split=votes.split,
+        join=blocks.join,
+        rests_on_one=ties.rests_on_one,
     )
 
 

@@ -15,7 +15,6 @@ from ..backends.plain.verdicts import skewed
 from ..core.iteration import Checked
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import ILL_CONDITIONED, OK, UnitDiagnostics
-from ..extend.lone import rests_on_one
 from ..extend.typical import coherence_of
 from ..noise.model import Group, NoiseModel, outlier_threshold
 from ..noise.part import Part
@@ -71,7 +70,9 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
             ties = ties_of(agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
             sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
             known = rows, cols
-            rows, cols = (_without_lone(*side, there, floor) for side, there in zip(sides, usable[::-1], strict=True))
+            rows, cols = (
+                _without_lone(*side, there, floor, run.kernels) for side, there in zip(sides, usable[::-1], strict=True)
+            )
             if ties.gap > _CLEAR:
                 break
         if rows is known[0] and cols is known[1]:
@@ -111,14 +112,21 @@ def _is_rejected(
 
 
 def _without_lone(
-    block: Block, basis: Array, factor: Array, known: UnitDiagnostics, skew: np.ndarray, usable: Array, floor: float
+    block: Block,
+    basis: Array,
+    factor: Array,
+    known: UnitDiagnostics,
+    skew: np.ndarray,
+    usable: Array,
+    floor: float,
+    kernels: Kernels,
 ) -> UnitDiagnostics:
     """Mark units of the core of which a component rests on a single entry, or on none."""
     doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence_of(basis)) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))
-    lone = rests_on_one(block, doubtful, basis, coefficients, usable, floor)
+    lone = kernels.rests_on_one(block, doubtful, basis, coefficients, usable, floor)
     if not lone.any():
         return known
     status = known.status.copy()

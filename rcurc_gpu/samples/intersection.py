@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
 
-from ..backends.arrays import Array, array_namespace, device_of, to_numpy
+from ..backends.arrays import Array, array_namespace, device_of, takes_kernels, to_numpy
 from ..backends.blocks import Block
 
 _ODD = 0x5851F42D4C957F2D  # any large odd number: products with it differ in their upper digits
@@ -43,6 +43,10 @@ def _fingerprints(block: Block) -> Array:
     They are sums of whole numbers, which do not depend on their order, and are made where the entries are.
     """
     value, index, indptr = block.value, block.index, block.indptr
+    if takes_kernels(value):
+        from ..backends.cuda import blocks
+
+        return blocks.fingerprints(block, _ODD)
     if not (is_numpy_array(value) or is_cupy_array(value)):  # other libraries do not show the digits of a number
         value, index, indptr = (to_numpy(x) for x in (value, index, indptr))
     xp = array_namespace(value)

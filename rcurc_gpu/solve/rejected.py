@@ -19,7 +19,7 @@ from ..result.matrix import LowRankMatrix, rows_on_host
 from ..result.rules import Entries, outliers_among
 from ..result.uncertainty import Uncertainty
 from ..shards.source import Made, Shard
-from .jobs import Engine, gathered, taken_from
+from .jobs import Engine, gathered
 from .solved import Extended, SolvedCore, threshold_of, uncertainty_of
 from .store import Arrays
 from .supply import Supply
@@ -88,7 +88,8 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
         return rng.random(length) < _FROM_DEVICE / (n_units * n_seen) if on_device and n_seen > 0 else None
 
     by_rows, by_cols = taken(n, view.rate_cols * n), taken(m, view.rate_rows * m)
-    inside = on_host(taken_from(view.intersection.block.take_units(inner), by_rows))
+    block = view.intersection.block
+    inside = on_host(block.take_units(inner) if by_rows is None else block.at_positions(by_rows, inner))
     inside = inside if scale == 1 else inside.scaled(1 / scale)
     # rows are numbered with those of I first, then the others; columns likewise
     core = _thinned(inside, inner, n_entries, rng)

@@ -29,8 +29,9 @@ KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
             *("floor_threshold", "change", "record", "note", "scale"),
         ),
     ),
+    "blocks.cu": (None, ("count_wanted", "take_wanted", "exchange", "count_union", "take_union", "fingerprint")),
     "votes.cu": (None, ("held_out", "count_votes", "take_rejected")),
-    "ties.cu": ("RANK", ("grams", "invert", "couple", "gauge", "project", "append")),
+    "ties.cu": ("RANK", ("grams", "invert", "lone", "couple", "gauge", "project", "append")),
     "sketch.cu": ("WIDTH", ("orthonormalise", "combine", "small_svd", "rotate")),
     "elementwise.cu": (None, ("threshold_each", "union_each")),
 }

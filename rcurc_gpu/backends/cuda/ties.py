@@ -9,7 +9,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block
+from ..plain import lone as plain_lone
 from ..plain import ties as plain
+from ..plain.regression import RIDGE
 from .graphs import ReadBack, capture
 from .launch import dense, kernel, launch, pointer
 from .sources import MOST_RANK
@@ -33,6 +35,23 @@ def grams(block: Block, right: Array) -> Array:
         blocks = _units_to_blocks(block.n_units, _WARPS)
         launch(kernel("ties.cu", "grams", right.dtype.name, K), blocks, 32 * _WARPS, arguments)
     return packed
+
+
+def rests_on_one(
+    block: Block, units: np.ndarray, basis: Array, coefficients: Array, usable: Array, floor: float
+) -> np.ndarray:
+    """`plain.lone.rests_on_one`, in one launch."""
+    K, dtype, n = basis.shape[1], basis.dtype, len(units)
+    if K > MOST_RANK or n == 0:
+        return plain_lone.rests_on_one(block, units, basis, coefficients, usable, floor)
+    with basis.device:
+        out, eps = cupy.empty(n, np.bool_), float(np.finfo(dtype).eps)
+        numbers = (dtype.type(x) for x in (floor, RIDGE * eps, plain_lone.ALONE, K / eps**0.5))
+        known = (cupy.asarray(units, dtype=np.int64), *_places(block))
+        given = (dense(x, dtype) for x in (block.value, basis, coefficients, usable))
+        blocks = _units_to_blocks(n, _SOLVERS)
+        launch(kernel("ties.cu", "lone", dtype.name, K), blocks, 32 * _SOLVERS, (np.int64(n), *known, *given, *numbers, out))
+        return np.asarray(cupy.asnumpy(out))
 
 
 def _places(block: Block) -> tuple[Array, Array]:
