@@ -1,5 +1,5 @@
 // Blocks of entries by units (backends/blocks.py) taken apart and put together: some units, some entries, two blocks as one, units
-// and positions exchanged. Values are moved as they are; nothing is computed with them.
+// and positions exchanged. Values are moved as they are; but for residuals, nothing is computed with them.
 //
 // A warp has a unit. What a unit gets is counted first, and the last block to arrive makes the places where units begin of it.
 // REAL is given with -D, for the size of a value alone.
@@ -107,6 +107,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
                 }
                 if (to_unit) {
                     to_unit[place] = k;
+                }
+            }
+            to += __popc(mask);
+        }
+    }
+}
+
+// What is left of the wanted entries without a product of factors, in float32, and their positions, in 16 bits where these are
+// enough: less than half of the bytes that go to the host. Unit k of the list has row own_rows[k] of its factor, position p has row
+// other_rows[p] of the other.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    take_residuals(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                   const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
+                   const REAL* __restrict__ value, const REAL* __restrict__ own, const int64* __restrict__ own_rows,
+                   const REAL* __restrict__ other, const int64* __restrict__ other_rows, int rank, unsigned short* __restrict__ small,
+                   int* __restrict__ large, float* __restrict__ left_over) {
+    const Wanted wanted = {flags, places};
+    const int lane = threadIdx.x % 32;
+    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+        const int64 unit = units ? units[k] : k;
+        int64 to = starts[k];
+        const int64 end = indptr[unit + 1];
+        for (int64 at = indptr[unit] + lane; at - lane < end; at += 32) {
+            const bool taken = at < end && wanted.at(at, index[at]);
+            __syncwarp();
+            const unsigned mask = __ballot_sync(EVERY_LANE, taken);
+            if (taken) {
+                const int64 place = to + __popc(mask & ((1u << lane) - 1));
+                REAL rest = value[at];
+                for (int q = 0; q < rank; q++) {
+                    rest = fma(-own[own_rows[k] * rank + q], other[other_rows[index[at]] * rank + q], rest);
+                }
+                left_over[place] = float(rest);
+                if (small) {
+                    small[place] = (unsigned short)(index[at]);
+                } else {
+                    large[place] = index[at];
                 }
             }
             to += __popc(mask);

@@ -340,6 +340,9 @@ def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Arra
         return out
     rest_ids = others(chosen, total)
     xp = array_namespace(core)
+    if is_cupy_array(core):
+        out = xp.empty((total, *core.shape[1:]), dtype=core.dtype, device=device_of(core))
+        return put_rows(put_rows(out, rest_ids, rest), chosen, core)
     place = np.empty(total, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     place[rest_ids] = np.arange(len(chosen), total)

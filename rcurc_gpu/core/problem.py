@@ -14,7 +14,8 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
-from ..backends.kernels import RunContext
+from ..backends.kernels import Kernels, RunContext
+from ..backends.plain.evidence import Sizes
 from ..backends.plain.grid import Entries, Grid
 from ..backends.random import Stream, generator
 from ..errors import NothingObservedError
@@ -42,6 +43,8 @@ class CoreProblem:
         Entries that take part.
     sample, held : (i, j, y)
         Places and values of some entries of the fit that are not 0, and of the entries held out of it.
+    kernels : Kernels
+        What measures it.
     """
 
     block: Block
@@ -52,6 +55,12 @@ class CoreProblem:
     count: int
     sample: tuple[Array, Array, Array]
     held: tuple[Array, Array, Array]
+    kernels: Kernels
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Of the entries of the sample."""
+        return self.kernels.sizes(self.sample[2])
 
     @cached_property
     def by_cols(self) -> Block:
@@ -109,7 +118,7 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     grid = run.kernels.make_grid(block, weight, run.chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
     sample = draw_sample(block, generator(run.seed, Stream.SAMPLE), ~held)
-    return CoreProblem(block, weight, grid, rate, total, count, sample, held_entries), steps
+    return CoreProblem(block, weight, grid, rate, total, count, sample, held_entries, run.kernels), steps
 
 
 def draw_sample(block: Block, rng: np.random.Generator, taken: Array | None = None) -> Entries:

@@ -54,12 +54,15 @@ def extend(task: Task, units: np.ndarray | None = None, typical_share: float | N
 
 def to_look_at(bits: np.ndarray, typical: Typical) -> np.ndarray:
     """The units that `later_passes` may change: all that are doubtful, or may rest on one entry, or may have a rival."""
+    return np.flatnonzero(bits & np.uint8(wanted_bits(typical, np.count_nonzero(bits & UNKNOWN))))
+
+
+def wanted_bits(typical: Typical, n_unknown: int) -> int:
+    """One of these bits makes a unit one that `later_passes` may change; `n_unknown` have no spread."""
     wanted = CONTESTABLE | SKEWED
     if typical.again or typical.subsets:
         wanted |= DOUBTFUL
-    if np.count_nonzero(bits & UNKNOWN) <= MOST_UNKNOWN:
-        wanted |= UNKNOWN
-    return np.flatnonzero(bits & np.uint8(wanted))
+    return wanted | UNKNOWN if n_unknown <= MOST_UNKNOWN else wanted
 
 
 def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typical, limits: Limits) -> Extension:

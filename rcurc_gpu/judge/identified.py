@@ -61,7 +61,7 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     core, rows, cols = checked
     xp = array_namespace(core.W)
     left, right = core.W * core.s, core.V * core.s
-    W, V = (xp.astype(x, xp.float64) for x in (core.W, core.V))
+    W, V = (xp.astype(x, xp.float64, copy=False) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
     blocks = (some, data.block) if some is not None else (data.block,)
     for _ in range(_ROUNDS):
@@ -122,7 +122,8 @@ def _without_lone(
     kernels: Kernels,
 ) -> UnitDiagnostics:
     """Mark units of the core of which a component rests on a single entry, or on none."""
-    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence_of(basis)) & (known.status == OK))
+    coherence = coherence_of(kernels.basis_facts(basis, usable))
+    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))

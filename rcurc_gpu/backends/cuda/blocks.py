@@ -13,6 +13,7 @@ from .launch import dense, kernel, launch, pointer
 
 _WARPS, _THREADS = 4, 128  # of a block, as in blocks.cu
 _MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time
+_SHORT = 1 << 16  # positions up to which 16 bits tell them
 _WORDS = {4: "float32", 8: "float64"}  # values are moved, whatever they are
 
 
@@ -85,6 +86,44 @@ def select(
         out = (index, value, pointer(sigma), pointer(unit))
         _launch("take_wanted", block, _units_to_blocks(n), (*known, ends, *_numbers(block), *out))
     return Block(ends, index, value, block.length, sigma), unit
+
+
+def residuals(
+    block: Block,
+    units: np.ndarray,
+    places: np.ndarray | None,
+    own: tuple[Array, np.ndarray],
+    other: tuple[Array, np.ndarray],
+) -> Block:
+    """What a product of factors leaves of some entries, in float32, on the host.
+
+    Parameters
+    ----------
+    block : Block
+    units : int64 array (n,)
+        On the host.
+    places : bool array (length,), optional
+        The positions to take entries at, on the host.
+    own, other : (float array, int64 array)
+        The factor of the units, and the rows of it that they have (n,); the other factor, and the rows that positions have
+        (length,).
+    """
+    with block.value.device:
+        n, real = len(units), block.value.dtype
+        chosen, own_rows, other_rows = (cupy.asarray(x, dtype=np.int64) for x in (units, own[1], other[1]))
+        wanted = (pointer(None), pointer(None if places is None else cupy.asarray(places)))
+        known = (np.int64(n), chosen, *_places(block), *wanted)
+        ends = cupy.empty(n + 1, np.int64)
+        _launch("count_wanted", block, _units_to_blocks(n), (*known, cupy.zeros(1, np.uint32), ends))
+        indptr = cupy.asnumpy(ends)
+        total = int(indptr[-1])
+        index = cupy.empty(total, np.uint16 if block.length <= _SHORT else np.int32)
+        rest, given = cupy.empty(total, np.float32), (dense(own[0], real), own_rows, dense(other[0], real), other_rows)
+        to = (index, pointer(None)) if index.dtype == np.uint16 else (pointer(None), index)
+        arguments = (*known, ends, dense(block.value), *given, np.int32(own[0].shape[1]), *to, rest)
+        _launch("take_residuals", block, _units_to_blocks(n), arguments)
+        found = cupy.asnumpy(index).astype(np.int32), cupy.asnumpy(rest).astype(np.float64)
+    return Block(indptr, *found, block.length)
 
 
 def transpose(block: Block) -> Block:

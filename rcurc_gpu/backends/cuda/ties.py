@@ -41,9 +41,16 @@ def rests_on_one(
     block: Block, units: np.ndarray, basis: Array, coefficients: Array, usable: Array, floor: float
 ) -> np.ndarray:
     """`plain.lone.rests_on_one`, in one launch."""
-    K, dtype, n = basis.shape[1], basis.dtype, len(units)
-    if K > MOST_RANK or n == 0:
+    if basis.shape[1] > MOST_RANK or len(units) == 0:
         return plain_lone.rests_on_one(block, units, basis, coefficients, usable, floor)
+    return np.asarray(cupy.asnumpy(lone(block, units, basis, coefficients, usable, floor)))
+
+
+def lone(
+    block: Block, units: np.ndarray | Array, basis: Array, coefficients: Array, usable: Array, floor: float
+) -> Array:
+    """The same of one or more units, on the device, where their numbers may be."""
+    K, dtype, n = basis.shape[1], basis.dtype, len(units)
     with basis.device:
         out, eps = cupy.empty(n, np.bool_), float(np.finfo(dtype).eps)
         numbers = (dtype.type(x) for x in (floor, RIDGE * eps, plain_lone.ALONE, K / eps**0.5))
@@ -51,7 +58,7 @@ def rests_on_one(
         given = (dense(x, dtype) for x in (block.value, basis, coefficients, usable))
         blocks = _units_to_blocks(n, _SOLVERS)
         launch(kernel("ties.cu", "lone", dtype.name, K), blocks, 32 * _SOLVERS, (np.int64(n), *known, *given, *numbers, out))
-        return np.asarray(cupy.asnumpy(out))
+    return out
 
 
 def _places(block: Block) -> tuple[Array, Array]:
