@@ -384,11 +384,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-// The next vector: w without the gauge's share; its image; its size sqrt(v . G v).
+// The next vector: w without the gauge's share; its image; its size sqrt(v . G v). last gets alpha of the vector before and this size.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     append(int64 n, int* step, const REAL* __restrict__ w, const REAL* __restrict__ share, const REAL* __restrict__ right,
            const REAL* __restrict__ G, REAL* __restrict__ vectors, REAL* __restrict__ images, double* partial, unsigned* arrived,
-           REAL* __restrict__ sizes) {
+           const REAL* __restrict__ alpha, REAL* __restrict__ sizes, REAL* __restrict__ last) {
     __shared__ REAL moves[TILE * RANK];
     const int next = *step + 1;
     double total[1] = {0};
@@ -412,6 +412,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     if (grid_sum(total, partial, arrived)) {
         sizes[next] = REAL(total[0] > 0 ? sqrt(total[0]) : 0.0);
+        last[0] = next > 0 ? alpha[next - 1] : REAL(0);
+        last[1] = sizes[next];
         *step = next;
     }
 }

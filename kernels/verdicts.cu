@@ -178,6 +178,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
+// What is known of some units, by their numbers, with their bits and numbers: out (n, COLUMNS + 2).
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    gather_units(int64 n, const int64* __restrict__ places, const int64* __restrict__ units, const double* __restrict__ known,
+                 const unsigned char* __restrict__ bits, double* __restrict__ out) {
+    for (int64 k = int64(blockIdx.x) * THREADS + threadIdx.x; k < n; k += int64(gridDim.x) * THREADS) {
+        for (int c = 0; c < COLUMNS; c++) {
+            out[k * (COLUMNS + 2) + c] = known[units[places[k]] * COLUMNS + c];
+        }
+        out[k * (COLUMNS + 2) + COLUMNS] = bits[places[k]];
+        out[k * (COLUMNS + 2) + COLUMNS + 1] = double(places[k]);
+    }
+}
+
 // Of all units that are not of the core: how many have each status, sums of observations and inliers, of the squared errors of those
 // that are determined, and of held-out entries and those of them that agree.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)

@@ -82,6 +82,13 @@ class Block:
         """Observations of each unit, on the host (n_units,)."""
         return np.diff(self.host_indptr)
 
+    def counts_of(self, units: np.ndarray) -> np.ndarray:
+        """Observations of some units, on the host; from a device those of these units alone are brought."""
+        if "host_indptr" in self.__dict__ or not is_cupy_array(self.value):
+            return np.asarray(self.counts[units])
+        ends = gather(self.indptr, asarray_on(np.stack([units, units + 1]), self.value))
+        return np.diff(to_numpy(ends), axis=0)[0]
+
     def unit_of_entry(self) -> Array:
         """The unit of every entry, int64 (n_obs,)."""
         xp = array_namespace(self.value)

@@ -25,7 +25,7 @@ from .plain.posterior import posterior
 from .plain.tangent import PaddedSide, Side
 from .plain.ties import Lanczos, PlainLanczos, couple, grams, inverses, times
 from .plain.verdicts import diagnose, judge
-from .plain.votes import split
+from .plain.votes import agreeing, split
 from .streaming import Streams
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose", "cuda_kernels"]
@@ -56,9 +56,9 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split, rests_on_one, measure, compare, sizes, basis_facts : callables
+    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
-        `verdicts`, `votes.split`, `lone.rests_on_one`, those of `evidence`, or what takes their place.
+        `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, or what takes their place.
     unit_table : callable, optional
         `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `lone`, `cuda.ties.lone`, then, too.
     """
@@ -82,6 +82,7 @@ class Kernels:
     judge: Callable[..., tuple[np.ndarray, np.ndarray]] = judge
     split: Callable[..., tuple[np.ndarray, Block]] = split
     rests_on_one: Callable[..., np.ndarray] = rests_on_one
+    agreeing: Callable[..., Block] = agreeing
     measure: Callable[..., Measured] = measure
     compare: Callable[..., Compared] = compare
     sizes: Callable[[Array], Sizes] = sizes
@@ -186,6 +187,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         split=votes.split,
         join=blocks.join,
         rests_on_one=ties.rests_on_one,
+        agreeing=votes.agreeing,
         measure=evidence.measure,
         compare=evidence.compare,
         sizes=evidence.sizes,

@@ -108,7 +108,7 @@ def _without_contested(task: Task, units: np.ndarray, extension: Extension, bits
     chosen = np.flatnonzero((d.status == OK) & (bits & np.uint8(CONTESTABLE) > 0))
     # by the observations that there are, of which at least the inliers agree with the winner
     n_in = d.n_inliers[chosen]
-    chosen = chosen[too_near(n_in, task.block.counts[units[chosen]] - n_in, task.consensus)]
+    chosen = chosen[too_near(n_in, task.block.counts_of(units[chosen]) - n_in, task.consensus)]
     if chosen.size == 0:
         return extension
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))

@@ -58,7 +58,8 @@ def rivals(task: Task, units: np.ndarray, coefficients: Array, share: float | No
     winner, rival = np.zeros((2, len(units)), dtype=np.int64)
     ids, rest = task.unit_ids[units], (task.basis, task.usable)
     beside = same_place(task.block.value, task.basis)
-    edges = [0, len(units)] if task.block.n_obs <= _AT_ONCE else pieces(task.block.counts[units], _AT_ONCE)
+    few = task.block.n_obs <= _AT_ONCE  # in one piece, without a look at how long units are, which may be on a device
+    edges = [0, len(units)][: 1 + (len(units) > 0)] if few else pieces(task.block.counts[units], _AT_ONCE)
     for start, stop in pairwise(edges):
         block, places = task.block, units[start:stop]
         if not beside:

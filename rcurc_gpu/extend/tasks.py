@@ -133,7 +133,8 @@ class Task:
         # keeps a basis with fewer independent columns than r from dividing by 0
         info = np.finfo(eigenvalues.dtype)
         least = float(info.eps) * float(np.max(np.abs(eigenvalues))) + float(info.smallest_normal)
-        return asarray_on((vectors / np.sqrt(np.maximum(eigenvalues, eigenvalues.dtype.type(least)))).T, self.basis)
+        white = (vectors / np.sqrt(np.maximum(eigenvalues, eigenvalues.dtype.type(least)))).T
+        return asarray_on(np.ascontiguousarray(white), self.basis)  # or each launch would copy it
 
     @cached_property
     def ids(self) -> EntryIds:

@@ -67,7 +67,7 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     for _ in range(_ROUNDS):
         for block in blocks:
             usable = rows.weights(core.W), cols.weights(core.W)
-            ties = ties_of(agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
+            ties = ties_of(run.kernels.agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
             sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
             known = rows, cols
             rows, cols = (
@@ -350,11 +350,3 @@ def some_of(block: Block, unknowns: int) -> Block | None:
     ).astype(np.int64)
     place = asarray_on(place, block.value)
     return Block(asarray_on(indptr, block.value), gather(block.index, place), gather(block.value, place), block.length)
-
-
-def agreeing(block: Block, left: Array, right: Array, floor: float, usable: tuple[Array, Array]) -> Block:
-    """The entries of a block that agree with left @ right.T, in rows and columns that are `usable`."""
-    xp = array_namespace(block.value)
-    unit, index = block.unit_of_entry(), xp.astype(block.index, xp.int64)
-    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
-    return block.where((xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0))

@@ -140,8 +140,9 @@ class UnitTable:
             places = self.picked(wanted)
             if len(places) == 0:
                 return cupy.asnumpy(places), np.zeros((0, len(Known)))
-            # bits and numbers in one array: one copy
-            rows = cupy.concatenate([self.table[self._units[places]], self._bits[places, None], places[:, None]], axis=1)
+            rows = cupy.empty((len(places), len(Known) + 2))  # with bits and numbers: one copy
+            arguments = (np.int64(len(places)), places, self._units, self.table, self._bits, rows)
+            _launch("gather_units", _blocks(len(places)), arguments)
             found = cupy.asnumpy(rows)
         found[:, Known.STATUS] = found[:, -2].astype(np.int64) >> FORMER
         return found[:, -1].astype(np.int64), found[:, : len(Known)]
