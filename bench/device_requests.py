@@ -43,6 +43,7 @@ class Requests:
         self.kernels: Counter = Counter()
 
     def __call__(self, what: str, number: int) -> None:
+        """What `hostgpu.set_listener` calls."""
         key = _asked_by(self.depth)
         if number < 0:
             self.launches[key] += 1
@@ -85,7 +86,9 @@ def main() -> None:
     print({k: stats[k] for k in ("launches", "graph_launches", "d2h_bytes", "d2h_copies", "h2d_copies", "synchronizations")})
     print(stats["library_calls"])
     for phase in ("core", "ties", "rest"):
-        print(f"\n{phase}: {listener.of(phase)[0]} launches, {listener.of(phase)[1]} bytes in {listener.copies[phase]} copies")
+        print(
+            f"\n{phase}: {listener.of(phase)[0]} launches, {listener.of(phase)[1]} bytes in {listener.copies[phase]} copies"
+        )
         for (_, line), n in [x for x in listener.launches.most_common() if x[0][0] == phase][: given.top]:
             print(f"{n:5d}  {line}")
         print("  bytes to the host:")

@@ -14,7 +14,7 @@ from array_api_compat import is_cupy_array, is_numpy_array
 
 from ..errors import ArgumentError
 from ..progress import Progress
-from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
+from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
 from .blocks import Block, ChunkPlan, pieces
 from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, measure, sizes
 from .plain.grid import Grid, make_grid
@@ -168,8 +168,8 @@ def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
 
 def cuda_kernels(svd: str = "auto") -> Kernels:
     """Those for CuPy, which has to be there."""
-    from .cuda import calls as cuda
     from .cuda import blocks, evidence, sources, ties, verdicts, votes
+    from .cuda import calls as cuda
 
     make = partial(cuda.make_grid, library=svd == "cusolver")
     most, plan = sources.MOST_RANK, _contiguous_plan

@@ -132,6 +132,8 @@ def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
 def invert(s: Array) -> Array:
     """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
     values = to_numpy(s)  # they are few
-    least = 100 * float(np.finfo(values.dtype).eps) * float(np.max(values))  # what an SVD leaves of 0, with two digits to spare
+    least = (
+        100 * float(np.finfo(values.dtype).eps) * float(np.max(values))
+    )  # what an SVD leaves of 0, with two digits to spare
     real = values > least
     return asarray_on(np.where(real, 1 / np.where(real, values, 1), 0).astype(values.dtype), s)

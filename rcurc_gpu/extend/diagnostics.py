@@ -254,7 +254,7 @@ class Summary:
         `sums` are how many there are of each status, and the other fields in their order.
         """
         counts = sums.astype(np.int64).tolist()
-        rest = cls(tuple(counts[:5]), -1, *counts[5:7], float(sums[7]))
+        rest = cls(tuple(counts[:5]), -1, counts[5], counts[6], float(sums[7]))
         return replace(rest + cls.of(inside), first=-1), replace(rest, n_held=counts[8], n_consensus=counts[9])
 
     def __add__(self, other: Summary) -> Summary:

@@ -54,7 +54,8 @@ def extend(task: Task, units: np.ndarray | None = None, typical_share: float | N
 
 def to_look_at(bits: np.ndarray, typical: Typical) -> np.ndarray:
     """The units that `later_passes` may change: all that are doubtful, or may rest on one entry, or may have a rival."""
-    return np.flatnonzero(bits & np.uint8(wanted_bits(typical, np.count_nonzero(bits & UNKNOWN))))
+    n_unknown = int(np.count_nonzero(bits & np.uint8(UNKNOWN)))
+    return np.flatnonzero(bits & np.uint8(wanted_bits(typical, n_unknown)))
 
 
 def wanted_bits(typical: Typical, n_unknown: int) -> int:

@@ -172,7 +172,7 @@ class Task:
 
 
 def measuring(task: Task, units: np.ndarray, coefficients: Array) -> FitPass:
-    """A pass that measures coefficients (len(units), r) that come from elsewhere, before units are compared with each other."""
+    """A pass that measures coefficients (len(units), r) from elsewhere, before units are compared with each other."""
     # a pass wants a row for every unit of the block, but reads only those of `units`
     place = np.zeros(task.block.n_units, dtype=np.int64)
     place[units] = np.arange(len(units))

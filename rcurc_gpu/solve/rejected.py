@@ -93,16 +93,16 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
     if on_device and "known" in found.factors["r"]:
         below, beside, inside = _left_over(supply, found, (rows, cols, inner), (by_rows, by_cols, by_inner))
     else:
-        block = view.intersection.block
-        inside = on_host(block.take_units(inner) if by_inner is None else block.at_positions(by_inner, inner))
+        whole = view.intersection.block
+        inside = on_host(whole.take_units(inner) if by_inner is None else whole.at_positions(by_inner, inner))
         inside = inside if scale == 1 else inside.scaled(1 / scale)
         below = gathered(supply.shards["c"], rows, engine, n, scale, by_rows)
         beside = gathered(supply.shards["r"], cols, engine, m, scale, by_cols)
     # rows are numbered with those of I first, then the others; columns likewise
     core = _thinned(inside, inner, n_entries, rng)
-    below = _thinned(below, m + np.arange(len(rows)), n_entries, rng)
+    lower = _thinned(below, m + np.arange(len(rows)), n_entries, rng)
     j, i, *rest = _thinned(beside, n + np.arange(len(cols)), n_entries, rng)
-    parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), below]
+    parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), lower]
     numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
     seen, is_outlier, edges = _judged(found, numbers, parts)
     blocks = [Looked(*(x[low:high] for x in (*seen, is_outlier))) for low, high in pairwise(edges)]
@@ -194,9 +194,7 @@ def _cheap(units: np.ndarray, shards: list[Shard], rng: np.random.Generator) -> 
     return units[np.any([(units >= shard.start) & (units < shard.stop) for shard in some], axis=0)]
 
 
-def _wanted(
-    units: np.ndarray, counts: _Counts | _CountsOnDevice | None, most: int, rng: np.random.Generator
-) -> np.ndarray:
+def _wanted(units: np.ndarray, counts: _Counts | _CountsOnDevice | None, most: int, rng: np.random.Generator) -> np.ndarray:
     """Places of the units to look at, ascending, and `most` of them."""
     if len(units) <= most:
         return np.arange(len(units))

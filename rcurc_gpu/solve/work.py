@@ -242,9 +242,7 @@ def second(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays,
     return {"factor": factor} | diagnostics.arrays(), whole.named("whole") | outside.named("outside")
 
 
-def _second_on_device(
-    here: _Here, a: Array, known: Any, typical: Typical, limits: Limits
-) -> tuple[Arrays, Arrays]:
+def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limits: Limits) -> tuple[Arrays, Arrays]:
     """`second`, where what is known of the units stays on a device: only those that are not typical come to the host."""
     side, factor = here.side, here.factor(a)
     _, _, n_unknown = known.judge(limits)
@@ -264,7 +262,9 @@ def _second_on_device(
     if whole.n_undetermined:
         lost = known.undetermined()
         firsts = lost + here.shard.start, lost[~np.isin(lost, here.inside)] + here.shard.start
-        whole, outside = (replace(x, first=int(k[0]) if len(k) else -1) for x, k in zip((whole, outside), firsts, strict=True))
+        whole, outside = (
+            replace(x, first=int(k[0]) if len(k) else -1) for x, k in zip((whole, outside), firsts, strict=True)
+        )
     factor, known.lost = _finished(here, factor, lost), lost
     known.scale(side.scale)
     return {"factor": factor, "known": known}, whole.named("whole") | outside.named("outside")
@@ -272,11 +272,13 @@ def _second_on_device(
 
 def _mark_lone(here: _Here, a: Array, known: Any, wanted: int, unwanted: int) -> None:
     """`lone.without_lone` for units with some bits and none of the others, which stay on the device."""
-    places = known.picked(wanted, unwanted)
+    places, block, kernel = known.picked(wanted, unwanted), here.shard.resident, here.run.kernels.lone
+    assert block is not None
+    assert kernel is not None
     if len(places):
-        task, units = here.task(here.shard.resident), known.units_at(places)
-        lone = here.run.kernels.lone(task.block, units, task.basis, take_rows(a, places), task.usable, task.schedule.floor)
-        known.mark(places, lone, ILL_CONDITIONED)
+        task = here.task(block)
+        rest = (task.basis, take_rows(a, places), task.usable, task.schedule.floor)
+        known.mark(places, kernel(task.block, known.units_at(places), *rest), ILL_CONDITIONED)
 
 
 def _again(here: _Here, first: Extension, units: np.ndarray, typical: Typical, limits: Limits) -> Extension:

@@ -42,9 +42,10 @@ def measure(entries: Entries, core: tuple[Array, Array, Array], floor: float, si
         factors = (dense(x, dtype) for x in core)
         _launch("measure", blocks, dtype, rank, (np.int64(n), *places, *factors, *numbers, *lists, *work))
         sums = cupy.asnumpy(out)
-    counts = sums[:5].astype(np.int64).tolist()
+    n_informative, n_agree, n_below, n_zero, n_nonzero = sums[:5].astype(np.int64).tolist()
+    counts = (n, n_informative, n_agree, n_below, n_zero, n_nonzero)
     square = float(sums[6] / sums[5]) if sums[5] else 0.0
-    return Measured(n, *counts, square, sums[_SUMS : _SUMS + rank] / n, sums[_SUMS + rank :] / n, lists)
+    return Measured(*counts, square, sums[_SUMS : _SUMS + rank] / n, sums[_SUMS + rank :] / n, lists)
 
 
 def compare(measured: Measured, y: Array, floor: float) -> Compared:
@@ -57,10 +58,20 @@ def compare(measured: Measured, y: Array, floor: float) -> Compared:
         some, _ = select(Block(edges, index, dense(shown), 0, dense(residual)), flags=informative)
         assert some.sigma is not None
         out = cupy.empty(5)
-        arguments = (np.int64(some.n_obs), some.sigma, some.value, np.int64(n), dense(y), dense(residual), dtype.type(floor), out)
+        arguments = (
+            np.int64(some.n_obs),
+            some.sigma,
+            some.value,
+            np.int64(n),
+            dense(y),
+            dense(residual),
+            dtype.type(floor),
+            out,
+        )
         _launch("compare", 5, dtype, 1, arguments)
         found = cupy.asnumpy(out)
-    return Compared(*map(float, found[:3]), *map(int, found[3:]))
+    residual, value, typical, chance, chance_of_all = found.tolist()
+    return Compared(residual, value, typical, int(chance), int(chance_of_all))
 
 
 def sizes(y: Array) -> Sizes:

@@ -46,9 +46,7 @@ def rests_on_one(
     return np.asarray(cupy.asnumpy(lone(block, units, basis, coefficients, usable, floor)))
 
 
-def lone(
-    block: Block, units: np.ndarray | Array, basis: Array, coefficients: Array, usable: Array, floor: float
-) -> Array:
+def lone(block: Block, units: np.ndarray | Array, basis: Array, coefficients: Array, usable: Array, floor: float) -> Array:
     """The same of one or more units, on the device, where their numbers may be."""
     K, dtype, n = basis.shape[1], basis.dtype, len(units)
     with basis.device:

@@ -116,15 +116,20 @@ def measure(entries: Entries, core: tuple[Array, Array, Array], floor: float, si
     residual = y - xp.sum(parts, axis=1)
     large, told = xp.abs(y) > size, xp.abs(y - residual) > size
     informative, below = large | told, xp.abs(residual) < floor
-    counts = [int(xp.count_nonzero(x)) for x in (informative, informative & below, below, told & (y == 0), y != 0)]
+    n_informative, n_agree, n_below, n_zero, n_nonzero = (
+        int(xp.count_nonzero(x)) for x in (informative, informative & below, below, told & (y == 0), y != 0)
+    )
     near = xp.astype(xp.abs(residual) < NEAR * sigma, residual.dtype)
     n_near = float(xp.sum(near))
     square = float(xp.sum(near * residual * residual)) / n_near if n_near else 0.0
     bound = xp.abs(parts) + SLACK * sigma
     clipped = xp.minimum(xp.maximum(residual[:, None] + xp.zeros_like(parts), -bound), bound)
-    found, claimed = (to_numpy(xp.sum(x, axis=0)).astype(np.float64) / max(n, 1) for x in (parts * (parts + clipped), parts**2))
+    found, claimed = (
+        to_numpy(xp.sum(x, axis=0)).astype(np.float64) / max(n, 1) for x in (parts * (parts + clipped), parts**2)
+    )
     shown = xp.where(large, y, xp.full_like(y, size))
-    return Measured(n, *counts, square, found, claimed, (residual, shown, informative))
+    counts = (n, n_informative, n_agree, n_below, n_zero, n_nonzero)
+    return Measured(*counts, square, found, claimed, (residual, shown, informative))
 
 
 def compare(measured: Measured, y: Array, floor: float) -> Compared:
@@ -137,15 +142,16 @@ def compare(measured: Measured, y: Array, floor: float) -> Compared:
     for value, rest in (some[::-1], (y, residual)):
         predicted = xp.roll(value - rest, int(value.shape[0]) // 2)
         chances.append(int(xp.count_nonzero(xp.abs(value - predicted) < floor)))
-    quartiles = (float(quantile_abs(x, 0.25)) if x.shape[0] else 0.0 for x in some)
-    return Compared(*quartiles, float(quantile_abs(y)) if y.shape[0] else 0.0, *chances)
+    lower = [float(quantile_abs(x, 0.25)) if x.shape[0] else 0.0 for x in some]
+    typical = float(quantile_abs(y)) if y.shape[0] else 0.0
+    return Compared(lower[0], lower[1], typical, chances[0], chances[1])
 
 
 def sizes(y: Array) -> Sizes:
     """Of one or more numbers."""
     xp = array_namespace(y)
-    quantiles = (float(quantile_abs(y, q)) for q in (0.5, 0.25))
-    return Sizes(*quantiles, float(xp.mean(xp.abs(y))), float(xp.mean(y * y)))
+    median, quartile = (float(quantile_abs(y, q)) for q in (0.5, 0.25))
+    return Sizes(median, quartile, float(xp.mean(xp.abs(y))), float(xp.mean(y * y)))
 
 
 def basis_facts(basis: Array, usable: Array) -> BasisFacts:
