@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from array_api_compat import is_cupy_array
 
 from ..errors import check_count
-from .arrays import Array, array_namespace, asarray_on
+from .arrays import Array, array_namespace, asarray_on, to_numpy
 from .linalg import qr, small_svd, subspace_svd
 from .random import Stream, generator
 
@@ -155,7 +156,9 @@ def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
 
 def invert(s: Array) -> Array:
     """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
-    xp = array_namespace(s)
-    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))  # what an SVD leaves of 0, with two digits to spare
-    real = s > least
-    return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))
+    values = to_numpy(s)  # they are few
+    least = (
+        100 * float(np.finfo(values.dtype).eps) * float(np.max(values))
+    )  # what an SVD leaves of 0, with two digits to spare
+    real = values > least
+    return asarray_on(np.where(real, 1 / np.where(real, values, 1), 0).astype(values.dtype), s)

@@ -15,7 +15,6 @@ from ..backends.plain.verdicts import skewed
 from ..core.iteration import Checked
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import ILL_CONDITIONED, OK, UnitDiagnostics
-from ..extend.lone import rests_on_one
 from ..extend.typical import coherence_of
 from ..noise.model import Group, NoiseModel, outlier_threshold
 from ..noise.part import Part
@@ -62,16 +61,18 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     core, rows, cols = checked
     xp = array_namespace(core.W)
     left, right = core.W * core.s, core.V * core.s
-    W, V = (xp.astype(x, xp.float64) for x in (core.W, core.V))
+    W, V = (xp.astype(x, xp.float64, copy=False) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
     blocks = (some, data.block) if some is not None else (data.block,)
     for _ in range(_ROUNDS):
         for block in blocks:
             usable = rows.weights(core.W), cols.weights(core.W)
-            ties = ties_of(agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
+            ties = ties_of(run.kernels.agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
             sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
             known = rows, cols
-            rows, cols = (_without_lone(*side, there, floor) for side, there in zip(sides, usable[::-1], strict=True))
+            rows, cols = (
+                _without_lone(*side, there, floor, run.kernels) for side, there in zip(sides, usable[::-1], strict=True)
+            )
             if ties.gap > _CLEAR:
                 break
         if rows is known[0] and cols is known[1]:
@@ -111,14 +112,22 @@ def _is_rejected(
 
 
 def _without_lone(
-    block: Block, basis: Array, factor: Array, known: UnitDiagnostics, skew: np.ndarray, usable: Array, floor: float
+    block: Block,
+    basis: Array,
+    factor: Array,
+    known: UnitDiagnostics,
+    skew: np.ndarray,
+    usable: Array,
+    floor: float,
+    kernels: Kernels,
 ) -> UnitDiagnostics:
     """Mark units of the core of which a component rests on a single entry, or on none."""
-    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence_of(basis)) & (known.status == OK))
+    coherence = coherence_of(kernels.basis_facts(basis, usable))
+    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))
-    lone = rests_on_one(block, doubtful, basis, coefficients, usable, floor)
+    lone = kernels.rests_on_one(block, doubtful, basis, coefficients, usable, floor)
     if not lone.any():
         return known
     status = known.status.copy()
@@ -341,11 +350,3 @@ def some_of(block: Block, unknowns: int) -> Block | None:
     ).astype(np.int64)
     place = asarray_on(place, block.value)
     return Block(asarray_on(indptr, block.value), gather(block.index, place), gather(block.value, place), block.length)
-
-
-def agreeing(block: Block, left: Array, right: Array, floor: float, usable: tuple[Array, Array]) -> Block:
-    """The entries of a block that agree with left @ right.T, in rows and columns that are `usable`."""
-    xp = array_namespace(block.value)
-    unit, index = block.unit_of_entry(), xp.astype(block.index, xp.int64)
-    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
-    return block.where((xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0))

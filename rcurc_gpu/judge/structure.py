@@ -35,7 +35,7 @@ _FOLLOWING = 0.75  # share of the observations there that follow
 _BALANCE = 0.3  # of signs
 _MATTERS = 1e-3  # residuals over the size of an entry from which a component matters: a tenth of the accuracy, as in a core
 _RARE = 1e-3  # chance of naming any row (column) where all have the same share of outliers
-_FAR_MORE = 2.0  # share of the outliers of a row (column) over that of all, from which it is named
+FAR_MORE = 2.0  # share of the outliers of a row (column) over that of all, from which it is named
 _BLOCK = 0.5  # share of the outliers where named rows and columns cross, from which this is a block
 _NAMED = 5  # rows, and columns, that a message names
 _FEWEST_THERE = 20  # observations there, below which nothing is said
@@ -103,20 +103,22 @@ def _named(what: str, numbers: tuple[int, ...]) -> str:
     return f"{what}{'s' if len(numbers) > 1 else ''} {listed}"
 
 
-def crowded(n_obs: np.ndarray, n_outliers: np.ndarray) -> np.ndarray:
+def crowded(n_obs: np.ndarray, n_outliers: np.ndarray, of: tuple[int, float, float] | None = None) -> np.ndarray:
     """Numbers of the units with far more outliers than the rest, the most first.
 
     Parameters
     ----------
     n_obs, n_outliers : integer arrays (n,)
+    of : (int, float, float), optional
+        Units, observations and outliers there are, if these are some of the units only.
     """
-    total = int(n_obs.sum())
-    share = int(n_outliers.sum()) / max(total, 1)
-    many = np.flatnonzero(n_outliers > np.maximum(_FAR_MORE * share * n_obs, 2))
+    n_units, total, n_out = (len(n_obs), int(n_obs.sum()), int(n_outliers.sum())) if of is None else of
+    share = n_out / max(total, 1)
+    many = np.flatnonzero(n_outliers > np.maximum(FAR_MORE * share * n_obs, 2))
     if len(many) == 0:
         return many
     chance = bdtrc(n_outliers[many] - 1.0, n_obs[many], share)
-    named = many[chance < _RARE / len(n_obs)]
+    named = many[chance < _RARE / n_units]
     return named[np.argsort(-n_outliers[named] / n_obs[named], kind="stable")]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..errors import ArgumentError
-from ..extend.diagnostics import DIAGNOSTIC_NAMES, FILE_NAMES, UnitDiagnostics
+from ..extend.diagnostics import DIAGNOSTIC_NAMES, FILE_NAMES, LateDiagnostics, UnitDiagnostics
 from ..files import UNREADABLE, line_of, load_npy, locked, naming, read_json, write_whole
 from ..result.matrix import FACTORS, CURMatrix, matrix_from
 from ..shards.on_disk import checksum
@@ -185,7 +185,9 @@ def _growing(paths: dict[str, Path], like: Arrays, n_units: int) -> Iterator[dic
 
 
 def diagnostics_of(arrays: Arrays) -> UnitDiagnostics:
-    """The diagnostics among arrays of a side."""
+    """The diagnostics among arrays of a side; those on a device come to the host when they are looked at."""
+    if "known" in arrays:
+        return LateDiagnostics(arrays["known"].known)
     return UnitDiagnostics(*(arrays[name] for name in DIAGNOSTIC_NAMES))
 
 
