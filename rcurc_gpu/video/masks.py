@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
 
+from ..backends import array_namespace, asarray_on, to_numpy
 from ..errors import ArgumentError, check_count
 
 # A pixel's threshold is so many times the median of its residuals: 2.7 standard deviations of normal noise. With this and
@@ -56,40 +58,57 @@ class MaskRule:
             shape = self.threshold.shape
             raise ArgumentError("region", f"must be bool of shape {shape}, got {self.region.dtype} {self.region.shape}")
 
-    def differs(self, frame: np.ndarray, background: np.ndarray) -> np.ndarray:
+    def differs(self, frame: Any, background: Any) -> Any:
         """Pixels beyond their thresholds that are no shadows, each for itself, bool (height, width)."""
-        f, b = frame.astype(np.float32), background.astype(np.float32)
+        xp = array_namespace(frame)
+        f, b = xp.astype(frame, xp.float32), xp.astype(background, xp.float32)
+        threshold = asarray_on(self.threshold, frame)
         if f.ndim == 2:
-            return np.abs(f - b) > self.threshold
-        found = np.max(np.abs(f - b), axis=2) > self.threshold
-        return found & ~self._shaded(f, b) if self.shadow else found
+            return xp.abs(f - b) > threshold
+        found = xp.max(xp.abs(f - b), axis=2) > threshold
+        return found & ~_shaded(f, b, threshold) if self.shadow else found
 
-    def mask(self, frame: np.ndarray, background: np.ndarray) -> np.ndarray:
+    def mask(self, frame: Any, background: Any) -> Any:
         """The foreground of a frame.
 
         Parameters
         ----------
         frame, background : uint8 or float32 arrays (height, width) or (height, width, 3)
+            Of any namespace, on any device; groups that are too small are looked for on the host.
 
         Returns
         -------
         bool array (height, width)
+            Where the frame is.
         """
-        found = self.differs(frame, background)
-        if self.median > 1:
-            # the sum over the window, so that every count is exact
-            count = ndimage.convolve1d(found.view(np.uint8).astype(np.int16), np.ones(self.median), axis=0, mode="nearest")
-            count = ndimage.convolve1d(count, np.ones(self.median), axis=1, mode="nearest")
-            found = count > self.median**2 // 2
+        found = majority(self.differs(frame, background), self.median)
         if self.region is not None:
-            found &= self.region
-        return without_specks(found, self.min_area)
+            found = found & asarray_on(self.region, found)
+        return found if self.min_area <= 1 else asarray_on(without_specks(to_numpy(found), self.min_area), found)
 
-    def _shaded(self, frame: np.ndarray, background: np.ndarray) -> np.ndarray:
-        """Where a frame in colour is the background with less light, bool (height, width)."""
-        light = np.sum(frame * background, axis=2) / np.maximum(np.sum(background * background, axis=2), np.float32(1))
-        left = np.max(np.abs(frame - light[..., None] * background), axis=2)
-        return (light > SHADOW_DARKEST) & (light < 1) & (left < SHADOW_COLOUR * self.threshold)
+
+def majority(found: Any, size: int) -> Any:
+    """`found` (height, width) by the majority of ``size x size`` pixels; at the edges the last ones count several times."""
+    xp, reach = array_namespace(found), size // 2
+    if size == 1:
+        return found
+    count = xp.astype(found, xp.int32)
+    for axis in (0, 1):  # whole numbers, so every count is exact
+        n = count.shape[axis]
+        places = np.clip(np.arange(-reach, n + reach), 0, n - 1)
+        padded = xp.take(count, asarray_on(places, count), axis=axis)
+        parts = [padded[k : k + n, :] if axis == 0 else padded[:, k : k + n] for k in range(size)]
+        count = sum(parts[1:], parts[0])
+    return count > size * size // 2
+
+
+def _shaded(frame: Any, background: Any, threshold: Any) -> Any:
+    """Where a frame in colour is the background with less light, bool (height, width)."""
+    xp = array_namespace(frame)
+    square = xp.sum(background * background, axis=2)
+    light = xp.sum(frame * background, axis=2) / xp.where(square < 1, xp.ones_like(square), square)
+    left = xp.max(xp.abs(frame - light[..., None] * background), axis=2)
+    return (light > SHADOW_DARKEST) & (light < 1) & (left < SHADOW_COLOUR * threshold)
 
 
 def without_specks(mask: np.ndarray, min_area: int) -> np.ndarray:
