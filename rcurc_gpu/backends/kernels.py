@@ -20,6 +20,7 @@ from .plain.grid import Grid, make_grid
 from .plain.joining import join
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
+from .plain.robust import robust_fit
 from .plain.tangent import PaddedSide, Side
 from .plain.ties import Lanczos, PlainLanczos, couple, grams, inverses, times
 from .plain.verdicts import diagnose, judge
@@ -54,9 +55,9 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split : callables
+    split, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
-        `verdicts`, `votes.split`, or what takes their place.
+        `verdicts`, `votes.split`, `robust.robust_fit`, or what takes their place.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Kernels:
     diagnose: Callable[..., np.ndarray] = diagnose
     judge: Callable[..., tuple[np.ndarray, np.ndarray]] = judge
     split: Callable[..., tuple[np.ndarray, Block]] = split
+    robust_fit: Callable[..., tuple[np.ndarray, np.ndarray]] = robust_fit
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -182,6 +184,7 @@ def _numba(required: bool) -> Kernels:
         from .numba import calls as cpu
         from .numba import grid as cpu_grid
         from .numba import verdicts as cpu_verdicts
+        from .numba.robust_kernel import robust_fit
         from .numba.tangent import CompiledSide
     except ImportError as error:
         if required:
@@ -198,6 +201,7 @@ def _numba(required: bool) -> Kernels:
         diagnose=cpu_verdicts.diagnose,
         judge=cpu_verdicts.judge,
         split=cpu_verdicts.split,
+        robust_fit=robust_fit,
     )
 
 
