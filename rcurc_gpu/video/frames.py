@@ -12,6 +12,7 @@ from .masks import SHADOW_COLOUR, SHADOW_DARKEST, MaskRule
 
 _PLAIN = 128  # grey level around what was cut out: dark and bright things both stand out from it
 _MOST_COMPILED = 15  # side of the largest window whose count fits into a byte
+_MOST_DRIFT = 4.0  # grey levels: what differs by more is the edge of a thing rather than a change of the background
 NO_OBJECTS = np.empty((0, 5), dtype=np.int64)
 
 
@@ -92,6 +93,19 @@ class FrameSplitter:
         out[:] = _PLAIN
         np.copyto(out, frame, where=(mask if frame.ndim == 2 else mask[..., None]) != 0)
         return out
+
+    def drift(self, frame: np.ndarray, found: Split, gain: float, lines: slice) -> None:
+        """Let the last picture of the sum follow a frame, on some of its lines, where its background is seen."""
+        width, channels = self.shape[1], frame.size // found.mask.size
+        some = slice(lines.start * width * channels, lines.stop * width * channels)
+        seen, background, mask = frame[lines], found.background[lines], found.mask[lines]
+        if self._kernels is not None:
+            flat = (np.ascontiguousarray(seen).reshape(-1, channels), background.reshape(-1, channels), mask.reshape(-1))
+            self._kernels.drift(*flat, self.parts[-1, some].reshape(-1, channels), np.float32(gain), np.float32(_MOST_DRIFT))
+            return
+        left = np.float32(gain) * np.clip(seen.astype(np.float32) - background, -_MOST_DRIFT, _MOST_DRIFT).astype(np.float32)
+        left[mask != 0] = 0
+        self.parts[-1, some] += asarray_on(left.reshape(-1), self.parts)
 
     def _painted(self, factors: np.ndarray) -> Any:
         """In the order of the compiled code."""

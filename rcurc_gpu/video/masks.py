@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,22 @@ class MaskRule:
         if self.region is not None and (self.region.dtype != bool or self.region.shape != self.threshold.shape):
             shape = self.threshold.shape
             raise ArgumentError("region", f"must be bool of shape {shape}, got {self.region.dtype} {self.region.shape}")
+
+    def adjusted(
+        self,
+        *,
+        threshold: float | None = None,
+        shadow: bool = True,
+        region: np.ndarray | None = None,
+        min_area: int | None = None,
+        median: int | None = None,
+    ) -> MaskRule:
+        """The rule with what a user says about it: one threshold for all pixels, and what is not None."""
+        given = {"region": region, "min_area": min_area, "median": median}
+        asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if threshold is not None:
+            asked["threshold"] = np.full(self.threshold.shape, threshold, dtype=np.float32)
+        return replace(self, shadow=shadow, **asked)
 
     def differs(self, frame: Any, background: Any) -> Any:
         """Pixels beyond their thresholds that are no shadows, each for itself, bool (height, width)."""

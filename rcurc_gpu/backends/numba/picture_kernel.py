@@ -185,6 +185,16 @@ def _root(runs, i):
 
 
 @njit(**_EXACT)
+def drift(frame, background, mask, offset, gain, most):
+    """Move `offset` (n, channels) by `gain` times what is left of `frame`, at most `most`, where `mask` (n,) is 0."""
+    for i in range(mask.size):
+        if mask[i] == 0:
+            for c in range(frame.shape[1]):
+                left = np.float32(frame[i, c]) - np.float32(background[i, c])
+                offset[i, c] += gain * min(max(left, -most), most)
+
+
+@njit(**_EXACT)
 def cut_out(frame, mask, plain, out):
     """`frame` (n, channels) where `mask` (n,) is not 0, elsewhere `plain`."""
     out[:] = plain
