@@ -14,6 +14,7 @@ import numpy as np
 
 from .. import files
 from ..errors import ArgumentError
+from .masks import MaskRule
 from .quality import decibels
 from .sheet import contact_sheet
 from .write import VideoWriter
@@ -169,48 +170,11 @@ class Truth:
 
 
 def split(
-    frame: np.ndarray, left: np.ndarray, coefficients: np.ndarray, threshold: float
+    frame: np.ndarray, left: np.ndarray, coefficients: np.ndarray, rule: MaskRule
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A frame's background, foreground and mask.
-
-    Parameters
-    ----------
-    frame : uint8 array of the frame's shape
-    left : float array (n1, r)
-    coefficients : float array (r,)
-    threshold : float
-        A pixel is foreground if a channel differs by more, but for single ones and small holes; see `tidy`.
-
-    Returns
-    -------
-    background, foreground : uint8 arrays of the frame's shape
-        Around the foreground it is plain grey.
-    mask : uint8 array (height, width)
-        255 or 0.
-    """
-    pixels = frame.reshape(-1)
-    background = np.empty_like(pixels)
-    differs = np.empty(pixels.shape, dtype=bool)
-    for start in range(0, len(pixels), _ENTRIES_AT_ONCE):
-        part = slice(start, start + _ENTRIES_AT_ONCE)
-        value = left[part] @ coefficients
-        np.clip(np.rint(value, out=value), 0, 255, out=value)
-        background[part] = value
-        np.subtract(pixels[part], value, out=value)
-        np.greater(np.abs(value, out=value), threshold, out=differs[part])
-    mask = differs.reshape(frame.shape)
-    mask = tidy(mask[..., 0] | mask[..., 1] | mask[..., 2] if frame.ndim == 3 else mask)
+    """A frame's background, foreground and mask."""
+    background = np.clip(np.rint(left @ coefficients), 0, 255).astype(np.uint8).reshape(frame.shape)
+    mask = rule.mask(frame, background)
     foreground = np.full_like(frame, _PLAIN)
     np.copyto(foreground, frame, where=mask[..., None] if frame.ndim == 3 else mask)
-    return background.reshape(frame.shape), foreground, mask.astype(np.uint8) * np.uint8(255)
-
-
-def tidy(mask: np.ndarray) -> np.ndarray:
-    """`mask` (height, width) without pixels that have fewer than 2 neighbours in it, and with those that have 6 or more.
-
-    A majority of the 3 x 3 pixels would also take out lines that are one pixel wide, as the legs of distant people are.
-    """
-    padded = np.pad(mask, 1, mode="edge").astype(np.uint8)
-    lines = padded[:-2] + padded[1:-1] + padded[2:]
-    count = lines[:, :-2] + lines[:, 1:-1] + lines[:, 2:]
-    return (mask & (count >= 3)) | (count >= 6)
+    return background, foreground, mask.astype(np.uint8) * np.uint8(255)

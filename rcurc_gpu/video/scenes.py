@@ -191,7 +191,9 @@ def _train(stage: _Stage) -> MadeUpScene:
         shades = (45.0, (200.0, 60.0)[number % 2], 25.0)
         begin = -0.5 * car_width - number * 1.02 * car_width
         needs = int((width - begin + car_width) / speed) + 1
-        cars.append(Mover("car", 0.80 * height, 0.42 * height, car_width, speed, start, start + needs, begin, needs, 0, shades))
+        cars.append(
+            Mover("car", 0.80 * height, 0.42 * height, car_width, speed, start, start + needs, begin, needs, 0, shades)
+        )
     return stage.scene(lambda k: stage.street, (*stage.movers(0.3), *cars))
 
 
@@ -207,7 +209,9 @@ def _standing(stage: _Stage) -> MadeUpScene:
         walk = int(way / speed)
         leaves = enters + walk + stay + int((width - way + tall) / speed) + walk
         shades = (stage.rng.uniform(25, 70), (30.0, 225.0, 50.0)[place], stage.rng.uniform(20, 60))
-        people.append(Mover("person", 0.95 * height, tall, 0.36 * tall, speed, enters, leaves, -0.3 * tall, walk, stay, shades))
+        people.append(
+            Mover("person", 0.95 * height, tall, 0.36 * tall, speed, enters, leaves, -0.3 * tall, walk, stay, shades)
+        )
     return stage.scene(lambda k: stage.street, (*stage.movers(0.5), *people))
 
 

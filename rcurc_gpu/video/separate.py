@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,22 +15,22 @@ import numpy as np
 
 from ..backends import place_for
 from ..errors import ArgumentError, ConvergenceWarning, check_count, check_number, check_shape, seed_to_int, warn_caller
+from ..options import check_rank
 from ..progress import Progress
-from ..result import CURMatrix, Result
+from ..result import CURMatrix
 from ..summary import Summarised, Summary
 from .background import Background
-from .find import find_background, plan_pass
+from .find import FindOptions, find_background, plan_pass
+from .light import MOST_COMPONENTS
+from .masks import MaskRule
+from .motion import Stabilised
 from .outputs import VIDEOS, Outputs, Sheet, Truth, split
 from .read import Video, VideoWarning, frame_shape, open_video
 from .write import encoder, write_png
 
 MEMORY = 512 << 20  # two minutes of 1080 x 1920 then take 0.9 GB in all (docs/video.md)
 _PREVIEW_FRAMES, _PREVIEW_PIXELS = 100, 160 * 120  # small enough to be held, so that the file is read once
-_LEAST_FRAMES = 8  # with fewer, a pixel has hardly more observations than a background of rank 2 or 3 needs
-# Grey levels. Compression makes errors near to what moves that are larger than the noise elsewhere. Set by looking at a few
-# clips. One for each pixel would do better: on a highway the mask's F was 0.93 with it, and 0.80 with one for all.
-_LEAST_THRESHOLD = 10.0
-_CONFIRMED = ("", "undetermined")  # single pixels may be doubtful
+_LEAST_FRAMES = 8  # with fewer, what moves is at one place for most of them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,14 +45,11 @@ class Separation(Summarised):
         What is in ``report.json``.
     files : tuple of Path
         What was written.
-    result : Result or None
-        The solve; None if a background from a file was applied. Of large frames it has some of the pixels only.
     """
 
     background: Background
     figures: dict[str, Any]
     files: tuple[Path, ...]
-    result: Result | None = field(repr=False)
 
     def _summary(self) -> Summary:
         f = self.figures
@@ -69,8 +66,8 @@ class Separation(Summarised):
 
     @property
     def confirmed(self) -> bool:
-        """Whether the background is confirmed, but for single pixels."""
-        return self.figures["cause"] in _CONFIRMED
+        """Whether the background is confirmed, as far as the frames tell."""
+        return bool(self.figures["confirmed"])
 
 
 @dataclass(frozen=True)
@@ -79,12 +76,11 @@ class Options:
 
     rank: int | str = "auto"
     colour: bool | str = "auto"
-    share_rows: float = 0.4
-    share_cols: float = 0.4
-    rate: float = 0.3
     threshold: float | None = None
-    resolution: float = 2.0  # with 1, larger ranks fitted the errors of compression; set by looking at a few clips
-    accuracy: float = 0.03
+    shadows: bool = True
+    region: Any = None
+    min_area: int | None = None
+    median: int | None = None
     size: tuple[int, int] | None = None
     frames: int | None = None
     memory: int = MEMORY
@@ -95,10 +91,12 @@ class Options:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("share_rows", "share_cols", "rate"):
-            check_number(name, getattr(self, name), 0, 1, open_low=True)
+        check_rank(self.rank, MOST_COMPONENTS, "the components that light may have")
         if self.threshold is not None:
             check_number("threshold", self.threshold)
+        for name in ("min_area", "median"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         if self.size is not None:
             check_shape("size", self.size)
         check_count("memory", self.memory)
@@ -112,12 +110,11 @@ def separate(
     *,
     rank: int | str = Options.rank,
     colour: bool | str = Options.colour,
-    share_rows: float = Options.share_rows,
-    share_cols: float = Options.share_cols,
-    rate: float = Options.rate,
     threshold: float | None = None,
-    resolution: float = Options.resolution,
-    accuracy: float = Options.accuracy,
+    shadows: bool = Options.shadows,
+    region: Any = None,
+    min_area: int | None = None,
+    median: int | None = None,
     size: tuple[int, int] | None = None,
     frames: int | None = None,
     memory: int = Options.memory,
@@ -142,30 +139,27 @@ def separate(
     output : path
         A directory. Files in it are replaced only if an earlier report there names them, or by `force`.
     rank : int or "auto"
-        1 if the light does not change; "auto" finds it.
+        How many components the light has at most; "auto" takes those that look like light. 1 if it does not change.
     colour : bool or "auto"
         Of a file: in colour, in grey, or as it is. All channels make one matrix, pixels and channels x frames.
-    share_rows, share_cols, rate : float in (0, 1]
-        Share of the pixels and of the frames that is chosen, and of these that is seen. Less is chosen where `memory` is
-        short, and more is seen where that gives a pixel fewer than 60 observations.
     threshold : float, optional
-        Grey levels: what differs more from the background is foreground. By default twice what the noise explains, and at
-        least 10: compression leaves errors around what moves.
-    resolution : float
-        Grey levels that do not matter; see `rcurc`. With fewer, a larger rank fits the errors of compression, and then what
-        moves slowly.
-    accuracy : float
-        The background is only confirmed if its relative error, as far as the noise tells, is below this; 0.03 is about four
-        grey levels.
+        Grey levels: what differs more from the background is foreground. By default each pixel has its own, four times its
+        median residual and at least 14.7: compression leaves errors around what moves.
+    shadows : bool
+        Whether shadows are background, in colour: what has less light of the same colour.
+    region : path or bool array (height, width), optional
+        Foreground is only looked for here; of a picture where it is brighter than half.
+    min_area : int, optional
+        Pixels of the smallest thing in the mask; by default 1 / 5000 of the picture.
+    median : int, optional
+        Side of the square of pixels whose majority decides, odd; by default 5, and 3 for frames below 120 lines.
     size : (int, int), optional
         Height and width to scale the frames of a file to.
     frames : int, optional
         Take the first so many frames of a file.
     memory : int
-        Bytes for samples and their solve, about; videos of more than some ten thousand frames take 5 kB for each. With the
-        decoder, the encoders and the factors, 4 bytes for each pixel, channel and unit of rank, a process takes some
-        hundred MB more. If frames are too large to be solved at once, some pixels are, and the others follow from as many
-        whole frames as fit into half of this.
+        Bytes for what is kept of the video, about: up to 120 whole frames take half of it at most. With the decoder, the
+        encoders and the factors, 4 bytes for each pixel, channel and unit of rank, a process takes some hundred MB more.
     model : path or Background, optional
         ``result.npz`` of an earlier clip of the same camera: its background is applied, in one pass and with the light of
         each frame, and nothing is solved.
@@ -234,6 +228,7 @@ class _Run:
         if self.model is None and len(source) < _LEAST_FRAMES:
             raise ArgumentError("source", f"must have at least {_LEAST_FRAMES} frames, got {len(source)}")
         self.truth = None if truth is None else self._open_truth(truth)
+        self.region = None if options.region is None else _open_region(options.region, self.shape)
         self.seed = seed_to_int(options.seed)
         place_for(options.device, np.empty(0, dtype=np.float32))  # so that a missing GPU is found before the first pass
         self.inputs = [x.path for x in (source, self.truth) if isinstance(x, Video)]
@@ -254,21 +249,21 @@ class _Run:
         if not self.outputs.preview:
             self.figures["encoder"] = encoder()
         self.outputs.claim(names, self.inputs)
-        result = None
         if self.outputs.preview:
             self.source = list(self.source)  # small; so that the file is read once
         if self.model is None:
-            background, result = self._first_pass()
+            background = self._first_pass()
             if not self.outputs.preview:
                 self.outputs.save("result.npz", background.save)
         else:
             background = self.model
             self.figures |= {"rank": background.matrix.rank, "noise": background.noise, "seconds": {}}
             self.figures |= {"confirmed": True, "cause": "", "message": "a background found earlier was applied"}
-        threshold = self.options.threshold
-        if threshold is None:
-            threshold = max(2 * background.threshold, _LEAST_THRESHOLD)
-        self.figures["threshold"] = threshold
+            self.figures["notices"] = []
+            background = replace(background, rule=self._rule(background.rule))
+        if background.reference is not None:
+            self.source = Stabilised(self.source, background.reference)
+        self.figures["threshold"] = float(np.median(background.rule.threshold))
         self.outputs.save("background.png", partial(write_png, picture=background.still()))
         self.outputs.report(self.figures, complete=False)
         sheet = Sheet(len(self.source) if self.model is not None else background.matrix.shape[1], self.shape)
@@ -276,26 +271,33 @@ class _Run:
         if self.outputs.preview:
             for k in sorted(sheet.times):
                 frame = self.source[k]
-                sheet.add(k, [frame, *split(frame, background.matrix.left, background.matrix.right[k], threshold)])
+                sheet.add(k, [frame, *split(frame, background.matrix.left, background.matrix.right[k], background.rule)])
         else:
-            self.figures |= self._second_pass(background, threshold, sheet)
+            self.figures |= self._second_pass(background, sheet)
         skipped = self.outputs.sheet("sheet.png", sheet, self._heading())
         self.figures |= {"sheet_skipped": skipped} if skipped else {}
         self.figures["seconds"]["writing"] = time.perf_counter() - started
         figures = self.outputs.report(self.figures, complete=True)
-        return Separation(background, figures, tuple(self.outputs.saved), result)
+        return Separation(background, figures, tuple(self.outputs.saved))
 
-    def _first_pass(self) -> tuple[Background, Result]:
+    def _first_pass(self) -> Background:
         o = self.options
-        shares = {"share_rows": o.share_rows, "share_cols": o.share_cols, "rate": o.rate}
-        plan = plan_pass(int(np.prod(self.shape)), len(self.source), **shares, memory=o.memory)
-        solver = {name: getattr(o, name) for name in ("rank", "resolution", "accuracy")}
-        solver |= {"seed": self.seed, "device": o.device}
-        background, result, figures = find_background(self.source, self.shape, plan, solver, o.progress)
-        self.figures |= figures | {"settings": {**solver, **shares, "memory": o.memory}}
-        return background, result
+        options = FindOptions(rank=o.rank, seed=self.seed)
+        plan = plan_pass(int(np.prod(self.shape)), len(self.source), o.memory)
+        background, figures = find_background(self.source, self.shape, plan, options, o.progress)
+        self.figures |= figures | {"settings": {"rank": o.rank, "seed": self.seed, "memory": o.memory}}
+        return replace(background, rule=self._rule(background.rule))
 
-    def _second_pass(self, background: Background, threshold: float, sheet: Sheet) -> dict[str, Any]:
+    def _rule(self, found: MaskRule) -> MaskRule:
+        """The rule that was learned, with what the user says about it."""
+        o = self.options
+        given = {"min_area": o.min_area, "median": o.median, "region": self.region}
+        asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if o.threshold is not None:
+            asked["threshold"] = np.full(self.shape[:2], o.threshold, dtype=np.float32)
+        return replace(found, shadow=o.shadows, **asked)
+
+    def _second_pass(self, background: Background, sheet: Sheet) -> dict[str, Any]:
         """Write the videos; returns figures."""
         truth = None if self.truth is None else Truth(self.truth)
         fps = float(getattr(self.source, "fps", float("nan")))
@@ -306,7 +308,7 @@ class _Run:
             bar.stage("writing", len(self.source))
             with self.outputs.videos(self.shape, fps) as writers:
                 for frame, coefficients in background.follow(self.source, new=self.model is not None):
-                    pictures = split(frame, background.matrix.left, coefficients, threshold)
+                    pictures = split(frame, background.matrix.left, coefficients, background.rule)
                     for writer, picture in zip(writers, pictures, strict=True):
                         writer.write(picture)
                     if truth is not None:
@@ -365,6 +367,17 @@ def _has_colour(path: Path, size: tuple[int, int] | None) -> bool:
     Less is taken for what colour formats make of grey."""
     beginning = islice(open_video(path, colour=True, size=size), 25)
     return any(float(np.mean(np.max(frame, axis=2) - np.min(frame, axis=2))) > 2.0 for frame in beginning)
+
+
+def _open_region(region: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Where to look, bool (height, width)."""
+    if isinstance(region, (str, os.PathLike)):
+        region = next(iter(open_video(region, size=(shape[0], shape[1])))) > 127
+    region = np.asarray(region)
+    if region.dtype != bool or region.shape != shape[:2]:
+        said = f"{region.dtype} of shape {region.shape}"
+        raise ArgumentError("region", f"must be bool of the shape of a frame, {shape[:2]}, got {said}")
+    return region
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -36,7 +36,13 @@ def robust_fit(
     values, columns = fixed(values), fixed(design.T.astype(np.float32))
     scales: tuple[Any, ...] = (np.float32(widest), np.float32(plain.AGREES * noise))
     parts = [slice(*pair) for pair in pairwise(np.linspace(0, n, min(4 * THREADS, max(n, 1)) + 1).astype(int).tolist())]
-    run(_fit, [(values[p], columns, begin if start is None else begin[p], own, which[p], *scales, found[p], agree[p]) for p in parts])
+    run(
+        _fit,
+        [
+            (values[p], columns, begin if start is None else begin[p], own, which[p], *scales, found[p], agree[p])
+            for p in parts
+        ],
+    )
     return found, agree
 
 

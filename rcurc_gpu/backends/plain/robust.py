@@ -49,7 +49,9 @@ def robust_fit(
     step = max(_ENTRIES_AT_ONCE // max(m, 1), 1)
     for begin in range(0, n, step):
         part = slice(begin, begin + step)
-        own = np.ones((1, m), dtype=np.float32) if weights is None else weights[:1] if group is None else weights[group[part]]
+        own = (
+            np.ones((1, m), dtype=np.float32) if weights is None else weights[:1] if group is None else weights[group[part]]
+        )
         first = None if start is None else start[part]
         coefficients[part], agree[part] = _fit(values[part].astype(np.float32), design, noise, first, own, widest)
     return coefficients, agree
