@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ..progress import Progress
 from .live import HISTORY, BackgroundSubtractor
 from .outputs import Outputs
+from .read import open_region
 from .record import Recorder, check_kinds, name_of
 from .sources import LiveSource
 from .write import encoder, write_png
@@ -25,6 +27,7 @@ class LiveOptions:
 
     colour: bool = True
     size: tuple[int, int] | None = None
+    region: Any = None
     frames: int | None = None
     history: int = HISTORY
     subtractor: dict[str, Any] | None = None
@@ -46,20 +49,16 @@ def follow_into(outputs: Outputs, source: str, options: LiveOptions) -> dict[str
     with LiveSource(source, colour=options.colour, size=options.size) as camera:
         names = [name_of(kind, options.mask) for kind in sorted(wanted)]
         outputs.claim([*names, "background.png"], [])
-        subtractor = BackgroundSubtractor(history=options.history, beside=camera.drop, **(options.subtractor or {}))
-        recorder = Recorder(outputs.directory, wanted, options.mask, camera.shape, camera.fps)
-        started, stopped = time.perf_counter(), False
-        try:
-            with Progress(options.progress) as bar:
-                bar.stage("following", options.frames)
+        region = None if options.region is None else open_region(options.region, camera.shape)
+        more = {"region": region, "history": options.history, "beside": camera.drop}
+        subtractor = BackgroundSubtractor(**more, **(options.subtractor or {}))
+        started = time.perf_counter()
+        with Progress(options.progress) as bar, suppress(KeyboardInterrupt):  # which is how one ends it
+            bar.stage("following", options.frames)
+            with outputs.recorder(wanted, options.mask, camera.shape, camera.fps) as recorder:
                 _record(camera, subtractor, recorder, options.frames, bar)
-        except KeyboardInterrupt:
-            stopped = True
-        except BaseException:
-            outputs.removed += recorder.discard()
-            raise
+        stopped = outputs.early is not None
         seconds = time.perf_counter() - started
-        outputs.saved += recorder.finish()
     if subtractor.background is not None:
         outputs.save("background.png", partial(write_png, picture=subtractor.background))
     frames = recorder.timeline.frames
@@ -73,7 +72,9 @@ def follow_into(outputs: Outputs, source: str, options: LiveOptions) -> dict[str
     return outputs.report(figures, complete=not stopped and not camera.gone)
 
 
-def _record(camera: LiveSource, subtractor: BackgroundSubtractor, recorder: Recorder, most: int | None, bar: Progress) -> None:
+def _record(
+    camera: LiveSource, subtractor: BackgroundSubtractor, recorder: Recorder, most: int | None, bar: Progress
+) -> None:
     for frame in camera:
         found = subtractor.split(frame)
         recorder.add(subtractor.splitter, frame, found, subtractor.light)

@@ -28,9 +28,8 @@ _FIRST_NOISE = 2.0  # grey levels, before anything is known of it
 _MOST_PIXELS = 4000  # from which the light of a frame follows
 _NEAR = 16.0  # grey levels: how far the light may be from that of the last frame, before it is sought from anywhere
 # A change is lasting if for so many frames in a row fewer pixels agree with the background than this part of what is usual.
-# A second is longer than most things take to pass close by the camera; who passes more slowly is learned, and given up again.
+# A second is longer than most things take to pass close by; what passes more slowly is learned, and given up again.
 _PATIENCE, _FALLEN = 25, 0.7
-_WORSE = 0.9  # of what was usual when it was learned: the background is learned anew, but not from scratch
 # Of frame after frame another eighth of the background follows by a fifth of what is left: it lags by 40 frames behind what
 # changes slowly, and takes over a third of the noise.
 _DRIFT_PARTS, _DRIFT = 8, 0.2
@@ -193,7 +192,8 @@ class BackgroundSubtractor:
 
     def _watch(self, frame: np.ndarray) -> None:
         """Keep the frame, look whether the picture has changed, and learn if it is time."""
-        assert self._model is not None and self._kept is not None  # noqa: S101  # since the first frame
+        assert self._model is not None  # since the first frame
+        assert self._kept is not None
         self._finish_learning()
         self._since += 1
         learned = self._since >= _FIRST or bool(self._known)
@@ -208,7 +208,7 @@ class BackgroundSubtractor:
 
     def _fallen(self, frame: np.ndarray) -> None:
         """Fewer pixels agree than usual: is it another light that is known, or a lasting change?"""
-        assert self._model is not None  # noqa: S101
+        assert self._model is not None
         self._low += 1
         self._new = self._new or self._empty()
         self._new.add(frame)
@@ -222,8 +222,8 @@ class BackgroundSubtractor:
                     return
         if self._low >= _PATIENCE and self._learning is None:
             log.info(
-                "frame %d: the picture has changed for good (%.0f%% of the pixels agree with the background, %.0f%% is usual): "
-                "learning anew from the last %d frames",
+                "frame %d: the picture has changed for good (%.0f%% of the pixels agree with the background, "
+                "%.0f%% is usual): learning anew from the last %d frames",
                 *(self.frames, 100 * self.agree, 100 * self._model.usual, self._low),
             )
             self._known = [self._model, *self._known][:_KNOWN]
@@ -239,7 +239,7 @@ class BackgroundSubtractor:
         return _Model.of(background, background.rule.adjusted(**self._rule), self._device)
 
     def _learn(self) -> None:
-        assert self._kept is not None  # noqa: S101
+        assert self._kept is not None
         # twice as late each time, while the frames since the last change are still becoming more
         self._next = self._since + min(max(self._since, _FIRST), self.history)
         self._learning = _Learning(self._kept.pictures(), self._find, self._memory)
@@ -257,7 +257,7 @@ class BackgroundSubtractor:
         learning, self._learning = self._learning, None
         if learning.error is not None:
             raise learning.error
-        assert learning.model is not None  # noqa: S101
+        assert learning.model is not None
         self._model, self.learned = learning.model, self.learned + 1
 
 
@@ -294,7 +294,9 @@ class _Kept:
 class _Model:
     """A background that was learned, and how to find its light."""
 
-    def __init__(self, splitter: FrameSplitter, rows: np.ndarray, design: np.ndarray, noise: float, light: np.ndarray) -> None:
+    def __init__(
+        self, splitter: FrameSplitter, rows: np.ndarray, design: np.ndarray, noise: float, light: np.ndarray
+    ) -> None:
         self.splitter, self.rows, self.design, self.noise = splitter, rows, design, noise
         self.levels = design.mean(axis=0)  # of one unit of each component
         self._light, self._kernels = light, choose("auto", design)
@@ -304,7 +306,7 @@ class _Model:
     def of(cls, background: Background, rule: MaskRule, device: str) -> _Model:
         """A background as `find_background` finds it, with a rule."""
         left = background.matrix.left
-        # spread over the picture by the golden section: no two of them are near to each other, and no line or column is favoured
+        # spread by the golden section: no two of them are near to each other, and no line or column is favoured
         n1 = len(left)
         count = min(_MOST_PIXELS, n1)
         rows = np.unique((np.arange(count) * 0.6180339887498949 % 1 * n1).astype(np.int64))

@@ -111,8 +111,8 @@ def open_video(
     Parameters
     ----------
     path : path
-        A video file, a directory of pictures, which come in the order of the numbers in their names, or a pattern of the names
-        of pictures, with ``*`` or ``%04d``.
+        A video file, a directory of pictures, which come in the order of the numbers in their names, or a pattern of such
+        names, with ``*`` or ``%04d``.
     colour : bool
         Frames of shape (height, width, 3) instead of (height, width).
     size : (int, int), optional
@@ -170,6 +170,17 @@ def frame_shape(name: str, source: Any) -> tuple[int, ...]:
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] != 3):
         raise ArgumentError(name, f"must give frames of shape (height, width) or (height, width, 3), got {shape}")
     return shape
+
+
+def open_region(region: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Where to look, bool (height, width)."""
+    if isinstance(region, (str, os.PathLike)):
+        region = next(iter(open_video(region, size=(shape[0], shape[1])))) > 127
+    region = np.asarray(region)
+    if region.dtype != bool or region.shape != shape[:2]:
+        said = f"{region.dtype} of shape {region.shape}"
+        raise ArgumentError("region", f"must be bool of the shape of a frame, {shape[:2]}, got {said}")
+    return region
 
 
 def import_av() -> Any:

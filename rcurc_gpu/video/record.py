@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
-import io
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 
 from ..errors import ArgumentError
 from .frames import FrameSplitter, Split
 from .write import Beside, PictureWriter, VideoWriter
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 # What can be asked for, and the file that it makes (for the mask: by default).
 KINDS = {
@@ -23,6 +25,7 @@ KINDS = {
     "sheet": "sheet.png",
     "result": "result.npz",
 }
+PREVIEW = frozenset(["sheet"])
 MASKS = {"mp4": "mask.mp4", "mkv": "mask.mkv", "png": "mask"}  # "mask" is a directory of pictures
 _MOST_POINTS = 4000  # of a line over time: more than a picture has columns
 
@@ -69,8 +72,8 @@ class Timeline:
         """Of the foreground, in all frames."""
         return self.covered / max(self.frames, 1)
 
-    def draw(self) -> bytes:
-        """The picture, as PNG; ImportError without matplotlib."""
+    def draw(self) -> Figure:
+        """A matplotlib figure."""
         from ..plot import new_figure
 
         figure = new_figure(8, 3.2, dpi=110)
@@ -85,9 +88,7 @@ class Timeline:
             ax.margins(x=0.01)
         figure.axes[1].set_xlabel("frame", fontsize=8)
         figure.axes[1].set_ylim(bottom=0)
-        drawn = io.BytesIO()
-        figure.savefig(drawn, format="png")
-        return drawn.getvalue()
+        return figure
 
 
 class Recorder:

@@ -45,8 +45,8 @@ class LiveSource:
     Parameters
     ----------
     source : str
-        The number of a camera ("0") or its file ("/dev/video0"), an address (``rtsp://``, ``http://``, ...), "-" for standard
-        input, or a video file, a directory of pictures or a pattern of their names.
+        The number of a camera ("0") or its file ("/dev/video0"), an address (``rtsp://``, ``http://``, ...), "-" for
+        standard input, or a video file, a directory of pictures or a pattern of their names.
     colour : bool
     size : (int, int), optional
         Height and width to scale the frames to.

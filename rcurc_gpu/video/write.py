@@ -14,8 +14,8 @@ import numpy as np
 from .. import files
 from .read import import_av
 
-# The first that PyAV's FFmpeg has; H.264 is what browsers and phones play. Its wheels have the first. Each encoder has one thread,
-# as several run at once: more take more time in all.
+# The first that PyAV's FFmpeg has; H.264 is what browsers and phones play. Its wheels have the first. Each encoder has one
+# thread, as several run at once: more take more time in all.
 _ENCODERS = {
     "libx264": {"preset": "veryfast", "crf": "18", "threads": "1"},
     "libopenh264": {"rc_mode": "quality"},
