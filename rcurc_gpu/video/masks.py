@@ -76,11 +76,7 @@ class MaskRule:
         bool array (height, width)
         """
         found = self.differs(frame, background)
-        if self.median > 1:
-            # the sum over the window, so that every count is exact
-            count = ndimage.convolve1d(found.view(np.uint8).astype(np.int16), np.ones(self.median), axis=0, mode="nearest")
-            count = ndimage.convolve1d(count, np.ones(self.median), axis=1, mode="nearest")
-            found = count > self.median**2 // 2
+        found = majority(found, self.median)
         if self.region is not None:
             found &= self.region
         return without_specks(found, self.min_area)
@@ -90,6 +86,16 @@ class MaskRule:
         light = np.sum(frame * background, axis=2) / np.maximum(np.sum(background * background, axis=2), np.float32(1))
         left = np.max(np.abs(frame - light[..., None] * background), axis=2)
         return (light > SHADOW_DARKEST) & (light < 1) & (left < SHADOW_COLOUR * self.threshold)
+
+
+def majority(mask: np.ndarray, size: int) -> np.ndarray:
+    """What most of the ``size x size`` pixels around each say, bool (height, width); edges are repeated."""
+    if size == 1:
+        return mask
+    ones = np.ones(size)
+    # the sum over the window, so that every count is exact
+    count = ndimage.convolve1d(mask.view(np.uint8).astype(np.int16), ones, axis=0, mode="nearest")
+    return np.asarray(ndimage.convolve1d(count, ones, axis=1, mode="nearest") > size**2 // 2)
 
 
 def without_specks(mask: np.ndarray, min_area: int) -> np.ndarray:
@@ -106,9 +112,8 @@ def learn_rule(
     typical: np.ndarray,
     wide: np.ndarray | None = None,
     *,
-    threshold: float | None = None,
-    shadow: bool = True,
-    region: np.ndarray | None = None,
+    least: float = LEAST_THRESHOLD,
+    median: int | None = None,
 ) -> MaskRule:
     """A rule for frames whose residuals are known.
 
@@ -118,23 +123,20 @@ def learn_rule(
         The median of each pixel's absolute residuals, over frames; of pixels in colour the largest of their channels.
     wide : float array (height, width), optional
         Thresholds of pixels before which leaves or water move, 0 elsewhere.
-    threshold : float, optional
-        One threshold for all pixels instead.
-    shadow, region
-        See `MaskRule`.
+    least : float
+        No threshold is below.
+    median : int, optional
+        See `MaskRule`; by default by the size of the frames.
 
     Returns
     -------
     MaskRule
     """
-    if threshold is None:
-        pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
-        # a pixel that is rougher than those around it stays so
-        values = np.maximum(NOISE_FACTOR * np.maximum(pooled, typical), LEAST_THRESHOLD)
-        values = values if wide is None else np.maximum(values, wide)
-    else:
-        values = np.full(typical.shape, threshold)
-    return MaskRule(values.astype(np.float32), median_size(typical.shape), least_area(typical.shape), shadow, region)
+    pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
+    # a pixel that is rougher than those around it stays so
+    values = np.maximum(NOISE_FACTOR * np.maximum(pooled, typical), least)
+    values = values if wide is None else np.maximum(values, wide)
+    return MaskRule(values.astype(np.float32), median or median_size(typical.shape), least_area(typical.shape))
 
 
 def median_size(shape: tuple[int, ...]) -> int:
