@@ -34,6 +34,7 @@ class Evidence:
     spread: Spread
     undetermined: int
     frames_without: int
+    unexplained: float
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def find_doubts(e: Evidence, motion: Motion) -> Doubts:
     wrong, hidden, share = _rivals(e)
     spread = (e.spread.typical / 0.6745) ** 2
     unrest = np.maximum(spread - max(e.noise, 1.0) ** 2, 0)
-    error = float(np.mean(wrong)) + float(np.mean(unrest)) + e.noise**2 / len(e.cols)
+    error = float(np.mean(wrong)) + float(np.mean(unrest)) + e.unexplained + e.noise**2 / len(e.cols)
     psnr = decibels(error, 1)
     moving = float(np.mean(e.spread.wide > 0))
     causes, notices = [], []
@@ -114,7 +115,12 @@ def find_doubts(e: Evidence, motion: Motion) -> Doubts:
             ("undetermined", f"{e.undetermined:,} of {n1:,} pixels were never seen often enough to tell their background")
         )
     if psnr < LEAST_PSNR and not causes:
-        most = "something that stands still for long" if np.mean(wrong) > np.mean(unrest) else "a background that moves"
+        sources = {
+            "something that stands still for long": float(np.mean(wrong)),
+            "a background that moves": float(np.mean(unrest)),
+            "changes of the light that are too many to follow": e.unexplained,
+        }
+        most = max(sources, key=lambda name: sources[name])
         causes.append(("doubtful", f"the background may be off by {error**0.5:.0f} grey levels, for {most}"))
     if causes:
         return Doubts(causes[0][0], "Not confirmed: " + "; ".join(text for _, text in causes) + ".", tuple(notices), psnr)

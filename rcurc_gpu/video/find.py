@@ -8,7 +8,7 @@ pixels from C, each by a robust regression.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from ..progress import Progress
 from ..result import CURMatrix
 from .background import Background, fit_frames
 from .doubts import Evidence, find_doubts
-from .light import Light, find_light, normalised
+from .light import find_light, normalised
 from .masks import learn_rule
 from .motion import Stabilised, find_motion
 from .spread import Spread, find_spread
@@ -88,7 +88,7 @@ def find_background(
         bar.stage("solving")
         found = _Solve(cross, shape, choose("auto", np.empty(0, dtype=np.float32)), options)
         bar.advance(1)
-    rule = learn_rule(found.spread.typical, found.spread.wide)
+    rule = learn_rule(found.spread.typical, found.spread.wide, least=found.spread.least, median=found.spread.median)
     background = Background(found.matrix, shape, found.noise, rule, motion.reference if motion.shakes else None)
     doubts = find_doubts(found.evidence, motion)
     n1, n2 = found.matrix.shape
@@ -101,6 +101,7 @@ def find_background(
         "share_seen": kept / (n1 * n2),
         "noise": found.noise,
         "undetermined": {"pixels": found.undetermined, "frames": found.frames_without},
+        "least_threshold": found.spread.least,
         **doubts.figures(),
         "seconds": {"sampling": sampled - started, "solving": time.perf_counter() - sampled},
     }
@@ -196,7 +197,7 @@ class _Solve:
             right = normalised(right)
             left, _ = fit(core.T, right, self.noise, weights=self.weights, group=group)
             self.noise = max(1.4826 * float(np.median(np.abs(core - right @ left.T))), 0.5)
-        self.light = Light(right, self.light.seen, self.light.block)
+        self.light = replace(self.light, right=right)
         return left
 
     def _all_frames(self, left: np.ndarray) -> tuple[np.ndarray, int]:
@@ -238,7 +239,7 @@ class _Solve:
     def evidence(self) -> Evidence:
         """What the judgement looks at."""
         seen = (self.shape, self.flat, self.left, self.right, self.cross.cols, self.noise, self.spread)
-        return Evidence(*seen, self.undetermined, self.frames_without)
+        return Evidence(*seen, self.undetermined, self.frames_without, self.light.unexplained)
 
 
 def nearest(values: np.ndarray, at: np.ndarray, total: int) -> np.ndarray:

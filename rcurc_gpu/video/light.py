@@ -22,11 +22,14 @@ _LEFT = 2.0
 # shadows change it by less.
 _TEXTURED, _CONTRAST = 3.0, (0.35, 2.8)
 _LEAST_EFFECT = 1.5  # grey levels: less light does not matter
-_LEAST_BLOCKS = 0.10  # of all: a lamp lights more, a person or a parked car covers less
-_LEAST_ACTIVE = 0.05  # of the frames for a block, and of the blocks for a frame
-_MOST_FRAMES, _LASTING = 0.5, 0.08  # light changes in most frames, or for so long
-_LEAST_SEEN = 0.7  # of the blocks and frames with the effect: light leaves most of the picture visible
-_LEAST_EXPLAINED = 0.4  # of the squares there
+_ACTIVE = 0.05  # of the blocks: frames in which fewer change have no part in a component
+_CHANGES = 0.3  # of these frames: blocks that change in fewer have no part in it either
+_LEAST_BLOCKS = 0.12  # of all: a lamp lights more, a person or a parked car covers less
+_LEAST_SEEN, _LEAST_EXPLAINED = 0.7, 0.5  # of the blocks and frames with the effect, and of its squares there
+_MOST_FRAMES, _LASTING = 0.5, 0.08  # light changes in most frames, or for so long; ...
+# ... or shorter, if it is clearly light: much of the picture changes, hardly anything is hidden, and one component explains it.
+_CLEAR_BLOCKS, _CLEAR_SEEN, _CLEAR_EXPLAINED = 0.3, 0.85, 0.6
+_ODD, _ODD_BLOCKS = 4.0, 0.15  # grey levels, and share of the blocks: a frame with so much that no component explains
 _CANDIDATES = 3  # that are looked at before giving up: an object may be the strongest
 MOST_COMPONENTS = 8
 
@@ -43,11 +46,14 @@ class Light:
         1 where a block shows the background, 0 where something hides it.
     block : int32 array (height, width)
         The block of each pixel of a frame.
+    unexplained : float
+        Mean square of changes of the light that no component explains, in grey levels.
     """
 
     right: np.ndarray
     seen: np.ndarray
     block: np.ndarray
+    unexplained: float
 
 
 def find_light(pictures: np.ndarray, kernels: Kernels, rank: int | None = None) -> Light:
@@ -70,7 +76,7 @@ def find_light(pictures: np.ndarray, kernels: Kernels, rank: int | None = None) 
     most = min(MOST_COMPONENTS if rank is None else rank, len(pictures))
     while len(search.right.T) < most and search.add():
         pass
-    return Light(search.right, search.seen.T.copy(), grid.block)
+    return Light(search.right, search.seen.T.copy(), grid.block, search.unexplained)
 
 
 class _Grid:
@@ -136,17 +142,26 @@ class _Search:
     def _is_light(self, effect: np.ndarray, left: np.ndarray) -> bool:
         """Whether an effect (frames, blocks) is as light is."""
         strong = np.abs(effect) > max(_LEAST_EFFECT, 3 * self.noise / np.sqrt(self.levels.shape[2]))
-        blocks = np.mean(strong, axis=0) >= _LEAST_ACTIVE
-        frames = np.mean(strong, axis=1) >= _LEAST_ACTIVE
-        if np.mean(blocks) < _LEAST_BLOCKS:
+        frames = np.mean(strong, axis=1) >= _ACTIVE
+        if np.count_nonzero(frames) < 2:
             return False
-        if np.mean(frames) < _MOST_FRAMES and _longest_run(frames) < max(_LASTING * len(frames), 4):
-            return False
-        if np.mean(self.seen[strong]) < _LEAST_SEEN:
-            return False
+        blocks = float(np.mean(np.mean(strong[frames], axis=0) >= _CHANGES))
+        seen = float(np.mean(self.seen[strong]))
         there = strong & (self.seen > 0)
-        before, after = (np.sum(np.square(x[there])) for x in (left, left - effect))
-        return bool(after < (1 - _LEAST_EXPLAINED) * before)
+        before, after = (float(np.sum(np.square(x[there]))) for x in (left, left - effect))
+        explained = 1 - after / max(before, 1e-9)
+        if blocks < _LEAST_BLOCKS or seen < _LEAST_SEEN or explained < _LEAST_EXPLAINED:
+            return False
+        if blocks >= _CLEAR_BLOCKS and seen >= _CLEAR_SEEN and explained >= _CLEAR_EXPLAINED:
+            return True
+        return bool(np.mean(frames) >= _MOST_FRAMES) or _longest_run(frames) >= max(_LASTING * len(frames), 4)
+
+    @property
+    def unexplained(self) -> float:
+        """Mean square of the brightness that no component explains, of frames in which much of the picture has such."""
+        left = np.mean(self.levels - self.fitted, axis=2) * self.seen
+        odd = np.mean(np.abs(left) > _ODD, axis=1) > _ODD_BLOCKS
+        return float(np.sum(np.square(left[odd]))) / left.size
 
 
 def normalised(right: np.ndarray) -> np.ndarray:

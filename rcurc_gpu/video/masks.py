@@ -141,9 +141,8 @@ def learn_rule(
     typical: np.ndarray,
     wide: np.ndarray | None = None,
     *,
-    threshold: float | None = None,
-    shadow: bool = True,
-    region: np.ndarray | None = None,
+    least: float = LEAST_THRESHOLD,
+    median: int | None = None,
 ) -> MaskRule:
     """A rule for frames whose residuals are known.
 
@@ -153,23 +152,20 @@ def learn_rule(
         The median of each pixel's absolute residuals, over frames; of pixels in colour the largest of their channels.
     wide : float array (height, width), optional
         Thresholds of pixels before which leaves or water move, 0 elsewhere.
-    threshold : float, optional
-        One threshold for all pixels instead.
-    shadow, region
-        See `MaskRule`.
+    least : float
+        No threshold is below.
+    median : int, optional
+        See `MaskRule`; by default by the size of the frames.
 
     Returns
     -------
     MaskRule
     """
-    if threshold is None:
-        pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
-        # a pixel that is rougher than those around it stays so
-        values = np.maximum(NOISE_FACTOR * np.maximum(pooled, typical), LEAST_THRESHOLD)
-        values = values if wide is None else np.maximum(values, wide)
-    else:
-        values = np.full(typical.shape, threshold)
-    return MaskRule(values.astype(np.float32), median_size(typical.shape), least_area(typical.shape), shadow, region)
+    pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
+    # a pixel that is rougher than those around it stays so
+    values = np.maximum(NOISE_FACTOR * np.maximum(pooled, typical), least)
+    values = values if wide is None else np.maximum(values, wide)
+    return MaskRule(values.astype(np.float32), median or median_size(typical.shape), least_area(typical.shape))
 
 
 def median_size(shape: tuple[int, ...]) -> int:

@@ -1,4 +1,4 @@
-"""How much each pixel differs from its background when nothing passes: its noise, and leaves or water that move before it."""
+"""How much each pixel differs from its background when nothing passes, and what that means for masks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from .masks import learn_rule
+from .masks import LEAST_THRESHOLD, learn_rule, majority, without_specks, least_area
 
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
@@ -19,6 +19,13 @@ _OFTEN = 0.4
 # ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
 _KNOWN = 0.7
 _MARGIN = 1.1  # over the largest difference that was seen
+# Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely foreground,
+# between so many pixels of it; so many times the largest of most of them is a threshold for all pixels.
+_LOOKS = 12  # frames
+_SURE, _RING, _MOST, _RING_FACTOR = 30.0, (2, 6), 0.8, 2.1  # the last is 2.7 standard deviations of normal noise, as in masks
+_LEAST_SHARP = 8.0  # grey levels: four times what rounding and weak compression leave
+_MEDIANS = (5, 3, 1)
+_FIELD, _ROUNDS, _CLEAREST = 0.75, 4, 2.5  # of the Markov field: pull of the neighbours, rounds, and where evidence ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,11 +40,17 @@ class Spread:
         Share of frames in which the pixel is beyond its threshold.
     wide : float32
         Threshold where leaves or water move; 0 elsewhere.
+    least : float
+        Threshold below which none should be.
+    median : int
+        Side of the square whose majority is best for masks.
     """
 
     typical: np.ndarray
     differs: np.ndarray
     wide: np.ndarray
+    least: float
+    median: int
 
 
 def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Spread:
@@ -57,7 +70,9 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
         apart = apart.max(axis=2) if apart.ndim == 3 else apart
         steps[k] = np.minimum(_STEPS * apart + 0.5, 255)
     typical = (_median(steps.reshape(len(chosen), -1)) / _STEPS).reshape(shape)
-    limit = np.minimum(_STEPS * learn_rule(typical).threshold, 255)
+    some = steps[:: max(len(steps) // _LOOKS, 1)]
+    least = _around_things(some)
+    limit = np.minimum(_STEPS * learn_rule(typical, least=least).threshold, 255)
     often, out, known = (np.zeros(shape, dtype=np.float32) for _ in range(3))
     largest = np.zeros(shape, dtype=np.uint8)
     reach = 2 * max(round(_REACH * min(shape)), 2) + 1
@@ -76,7 +91,49 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     around = [ndimage.uniform_filter(x, _WINDOW, mode="nearest") for x in (known, out)]
     moves = (often >= _OFTEN * n) & (around[0] >= _KNOWN * around[1])
     wide = ndimage.uniform_filter(ndimage.maximum_filter(largest, 3).astype(np.float32), 5, mode="nearest") / _STEPS
-    return Spread(typical, out / n, np.where(moves, _MARGIN * wide, 0).astype(np.float32))
+    wide = np.where(moves, _MARGIN * wide, 0).astype(np.float32)
+    limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
+    return Spread(typical, out / n, wide, least, _best_median(some, limit))
+
+
+def _around_things(steps: np.ndarray) -> float:
+    """The least threshold, from residuals around what is surely foreground in frames, (frames, height, width)."""
+    found = []
+    for apart in steps:
+        sure = ndimage.uniform_filter((apart > _SURE * _STEPS).astype(np.float32), 3) > 0.5
+        if sure.any():
+            inner, outer = (ndimage.maximum_filter(sure, 2 * size + 1) for size in _RING)
+            found.append(apart[outer & ~inner])
+    ring = np.concatenate(found) if found else np.empty(0, dtype=np.uint8)
+    if len(ring) < 1000:  # too little moves to tell
+        return LEAST_THRESHOLD
+    usual = float(np.quantile(ring, _MOST)) / _STEPS
+    return float(np.clip(_RING_FACTOR * usual, _LEAST_SHARP, LEAST_THRESHOLD))
+
+
+def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
+    """The square whose majority comes closest to a Markov field, which is too slow for all frames.
+
+    The field weighs how far a pixel is beyond its threshold against its eight neighbours: it keeps thin things that are clear and
+    fills holes that are not.
+    """
+    kernel = np.full((3, 3), 1 / 8)
+    kernel[1, 1] = 0
+    hits, sizes = np.zeros(len(_MEDIANS)), np.zeros(len(_MEDIANS))
+    area = least_area(limit.shape)
+    for apart in steps:
+        evidence = np.minimum(apart / limit, _CLEAREST) - 1
+        raw = apart > limit
+        label = raw
+        for _ in range(_ROUNDS):
+            around = ndimage.convolve(label.astype(np.float32), kernel, mode="nearest")
+            label = evidence + _FIELD * (2 * around - 1) > 0
+        label = without_specks(label, area)
+        for k, size in enumerate(_MEDIANS):
+            found = without_specks(majority(raw, size), area)
+            hits[k] += 2 * np.count_nonzero(found & label)
+            sizes[k] += np.count_nonzero(found) + np.count_nonzero(label)
+    return _MEDIANS[int(np.argmax(hits / np.maximum(sizes, 1)))]
 
 
 def _median(values: np.ndarray) -> np.ndarray:
