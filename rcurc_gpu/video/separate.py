@@ -137,8 +137,8 @@ def separate(
     The first pass over the frames samples them, from which the background of all of them is found. The second one writes
     ``background.mp4``, ``foreground.mp4`` (on plain grey), ``mask.mp4`` (white is foreground) and ``objects.csv`` (frame,
     box and area of each thing). There are also ``background.png`` (in the median light), ``sheet.png`` (a look at
-    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors; see
-    `Background`) and ``report.json``. Frames are never held together.
+    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors;
+    see `Background`) and ``report.json``. Frames are never held together.
 
     Parameters
     ----------
@@ -307,7 +307,7 @@ class _Run:
     def _asked(self, found: Background) -> Background:
         """A background with what the user says about its rule."""
         o = self.options
-        given = {"threshold": o.threshold, "min_area": o.min_area, "median": o.median, "region": self.region}
+        given: dict[str, Any] = {"threshold": o.threshold, "min_area": o.min_area, "median": o.median, "region": self.region}
         return replace(found, rule=found.rule.adjusted(shadow=o.shadows, **given))
 
     def _note(self, name: str, value: str) -> None:

@@ -11,7 +11,6 @@ from rcurc_gpu import CURMatrix
 from rcurc_gpu.cli import main
 from rcurc_gpu.video import Background, VideoWarning, open_video, psnr, separate, surveillance_scene
 from rcurc_gpu.video.find import plan_pass
-from rcurc_gpu.video.outputs import tidy
 from rcurc_gpu.video.write import VideoWriter, write_png
 
 SHAPE, FRAMES = (48, 64), 120
@@ -20,9 +19,11 @@ WRITTEN = {
     "background.png",
     "foreground.mp4",
     "mask.mp4",
+    "objects.csv",
     "report.json",
     "result.npz",
     "sheet.png",
+    "timeline.png",
 }
 
 
@@ -93,7 +94,7 @@ def test_the_videos_have_all_frames_and_show_what_was_found(made):
     assert background.fps == 25
     for k, (frame, cut, where) in enumerate(zip(background, foreground, mask, strict=True)):
         assert np.abs(frame - made.background.picture(k)).mean() < 2.5  # compression
-        assert np.abs(cut[tidy(where < 64)].astype(float) - 128).mean() < 8
+        assert np.abs(cut[where < 64].astype(float) - 128).mean() < 8
     picture = next(iter(open_video(directory / "background.png")))
     np.testing.assert_allclose(picture, made.background.still(), atol=0.51)
 
@@ -190,18 +191,6 @@ def test_frames_of_odd_size_are_written_whole(tmp_path):
     path = write_video(tmp_path / "odd.mp4", frames, fps=float("nan"))
     video = open_video(path)
     assert (video.shape, len(video), video.fps) == ((34, 48), 9, 25)
-
-
-def test_single_pixels_go_small_holes_close_and_thin_lines_stay():
-    mask = np.zeros((9, 9), dtype=bool)
-    mask[1, 1] = True  # alone
-    mask[3:8, 3:8] = True
-    mask[5, 5] = False  # a hole
-    mask[3:8, 1] = True  # legs
-    tidied = tidy(mask)
-    assert not tidied[1].any()
-    assert tidied[3:8, 3:8].all()
-    assert tidied[4:7, 1].all()
 
 
 # ---------------------------------------------------------------- files in the way
