@@ -200,7 +200,8 @@ def test_a_directory_and_patterns_of_pictures_are_videos(scene, tmp_path):
 
 def test_standard_input_is_followed(clip):
     code = "from rcurc_gpu.video import LiveSource; print(sum(1 for _ in LiveSource('-')))"
-    done = subprocess.run([sys.executable, "-c", code], stdin=open(clip, "rb"), capture_output=True, timeout=120, check=False)
+    with open(clip, "rb") as file:
+        done = subprocess.run([sys.executable, "-c", code], stdin=file, capture_output=True, timeout=120, check=False)
     assert done.stdout.split() == [b"30"], done.stderr
 
 
