@@ -27,7 +27,7 @@ from .plain.verdicts import diagnose, judge
 from .plain.votes import split
 from .streaming import Streams
 
-__all__ = ["XP", "Kernels", "RunContext", "Step", "choose", "cuda_kernels"]
+__all__ = ["XP", "Kernels", "RunContext", "Step", "choose", "cuda_kernels", "picture_kernels"]
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -203,6 +203,16 @@ def _numba(required: bool) -> Kernels:
         split=cpu_verdicts.split,
         robust_fit=robust_fit,
     )
+
+
+@cache
+def picture_kernels() -> Any:
+    """What Numba compiles for single pictures of a video (`numba.picture_kernel`); None without Numba."""
+    try:
+        from .numba import picture_kernel
+    except ImportError:
+        return None
+    return picture_kernel
 
 
 class Step(Protocol):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
 
+from ..backends import array_namespace, asarray_on, to_numpy
 from ..errors import ArgumentError, check_count
 
 # A pixel's threshold is so many times the median of its residuals: 2.7 standard deviations of normal noise. With this and
 # LEAST_THRESHOLD the mask's F on a highway was 0.93, and 0.95 after a median of 5 x 5 pixels (0.80 with one threshold for all).
 NOISE_FACTOR = 4.0
+HIGH_FACTOR = 1.4  # times what nine in ten residuals are below: 2.3 standard deviations of normal noise
 LEAST_THRESHOLD = 14.7  # grey levels: compression leaves errors around what moves that its noise elsewhere does not show
 _POOL = 5  # pixels: the noise of a pixel is that of a window around it; single medians are as rough as their few residuals
 # A shadow takes some of the light of all channels alike. Darker than this is a thing, not its shadow.
@@ -56,46 +59,73 @@ class MaskRule:
             shape = self.threshold.shape
             raise ArgumentError("region", f"must be bool of shape {shape}, got {self.region.dtype} {self.region.shape}")
 
-    def differs(self, frame: np.ndarray, background: np.ndarray) -> np.ndarray:
-        """Pixels beyond their thresholds that are no shadows, each for itself, bool (height, width)."""
-        f, b = frame.astype(np.float32), background.astype(np.float32)
-        if f.ndim == 2:
-            return np.abs(f - b) > self.threshold
-        found = np.max(np.abs(f - b), axis=2) > self.threshold
-        return found & ~self._shaded(f, b) if self.shadow else found
+    def adjusted(
+        self,
+        *,
+        threshold: float | None = None,
+        shadow: bool = True,
+        region: np.ndarray | None = None,
+        min_area: int | None = None,
+        median: int | None = None,
+    ) -> MaskRule:
+        """The rule with what a user says about it: one threshold for all pixels, and what is not None."""
+        given = {"region": region, "min_area": min_area, "median": median}
+        asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if threshold is not None:
+            asked["threshold"] = np.full(self.threshold.shape, threshold, dtype=np.float32)
+        return replace(self, shadow=shadow, **asked)
 
-    def mask(self, frame: np.ndarray, background: np.ndarray) -> np.ndarray:
+    def differs(self, frame: Any, background: Any) -> Any:
+        """Pixels beyond their thresholds that are no shadows, each for itself, bool (height, width)."""
+        xp = array_namespace(frame)
+        f, b = xp.astype(frame, xp.float32), xp.astype(background, xp.float32)
+        threshold = asarray_on(self.threshold, frame)
+        if f.ndim == 2:
+            return xp.abs(f - b) > threshold
+        found = xp.max(xp.abs(f - b), axis=2) > threshold
+        return found & ~_shaded(f, b, threshold) if self.shadow else found
+
+    def mask(self, frame: Any, background: Any) -> Any:
         """The foreground of a frame.
 
         Parameters
         ----------
         frame, background : uint8 or float32 arrays (height, width) or (height, width, 3)
+            Of any namespace, on any device; groups that are too small are looked for on the host.
 
         Returns
         -------
         bool array (height, width)
+            Where the frame is.
         """
-        found = self.differs(frame, background)
-        found = majority(found, self.median)
+        found = majority(self.differs(frame, background), self.median)
         if self.region is not None:
-            found &= self.region
-        return without_specks(found, self.min_area)
-
-    def _shaded(self, frame: np.ndarray, background: np.ndarray) -> np.ndarray:
-        """Where a frame in colour is the background with less light, bool (height, width)."""
-        light = np.sum(frame * background, axis=2) / np.maximum(np.sum(background * background, axis=2), np.float32(1))
-        left = np.max(np.abs(frame - light[..., None] * background), axis=2)
-        return (light > SHADOW_DARKEST) & (light < 1) & (left < SHADOW_COLOUR * self.threshold)
+            found = found & asarray_on(self.region, found)
+        return found if self.min_area <= 1 else asarray_on(without_specks(to_numpy(found), self.min_area), found)
 
 
-def majority(mask: np.ndarray, size: int) -> np.ndarray:
-    """What most of the ``size x size`` pixels around each say, bool (height, width); edges are repeated."""
+def majority(found: Any, size: int) -> Any:
+    """`found` (height, width) by the majority of ``size x size`` pixels; at the edges the last ones count several times."""
+    xp, reach = array_namespace(found), size // 2
     if size == 1:
-        return mask
-    ones = np.ones(size)
-    # the sum over the window, so that every count is exact
-    count = ndimage.convolve1d(mask.view(np.uint8).astype(np.int16), ones, axis=0, mode="nearest")
-    return np.asarray(ndimage.convolve1d(count, ones, axis=1, mode="nearest") > size**2 // 2)
+        return found
+    count = xp.astype(found, xp.int32)
+    for axis in (0, 1):  # whole numbers, so every count is exact
+        n = count.shape[axis]
+        places = np.clip(np.arange(-reach, n + reach), 0, n - 1)
+        padded = xp.take(count, asarray_on(places, count), axis=axis)
+        parts = [padded[k : k + n, :] if axis == 0 else padded[:, k : k + n] for k in range(size)]
+        count = sum(parts[1:], parts[0])
+    return count > size * size // 2
+
+
+def _shaded(frame: Any, background: Any, threshold: Any) -> Any:
+    """Where a frame in colour is the background with less light, bool (height, width)."""
+    xp = array_namespace(frame)
+    square = xp.sum(background * background, axis=2)
+    light = xp.sum(frame * background, axis=2) / xp.where(square < 1, xp.ones_like(square), square)
+    left = xp.max(xp.abs(frame - light[..., None] * background), axis=2)
+    return (light > SHADOW_DARKEST) & (light < 1) & (left < SHADOW_COLOUR * threshold)
 
 
 def without_specks(mask: np.ndarray, min_area: int) -> np.ndarray:
@@ -110,6 +140,7 @@ def without_specks(mask: np.ndarray, min_area: int) -> np.ndarray:
 
 def learn_rule(
     typical: np.ndarray,
+    high: np.ndarray,
     wide: np.ndarray | None = None,
     *,
     least: float = LEAST_THRESHOLD,
@@ -121,6 +152,8 @@ def learn_rule(
     ----------
     typical : float array (height, width)
         The median of each pixel's absolute residuals, over frames; of pixels in colour the largest of their channels.
+    high : float array (height, width)
+        What nine in ten of them are below. Where a background moves to and fro this bounds them better than the median does.
     wide : float array (height, width), optional
         Thresholds of pixels before which leaves or water move, 0 elsewhere.
     least : float
@@ -134,7 +167,8 @@ def learn_rule(
     """
     pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
     # a pixel that is rougher than those around it stays so
-    values = np.maximum(NOISE_FACTOR * np.maximum(pooled, typical), least)
+    bound = HIGH_FACTOR * ndimage.uniform_filter(high.astype(np.float32), _POOL, mode="nearest")
+    values = np.maximum(np.minimum(NOISE_FACTOR * np.maximum(pooled, typical), bound), least)
     values = values if wide is None else np.maximum(values, wide)
     return MaskRule(values.astype(np.float32), median or median_size(typical.shape), least_area(typical.shape))
 

@@ -21,11 +21,12 @@ from ..result import CURMatrix
 from ..summary import Summarised, Summary
 from .background import Background
 from .find import FindOptions, find_background, plan_pass
+from .frames import FrameSplitter
 from .light import MOST_COMPONENTS
-from .masks import MaskRule
 from .motion import Stabilised
-from .outputs import VIDEOS, Outputs, Sheet, Truth, split
-from .read import Video, VideoWarning, frame_shape, open_video
+from .outputs import Outputs, Sheet, Truth
+from .read import Video, VideoWarning, frame_shape, open_region, open_video
+from .record import PREVIEW, check_kinds, name_of
 from .write import encoder, write_png
 
 MEMORY = 512 << 20  # two minutes of 1080 x 1920 then take 0.9 GB in all (docs/video.md)
@@ -81,6 +82,8 @@ class Options:
     region: Any = None
     min_area: int | None = None
     median: int | None = None
+    only: Any = None
+    mask: str = "mp4"
     size: tuple[int, int] | None = None
     frames: int | None = None
     memory: int = MEMORY
@@ -100,6 +103,7 @@ class Options:
         if self.size is not None:
             check_shape("size", self.size)
         check_count("memory", self.memory)
+        check_kinds(self.only, self.mask)
         if self.colour not in (True, False, "auto"):
             raise ValueError(f"colour must be True, False or 'auto', got {self.colour!r}")
 
@@ -115,6 +119,8 @@ def separate(
     region: Any = None,
     min_area: int | None = None,
     median: int | None = None,
+    only: Any = None,
+    mask: str = Options.mask,
     size: tuple[int, int] | None = None,
     frames: int | None = None,
     memory: int = Options.memory,
@@ -129,9 +135,10 @@ def separate(
     """Separate what moves in a video of a fixed camera from what stands still, and write both as videos.
 
     The first pass over the frames samples them, from which the background of all of them is found. The second one writes
-    ``background.mp4``, ``foreground.mp4`` (on plain grey) and ``mask.mp4`` (white is foreground). There are also
-    ``background.png`` (in the median light), ``sheet.png`` (a look at some frames; needs matplotlib), ``result.npz``
-    (the factors; see `Background`) and ``report.json``. Frames are never held together.
+    ``background.mp4``, ``foreground.mp4`` (on plain grey), ``mask.mp4`` (white is foreground) and ``objects.csv`` (frame,
+    box and area of each thing). There are also ``background.png`` (in the median light), ``sheet.png`` (a look at some frames)
+    and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors; see
+    `Background`) and ``report.json``. Frames are never held together.
 
     Parameters
     ----------
@@ -153,6 +160,11 @@ def separate(
         Pixels of the smallest thing in the mask; by default 1 / 5000 of the picture.
     median : int, optional
         Side of the square of pixels whose majority decides, odd; by default 5, and 3 for frames below 120 lines.
+    only : str or sequence of str, optional
+        What to write, of background, foreground, mask, objects, timeline, sheet and result; by default all. The report is
+        always written.
+    mask : {"mp4", "mkv", "png"}
+        How to write the mask: as H.264, which loses a little, without loss (FFV1), or as pictures in the directory ``mask``.
     size : (int, int), optional
         Height and width to scale the frames of a file to.
     frames : int, optional
@@ -214,6 +226,7 @@ class _Run:
 
     def __init__(self, outputs: Outputs, source: Any, options: Options) -> None:
         self.outputs, self.options = outputs, options
+        self.wanted = check_kinds(options.only, options.mask)
         model, truth = options.model, options.truth
         if outputs.preview and (model is not None or truth is not None):
             raise ArgumentError("preview", "takes neither a model nor a truth")
@@ -228,7 +241,7 @@ class _Run:
         if self.model is None and len(source) < _LEAST_FRAMES:
             raise ArgumentError("source", f"must have at least {_LEAST_FRAMES} frames, got {len(source)}")
         self.truth = None if truth is None else self._open_truth(truth)
-        self.region = None if options.region is None else _open_region(options.region, self.shape)
+        self.region = None if options.region is None else open_region(options.region, self.shape)
         self.seed = seed_to_int(options.seed)
         place_for(options.device, np.empty(0, dtype=np.float32))  # so that a missing GPU is found before the first pass
         self.inputs = [x.path for x in (source, self.truth) if isinstance(x, Video)]
@@ -240,42 +253,45 @@ class _Run:
             "colour": len(self.shape) == 3,
             "frames": len(source),
         }
+        if getattr(source, "varies", False):
+            self.figures["frame_rate"] = f"varies; videos are written at the mean, {source.fps:.4g} frames per second"
 
     def run(self) -> Separation:
         """Both passes."""
-        names = ["background.png", "sheet.png"]
-        names += [] if self.outputs.preview else VIDEOS
-        names += [] if self.outputs.preview or self.model is not None else ["result.npz"]
+        kinds = PREVIEW if self.outputs.preview else self.wanted - ({"result"} if self.model is not None else set())
+        names = [name_of(kind, self.options.mask) for kind in kinds]
         if not self.outputs.preview:
             self.figures["encoder"] = encoder()
-        self.outputs.claim(names, self.inputs)
+        self.outputs.claim([*names, "background.png"] if "background" in self.wanted else names, self.inputs)
         if self.outputs.preview:
             self.source = list(self.source)  # small; so that the file is read once
         if self.model is None:
             background = self._first_pass()
-            if not self.outputs.preview:
+            if "result" in kinds:
                 self.outputs.save("result.npz", background.save)
         else:
             background = self.model
             self.figures |= {"rank": background.matrix.rank, "noise": background.noise, "seconds": {}}
             self.figures |= {"confirmed": True, "cause": "", "message": "a background found earlier was applied"}
             self.figures["notices"] = []
-            background = replace(background, rule=self._rule(background.rule))
+            background = self._asked(background)
         if background.reference is not None:
             self.source = Stabilised(self.source, background.reference)
         self.figures["threshold"] = float(np.median(background.rule.threshold))
-        self.outputs.save("background.png", partial(write_png, picture=background.still()))
+        if "background" in self.wanted:
+            self.outputs.save("background.png", partial(write_png, picture=background.still()))
         self.outputs.report(self.figures, complete=False)
-        sheet = Sheet(len(self.source) if self.model is not None else background.matrix.shape[1], self.shape)
+        n_frames = len(self.source) if self.model is not None else background.matrix.shape[1]
+        sheet = Sheet(n_frames if "sheet" in kinds else 0, self.shape)
         started = time.perf_counter()
+        splitter = FrameSplitter(background.matrix.left, self.shape, background.rule, self.options.device)
         if self.outputs.preview:
             for k in sorted(sheet.times):
-                frame = self.source[k]
-                sheet.add(k, [frame, *split(frame, background.matrix.left, background.matrix.right[k], background.rule)])
+                sheet.add(k, splitter, self.source[k], splitter.split(self.source[k], background.matrix.right[k]))
         else:
-            self.figures |= self._second_pass(background, sheet)
-        skipped = self.outputs.sheet("sheet.png", sheet, self._heading())
-        self.figures |= {"sheet_skipped": skipped} if skipped else {}
+            self.figures |= self._second_pass(background, splitter, sheet)
+        if "sheet" in kinds:
+            self._note("sheet_skipped", self.outputs.sheet(sheet, self._heading()))
         self.figures["seconds"]["writing"] = time.perf_counter() - started
         figures = self.outputs.report(self.figures, complete=True)
         return Separation(background, figures, tuple(self.outputs.saved))
@@ -286,38 +302,39 @@ class _Run:
         plan = plan_pass(int(np.prod(self.shape)), len(self.source), o.memory)
         background, figures = find_background(self.source, self.shape, plan, options, o.progress)
         self.figures |= figures | {"settings": {"rank": o.rank, "seed": self.seed, "memory": o.memory}}
-        return replace(background, rule=self._rule(background.rule))
+        return self._asked(background)
 
-    def _rule(self, found: MaskRule) -> MaskRule:
-        """The rule that was learned, with what the user says about it."""
+    def _asked(self, found: Background) -> Background:
+        """A background with what the user says about its rule."""
         o = self.options
-        given = {"min_area": o.min_area, "median": o.median, "region": self.region}
-        asked: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        if o.threshold is not None:
-            asked["threshold"] = np.full(self.shape[:2], o.threshold, dtype=np.float32)
-        return replace(found, shadow=o.shadows, **asked)
+        given = {"threshold": o.threshold, "min_area": o.min_area, "median": o.median, "region": self.region}
+        return replace(found, rule=found.rule.adjusted(shadow=o.shadows, **given))
 
-    def _second_pass(self, background: Background, sheet: Sheet) -> dict[str, Any]:
-        """Write the videos; returns figures."""
+    def _note(self, name: str, value: str) -> None:
+        """A figure that is only there if it says something."""
+        self.figures |= {name: value} if value else {}
+
+    def _second_pass(self, background: Background, splitter: FrameSplitter, sheet: Sheet) -> dict[str, Any]:
+        """Write what is wanted of each frame; returns figures."""
         truth = None if self.truth is None else Truth(self.truth)
         fps = float(getattr(self.source, "fps", float("nan")))
-        count, covered = 0, 0.0
+        levels = background.matrix.left.mean(axis=0)  # of one unit of each component
         with Progress(self.options.progress) as bar, warnings.catch_warnings():
             if self.model is None:
                 warnings.simplefilter("ignore", VideoWarning)  # it was issued in the first pass
             bar.stage("writing", len(self.source))
-            with self.outputs.videos(self.shape, fps) as writers:
+            with self.outputs.recorder(self.wanted, self.options.mask, self.shape, fps) as recorder:
                 for frame, coefficients in background.follow(self.source, new=self.model is not None):
-                    pictures = split(frame, background.matrix.left, coefficients, background.rule)
-                    for writer, picture in zip(writers, pictures, strict=True):
-                        writer.write(picture)
+                    found = splitter.split(frame, coefficients)
+                    sheet.add(recorder.timeline.frames, splitter, frame, found)
+                    recorder.add(splitter, frame, found, float(levels @ coefficients))
                     if truth is not None:
-                        truth.compare(pictures[0])
-                    sheet.add(count, [frame, *pictures])
-                    covered += float(np.count_nonzero(pictures[2])) / pictures[2].size
-                    count += 1
+                        truth.compare(found.background)
                     bar.advance(1)
-        figures = {"frames_written": count, "foreground_share": covered / max(count, 1)}
+        timeline = recorder.timeline
+        if "timeline" in self.wanted:
+            self._note("timeline_skipped", self.outputs.timeline(timeline))
+        figures = {"frames_written": timeline.frames, "foreground_share": timeline.share}
         return figures if truth is None else figures | {"psnr_truth": truth.psnr}
 
     def _open_truth(self, truth: Any) -> Any:
@@ -367,17 +384,6 @@ def _has_colour(path: Path, size: tuple[int, int] | None) -> bool:
     Less is taken for what colour formats make of grey."""
     beginning = islice(open_video(path, colour=True, size=size), 25)
     return any(float(np.mean(np.max(frame, axis=2) - np.min(frame, axis=2))) > 2.0 for frame in beginning)
-
-
-def _open_region(region: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Where to look, bool (height, width)."""
-    if isinstance(region, (str, os.PathLike)):
-        region = next(iter(open_video(region, size=(shape[0], shape[1])))) > 127
-    region = np.asarray(region)
-    if region.dtype != bool or region.shape != shape[:2]:
-        said = f"{region.dtype} of shape {region.shape}"
-        raise ArgumentError("region", f"must be bool of the shape of a frame, {shape[:2]}, got {said}")
-    return region
 
 
 def _words(shape: tuple[int, ...]) -> str:
