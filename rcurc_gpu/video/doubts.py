@@ -146,8 +146,8 @@ def _rivals(e: Evidence) -> tuple[np.ndarray, float, float]:
         near = np.maximum(3 * e.spread.typical.ravel()[part], 8.0)[:, None]
         agree = np.mean(np.abs(apart) < near, axis=1)
         other = np.where(np.abs(apart) < near, np.nan, apart)
-        with np.errstate(all="ignore"):
-            place = np.nan_to_num(np.nanmedian(other, axis=1))
+        other[:, 0] = np.where(np.isnan(other).all(axis=1), 0.0, other[:, 0])  # a median of nothing warns
+        place = np.nanmedian(other, axis=1)
         rival = np.mean(np.abs(other - place[:, None]) < near, axis=1)
         chance = 0.5 * np.clip((rival / np.maximum(agree, 0.05) - _RIVAL_FROM) / (_RIVAL_TO - _RIVAL_FROM), 0, 1)
         wrong[part] = chance * place**2

@@ -88,7 +88,8 @@ def find_background(
         bar.stage("solving")
         found = _Solve(cross, shape, choose("auto", np.empty(0, dtype=np.float32)), options)
         bar.advance(1)
-    rule = learn_rule(found.spread.typical, found.spread.wide, least=found.spread.least, median=found.spread.median)
+    spread = found.spread
+    rule = learn_rule(spread.typical, spread.high, spread.wide, least=spread.least, median=spread.median)
     background = Background(found.matrix, shape, found.noise, rule, motion.reference if motion.shakes else None)
     doubts = find_doubts(found.evidence, motion)
     n1, n2 = found.matrix.shape

@@ -14,6 +14,7 @@ from ..errors import ArgumentError, check_count
 # A pixel's threshold is so many times the median of its residuals: 2.7 standard deviations of normal noise. With this and
 # LEAST_THRESHOLD the mask's F on a highway was 0.93, and 0.95 after a median of 5 x 5 pixels (0.80 with one threshold for all).
 NOISE_FACTOR = 4.0
+HIGH_FACTOR = 1.4  # times what nine in ten residuals are below: 2.3 standard deviations of normal noise
 LEAST_THRESHOLD = 14.7  # grey levels: compression leaves errors around what moves that its noise elsewhere does not show
 _POOL = 5  # pixels: the noise of a pixel is that of a window around it; single medians are as rough as their few residuals
 # A shadow takes some of the light of all channels alike. Darker than this is a thing, not its shadow.
@@ -139,6 +140,7 @@ def without_specks(mask: np.ndarray, min_area: int) -> np.ndarray:
 
 def learn_rule(
     typical: np.ndarray,
+    high: np.ndarray,
     wide: np.ndarray | None = None,
     *,
     least: float = LEAST_THRESHOLD,
@@ -150,6 +152,8 @@ def learn_rule(
     ----------
     typical : float array (height, width)
         The median of each pixel's absolute residuals, over frames; of pixels in colour the largest of their channels.
+    high : float array (height, width)
+        What nine in ten of them are below. Where a background moves to and fro this bounds them better than the median does.
     wide : float array (height, width), optional
         Thresholds of pixels before which leaves or water move, 0 elsewhere.
     least : float
@@ -163,7 +167,8 @@ def learn_rule(
     """
     pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
     # a pixel that is rougher than those around it stays so
-    values = np.maximum(NOISE_FACTOR * np.maximum(pooled, typical), least)
+    bound = HIGH_FACTOR * ndimage.uniform_filter(high.astype(np.float32), _POOL, mode="nearest")
+    values = np.maximum(np.minimum(NOISE_FACTOR * np.maximum(pooled, typical), bound), least)
     values = values if wide is None else np.maximum(values, wide)
     return MaskRule(values.astype(np.float32), median or median_size(typical.shape), least_area(typical.shape))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from .masks import LEAST_THRESHOLD, learn_rule, majority, without_specks, least_area
+from .masks import LEAST_THRESHOLD, NOISE_FACTOR, least_area, learn_rule, majority, without_specks
 
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
@@ -18,11 +18,11 @@ _REACH = 0.015  # of the shorter side: how far leaves move
 _OFTEN = 0.4
 # ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
 _KNOWN = 0.7
-_MARGIN = 1.1  # over the largest difference that was seen
+_LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the threshold is above
 # Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely foreground,
-# between so many pixels of it; so many times the largest of most of them is a threshold for all pixels.
+# between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
 _LOOKS = 12  # frames
-_SURE, _RING, _MOST, _RING_FACTOR = 30.0, (2, 6), 0.8, 2.1  # the last is 2.7 standard deviations of normal noise, as in masks
+_SURE, _RING = 30.0, (2, 6)
 _LEAST_SHARP = 8.0  # grey levels: four times what rounding and weak compression leave
 _MEDIANS = (5, 3, 1)
 _FIELD, _ROUNDS, _CLEAREST = 0.75, 4, 2.5  # of the Markov field: pull of the neighbours, rounds, and where evidence ends
@@ -36,6 +36,8 @@ class Spread:
     ----------
     typical : float32
         The median of the absolute residuals, of the channel in which they are largest.
+    high : float32
+        What nine in ten of them are below.
     differs : float32
         Share of frames in which the pixel is beyond its threshold.
     wide : float32
@@ -47,6 +49,7 @@ class Spread:
     """
 
     typical: np.ndarray
+    high: np.ndarray
     differs: np.ndarray
     wide: np.ndarray
     least: float
@@ -69,12 +72,13 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
         apart = np.abs(pictures[j] - (left @ right[j]).reshape(pictures.shape[1:]))
         apart = apart.max(axis=2) if apart.ndim == 3 else apart
         steps[k] = np.minimum(_STEPS * apart + 0.5, 255)
-    typical = (_median(steps.reshape(len(chosen), -1)) / _STEPS).reshape(shape)
+    flat = steps.reshape(len(chosen), -1)
+    typical, high = ((_quantile(flat, share) / _STEPS).reshape(shape) for share in (0.5, 0.9))
     some = steps[:: max(len(steps) // _LOOKS, 1)]
     least = _around_things(some)
-    limit = np.minimum(_STEPS * learn_rule(typical, least=least).threshold, 255)
+    limit = np.minimum(_STEPS * learn_rule(typical, high, least=least).threshold, 255)
     often, out, known = (np.zeros(shape, dtype=np.float32) for _ in range(3))
-    largest = np.zeros(shape, dtype=np.uint8)
+    usual = steps.copy()  # without what was never seen near by
     reach = 2 * max(round(_REACH * min(shape)), 2) + 1
     for k, j in enumerate(chosen):
         beyond = steps[k] > limit
@@ -86,14 +90,15 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
         brought = beyond & (there >= low - margin) & (there <= high + margin)
         known += brought
         often += ndimage.uniform_filter(brought.astype(np.float32), _WINDOW, mode="nearest") > 2.5 / _WINDOW**2
-        np.maximum(largest, np.where(brought, steps[k], 0), out=largest)
+        usual[k][beyond & ~brought] = 0
     n = len(chosen)
     around = [ndimage.uniform_filter(x, _WINDOW, mode="nearest") for x in (known, out)]
     moves = (often >= _OFTEN * n) & (around[0] >= _KNOWN * around[1])
-    wide = ndimage.uniform_filter(ndimage.maximum_filter(largest, 3).astype(np.float32), 5, mode="nearest") / _STEPS
+    largest = _quantile(usual.reshape(n, -1), _LARGEST).reshape(shape) / _STEPS
+    wide = ndimage.uniform_filter(ndimage.maximum_filter(largest, 3), 5, mode="nearest")
     wide = np.where(moves, _MARGIN * wide, 0).astype(np.float32)
     limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
-    return Spread(typical, out / n, wide, least, _best_median(some, limit))
+    return Spread(typical, high, out / n, wide, least, _best_median(some, limit))
 
 
 def _around_things(steps: np.ndarray) -> float:
@@ -107,8 +112,7 @@ def _around_things(steps: np.ndarray) -> float:
     ring = np.concatenate(found) if found else np.empty(0, dtype=np.uint8)
     if len(ring) < 1000:  # too little moves to tell
         return LEAST_THRESHOLD
-    usual = float(np.quantile(ring, _MOST)) / _STEPS
-    return float(np.clip(_RING_FACTOR * usual, _LEAST_SHARP, LEAST_THRESHOLD))
+    return float(np.clip(NOISE_FACTOR * np.median(ring) / _STEPS, _LEAST_SHARP, LEAST_THRESHOLD))
 
 
 def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
@@ -136,14 +140,15 @@ def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
     return _MEDIANS[int(np.argmax(hits / np.maximum(sizes, 1)))]
 
 
-def _median(values: np.ndarray) -> np.ndarray:
-    """Medians of the columns, float32; pieces of them, turned so that each lies in one piece of memory."""
+def _quantile(values: np.ndarray, share: float) -> np.ndarray:
+    """Quantiles of the columns, float32; pieces of them, turned so that each lies in one piece of memory."""
     n, total = values.shape
+    at = min(int(share * n), n - 1)
     found = np.empty(total, dtype=np.float32)
     step = max(_ENTRIES_AT_ONCE // n, 1)
     for start in range(0, total, step):
         part = np.ascontiguousarray(values[:, start : start + step].T)
-        found[start : start + step] = np.partition(part, n // 2, axis=1)[:, n // 2]
+        found[start : start + step] = np.partition(part, at, axis=1)[:, at]
     return found
 
 
