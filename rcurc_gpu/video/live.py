@@ -384,4 +384,5 @@ def _still(frame: np.ndarray) -> Background:
     """A single frame as its own background."""
     left = frame.reshape(-1, 1).astype(np.float32)
     matrix = CURMatrix(left, np.ones((1, 1), dtype=np.float32), np.arange(1), np.arange(1))
-    return Background(matrix, frame.shape, _FIRST_NOISE, learn_rule(np.ones(frame.shape[:2])))
+    rough = np.full(frame.shape[:2], _FIRST_NOISE)
+    return Background(matrix, frame.shape, _FIRST_NOISE, learn_rule(rough, 2 * rough))

@@ -289,7 +289,11 @@ class _Run:
             for k in sorted(sheet.times):
                 sheet.add(k, splitter, self.source[k], splitter.split(self.source[k], background.matrix.right[k]))
         else:
-            self.figures |= self._second_pass(background, splitter, sheet)
+            try:
+                self.figures |= self._second_pass(background, splitter, sheet)
+            except KeyboardInterrupt:  # the files are finished: the report names them
+                self.outputs.report(self.figures | {"frames_written": self.outputs.early}, complete=False)
+                raise
         if "sheet" in kinds:
             self._note("sheet_skipped", self.outputs.sheet(sheet, self._heading()))
         self.figures["seconds"]["writing"] = time.perf_counter() - started
