@@ -265,7 +265,7 @@ METHODS = (
     Method("qolmat RpcaPcp", "qolmat", ("full", "cross", "video"), _qolmat_pcp),
     Method("tensorly robust_pca", "tensorly", ("full", "cross", "video", "real"), _tensorly),
     Method("cmfrec CMF", "cmfrec", ("cross",), _cmfrec),
-    Method("OpenCV MOG2", "opencv-python-headless", ("video",), _mog2),
+    Method("OpenCV MOG2", "opencv-contrib-python-headless", ("video",), _mog2),
     Method("temporal median", "numpy", ("video",), _median),
     Method("row and column medians", "numpy", ("real",), _medians),
     Method("MAD, then soft-impute", "scipy", ("real",), _soft_impute),

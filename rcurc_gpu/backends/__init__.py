@@ -1,10 +1,10 @@
 """Where arrays live, and what computes on them: plain array code, Numba or CUDA. Knows nothing of matrices to recover."""
 
 from . import operators
-from .arrays import asarray_on, native, to_numpy
+from .arrays import array_namespace, asarray_on, native, to_numpy
 from .blocks import Block, blank_rows, others
 from .devices import ESTIMATED_CROSSOVER, device_for_file, namespace_for_device, place_for
-from .kernels import XP, Kernels, choose, cuda_kernels
+from .kernels import XP, Kernels, choose, cuda_kernels, picture_kernels
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.loop import Begin, Recipe
@@ -13,7 +13,7 @@ from .plain.posterior import Model, Noise, positions_of
 from .plain.regression import Schedule
 from .random import DataStream, Stream, generator, stream_key, uniform_at
 
-__all__ = ["Block", "asarray_on", "blank_rows", "native", "others", "to_numpy"]
+__all__ = ["Block", "array_namespace", "asarray_on", "blank_rows", "native", "others", "to_numpy"]
 __all__ += ["ESTIMATED_CROSSOVER", "device_for_file", "namespace_for_device", "place_for"]
 # Linear algebra and random numbers:
 __all__ += ["hard_threshold", "operators", "product_svd", "truncated_svd", "union_sum"]
@@ -33,4 +33,4 @@ __all__ += [
     "Recipe",
     "Schedule",
 ]
-__all__ += ["choose", "cuda_kernels", "positions_of"]
+__all__ += ["choose", "cuda_kernels", "picture_kernels", "positions_of"]

@@ -22,13 +22,14 @@ from .plain.joining import join
 from .plain.lone import rests_on_one
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
+from .plain.robust import robust_fit
 from .plain.tangent import PaddedSide, Side
 from .plain.ties import Lanczos, PlainLanczos, couple, grams, inverses, times
 from .plain.verdicts import diagnose, judge
 from .plain.votes import agreeing, split
 from .streaming import Streams
 
-__all__ = ["XP", "Kernels", "RunContext", "Step", "choose", "cuda_kernels"]
+__all__ = ["XP", "Kernels", "RunContext", "Step", "choose", "cuda_kernels", "picture_kernels"]
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -56,9 +57,9 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts : callables
+    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
-        `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, or what takes their place.
+        `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes their place.
     unit_table : callable, optional
         `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `lone`, `cuda.ties.lone`, then, too.
     """
@@ -81,6 +82,7 @@ class Kernels:
     diagnose: Callable[..., np.ndarray] = diagnose
     judge: Callable[..., tuple[np.ndarray, np.ndarray]] = judge
     split: Callable[..., tuple[np.ndarray, Block]] = split
+    robust_fit: Callable[..., tuple[np.ndarray, np.ndarray]] = robust_fit
     rests_on_one: Callable[..., np.ndarray] = rests_on_one
     agreeing: Callable[..., Block] = agreeing
     measure: Callable[..., Measured] = measure
@@ -216,6 +218,7 @@ def _numba(required: bool) -> Kernels:
         from .numba import calls as cpu
         from .numba import grid as cpu_grid
         from .numba import verdicts as cpu_verdicts
+        from .numba.robust_kernel import robust_fit
         from .numba.tangent import CompiledSide
     except ImportError as error:
         if required:
@@ -232,7 +235,18 @@ def _numba(required: bool) -> Kernels:
         diagnose=cpu_verdicts.diagnose,
         judge=cpu_verdicts.judge,
         split=cpu_verdicts.split,
+        robust_fit=robust_fit,
     )
+
+
+@cache
+def picture_kernels() -> Any:
+    """What Numba compiles for single pictures of a video (`numba.picture_kernel`); None without Numba."""
+    try:
+        from .numba import picture_kernel
+    except ImportError:
+        return None
+    return picture_kernel
 
 
 class Step(Protocol):

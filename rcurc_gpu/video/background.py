@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..backends import Schedule
-from ..result import CURMatrix, Positions, complete
-from ..samples import new_block
+from ..backends import Kernels, choose
+from ..result import CURMatrix
+from .masks import MaskRule
 
 # New frames whose light is found together: these many bytes of them, and not more than so many, as one that waits is written
 # late.
 _BYTES_AT_ONCE = 1 << 25
 _MOST_AT_ONCE = 64
+_NEAR = 24.0  # grey levels: the scale of a fit that begins near its end
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,23 +35,17 @@ class Background:
         Of a frame.
     noise : float
         Standard deviation of what is neither background nor foreground, in grey levels.
-    threshold : float
-        What differs from the background by more was taken for foreground.
-    determined : bool array (len(matrix.rows),)
-        Which of the chosen pixels are to be trusted.
-    typical : float
-        Share of a frame's pixels that usually show the background.
-    schedule : Schedule
-        Of the regressions that found it.
+    rule : MaskRule
+        What is foreground.
+    reference : float32 array (height, width), optional
+        The frame to which others have to be shifted first (`Stabilised`), if the camera shook.
     """
 
     matrix: CURMatrix
     shape: tuple[int, ...]
     noise: float
-    threshold: float
-    determined: np.ndarray
-    typical: float
-    schedule: Schedule
+    rule: MaskRule
+    reference: np.ndarray | None = None
 
     def picture(self, k: int) -> np.ndarray:
         """The background of frame `k`, float32 of `shape`."""
@@ -60,24 +55,26 @@ class Background:
         """One picture for all frames, float32 of `shape`: the background in the median light."""
         return (self.matrix.left @ np.median(self.matrix.right, axis=0)).reshape(self.shape)
 
-    def coefficients(self, frames: Any) -> np.ndarray:
+    def coefficients(self, frames: Any, near: np.ndarray | None = None) -> np.ndarray:
         """The light in new frames, from their chosen pixels.
 
         Parameters
         ----------
         frames : uint8 array (k, ...)
             Of `shape` each.
+        near : float array (r,), optional
+            The light of an earlier frame. It is the better guess where something large hides most of the picture.
 
         Returns
         -------
         float32 array (k, r)
             ``matrix.left @ coefficients[i]`` is the background of frame i.
         """
-        seen = np.stack([np.reshape(frame, -1)[self.matrix.rows] for frame in frames], axis=1).astype(np.float32)
-        left = self.matrix.left
-        block = new_block("frames", seen, None, len(self.matrix.rows), "the chosen pixels", left, units_last=True)
-        at = Positions(left, self.matrix.rows, self.determined)
-        return complete(block, at, self.typical, self.schedule, columns=True).coefficients
+        seen = np.stack([np.reshape(frame, -1)[self.matrix.rows] for frame in frames])
+        guess = np.median(self.matrix.right, axis=0) if near is None else near
+        start = np.repeat(guess[None, :].astype(np.float32), len(seen), axis=0)
+        kernels = choose("auto", self.matrix.left)
+        return fit_frames(seen, self.matrix.left[self.matrix.rows], self.noise, start, kernels)[0]
 
     def follow(self, frames: Iterable[np.ndarray], new: bool) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Frames, and with each its coefficients (r,): those of the solve, or found anew if the frames are `new`."""
@@ -91,17 +88,50 @@ class Background:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one ``.npz`` file, atomically. `CURMatrix.load` reads the matrix from it."""
-        m, s = self.matrix, self.schedule
-        arrays = {"left": m.left, "right": m.right, "rows": m.rows, "cols": m.cols, "determined": self.determined}
-        arrays |= {"frame": np.asarray(self.shape), "levels": np.asarray([self.noise, self.threshold, self.typical])}
-        files.write_npz(path, "CURMatrix", arrays | {"schedule": np.asarray([s.zeta0, s.floor, s.gamma])})
+        m, rule = self.matrix, self.rule
+        none = np.empty((0, 0))
+        arrays = {"left": m.left, "right": m.right, "rows": m.rows, "cols": m.cols, "frame": np.asarray(self.shape)}
+        arrays |= {"noise": np.asarray(self.noise), "threshold": rule.threshold}
+        arrays |= {"rule": np.asarray([rule.median, rule.min_area, rule.shadow])}
+        arrays |= {"region": none.astype(bool) if rule.region is None else rule.region}
+        arrays |= {"reference": none.astype(np.float32) if self.reference is None else self.reference}
+        files.write_npz(path, "CURMatrix", arrays)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Background:
         """Read what `save` wrote."""
-        names = ("left", "right", "rows", "cols", "determined", "frame", "levels", "schedule")
+        names = ("left", "right", "rows", "cols", "frame", "noise", "threshold", "rule", "region", "reference")
         a = files.read_npz(path, "CURMatrix", names)
         matrix = CURMatrix(a["left"], a["right"], a["rows"], a["cols"])
-        noise, threshold, typical = a["levels"].tolist()
-        schedule = Schedule(*a["schedule"].tolist())
-        return cls(matrix, tuple(a["frame"].tolist()), noise, threshold, a["determined"], typical, schedule)
+        median, area, shadow = a["rule"].tolist()
+        rule = MaskRule(a["threshold"], median, area, bool(shadow), a["region"] if a["region"].size else None)
+        reference = a["reference"] if a["reference"].size else None
+        return cls(matrix, tuple(a["frame"].tolist()), float(a["noise"]), rule, reference)
+
+
+def fit_frames(
+    pixels: np.ndarray, left: np.ndarray, noise: float, near: np.ndarray, kernels: Kernels
+) -> tuple[np.ndarray, np.ndarray]:
+    """The light of frames.
+
+    Parameters
+    ----------
+    pixels : uint8 array (frames, |I|)
+    left : float32 array (|I|, k)
+    noise : float
+    near : float32 array (frames, k)
+        The light of frames not far away. It is one of two starts; the one that more pixels agree with wins, so that neither a
+        lamp that is switched nor a train that hides half of the picture leads astray.
+    kernels : Kernels
+
+    Returns
+    -------
+    right : float32 array (frames, k)
+    agree : float32 array (frames,)
+        Share of the pixels that agrees.
+    """
+    right, agree = kernels.robust_fit(pixels, left, noise, start=near, widest=_NEAR)
+    other, more = kernels.robust_fit(pixels, left, noise)
+    better = more > agree
+    right[better], agree[better] = other[better], more[better]
+    return right, agree

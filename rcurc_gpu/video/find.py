@@ -1,31 +1,38 @@
-"""The first pass over a video: sample it within a given memory, and find its background."""
+"""The first pass over a video: keep some frames and some pixels of all frames, and find the background from them.
+
+This is RCURC's cross, dense: C has all pixels of the chosen frames J, R the chosen pixels I of all frames. The light of J comes
+from C (`light`), both sides of the core I x J are fitted in turn, the light of all frames follows from R, and the pictures of all
+pixels from C, each by a robust regression.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..api import rcurc
-from ..backends import Stream, generator, others
-from ..errors import ArgumentError, ArgumentTypeError, without_warning
-from ..extend import OK
+from ..backends import Kernels, Stream, choose, generator
+from ..errors import ArgumentError, ArgumentTypeError
 from ..progress import Progress
-from ..result import CURMatrix, Positions, Result, complete, typical_share
-from ..samples import CrossSamples, new_block
-from .background import Background
-from .sample import choose, sample_video
+from ..result import CURMatrix
+from .background import Background, fit_frames
+from .doubts import Evidence, find_doubts
+from .light import find_light, normalised
+from .masks import learn_rule
+from .motion import Stabilised, find_motion
+from .spread import Spread, find_spread
 
-_BYTES = 40  # an observation takes 8; sampling and solving have several copies at a time
-# Whatever the memory: frames kept whole, from which the pixels follow that are not solved at once, and pixels seen of every
-# frame, from which its light follows. With fewer, what moves before a pixel or in a frame may be the majority.
-_LEAST_COLS, _LEAST_SEEN = 16, 128
-_MOST_TRIES = 3  # of larger ranks, each of them another solve
-_ENOUGH = 60  # observations of a pixel, if there are so many frames: enough for small ranks although much moves before it
-_ENTRIES_AT_ONCE = 1 << 21  # of pixels that follow: 8 MB as float32, and a few copies
+# With so many whole frames a pixel's mean is known to a tenth of the noise, and with so many pixels the light of a frame; more of
+# them take time and change nothing that can be seen.
+_MOST_COLS, _MOST_ROWS = 120, 4000
+# Whatever the memory: with fewer, what moves before a pixel or in a frame may be the majority.
+_LEAST_COLS, _LEAST_ROWS = 16, 300
+_CORE_ROUNDS = 2  # in turn over both sides of the core; the light that is given is near the answer
+_ENTRIES_AT_ONCE = 1 << 24  # of pixels that are fitted: bytes, some tenth of a second
+_LEAST_AGREE = 0.2  # of the chosen frames: a pixel that fewer of them agree on takes its prior
+_LEAST_FRAME = 0.15  # of the chosen pixels: a frame in which fewer are seen takes the light of the frames around it
 
 
 @dataclass(frozen=True)
@@ -34,40 +41,27 @@ class Plan:
 
     Attributes
     ----------
-    pixels : int
-        Rows of the matrix that is solved; if these are not all, the others follow, each from the chosen frames.
-    share_rows, share_cols, rate : float
-        Of these rows; see `sample_video`.
+    n_rows : int
+        Pixels that are kept of all frames.
+    n_cols : int
+        Frames that are kept whole.
     """
 
-    pixels: int
-    share_rows: float
-    share_cols: float
-    rate: float
+    n_rows: int
+    n_cols: int
 
 
-def plan_pass(n1: int, n2: int, share_rows: float, share_cols: float, rate: float, memory: int) -> Plan:
-    """What fits into `memory` bytes; the shares are taken as they are if that does.
-
-    Half of the memory goes to whole pictures of the chosen frames, one byte a pixel, the other half to the observations of a
-    smaller matrix of some pixels.
-    """
-    n_cols = max(round(share_cols * n2), 1)
-    enough = max(rate, min(_ENOUGH / n_cols, 1.0))
-    if _BYTES * enough * (share_rows + share_cols) * n1 * n2 <= memory:
-        return Plan(n1, share_rows, share_cols, enough)
-    n_cols = min(max(memory // 2 // n1, _LEAST_COLS), n_cols)
-    rate = max(rate, min(_ENOUGH / n_cols, 1.0))
-    half = memory / 2 / _BYTES / 2 / rate  # entries of each block
-    pixels = min(n1, max(int(half / n_cols), 1024))
-    n_rows = min(max(half / n2, _LEAST_SEEN / rate), share_rows * pixels)
-    return Plan(pixels, n_rows / pixels, n_cols / n2, rate)
+def plan_pass(n1: int, n2: int, memory: int) -> Plan:
+    """What fits into `memory` bytes: half of it goes to whole frames, a quarter to pixels of all frames."""
+    n_cols = min(max(memory // 2 // n1, _LEAST_COLS), _MOST_COLS, n2)
+    n_rows = min(max(memory // 4 // n2, _LEAST_ROWS), _MOST_ROWS, n1)
+    return Plan(n_rows, n_cols)
 
 
 def find_background(
-    source: Any, shape: tuple[int, ...], plan: Plan, solver: dict[str, Any], progress: bool
-) -> tuple[Background, Result, dict[str, Any]]:
-    """Sample the frames of `source` in one pass, and solve.
+    source: Any, shape: tuple[int, ...], plan: Plan, options: FindOptions, progress: bool
+) -> tuple[Background, dict[str, Any]]:
+    """Look at the frames of `source` in one pass, and find their background.
 
     Parameters
     ----------
@@ -75,134 +69,181 @@ def find_background(
         uint8, of `shape`.
     shape : (int, int) or (int, int, 3)
     plan : Plan
-    solver : dict
-        What `rcurc` is asked for: rank, resolution, accuracy, seed and device.
+    options : FindOptions
     progress : bool
 
     Returns
     -------
     background : Background
-    result : Result
-        For the pixels that were solved at once.
     figures : dict
         How it was found, for JSON.
     """
-    n1, seed = int(np.prod(shape)), solver["seed"]
     started = time.perf_counter()
-    some = _SomePixels(source, n1, plan, seed)
-    samples = sample_video(some, plan.share_rows, plan.share_cols, plan.rate, seed, progress)
+    cross = _Cross(source, shape, plan, options.seed, progress)
+    motion = find_motion(cross.pictures)
+    if motion.shakes:
+        cross = _Cross(Stabilised(source, motion.reference), shape, plan, options.seed, progress)
     sampled = time.perf_counter()
-    with Progress(progress) as bar, without_warning():
-        # The solver's own bars make it look at every iteration, so that it may stop at another one.
+    with Progress(progress) as bar:
         bar.stage("solving")
-        result = _solve(samples, **solver)
+        found = _Solve(cross, shape, choose("auto", np.empty(0, dtype=np.float32)), options)
         bar.advance(1)
-    matrix, undetermined = _all_pixels(result, some, n1, progress)
-    determined, typical = result.rows.status[samples.rows] == OK, typical_share(result.columns)
-    background = Background(matrix, shape, result.noise, result.threshold, determined, typical, result.schedule)
-    whole = 0 if some.pixels is None else (n1 - plan.pixels) * len(samples.cols)  # pixels that follow are seen in these
+    spread = found.spread
+    rule = learn_rule(spread.typical, spread.high, spread.wide, least=spread.least, median=spread.median)
+    background = Background(found.matrix, shape, found.noise, rule, motion.reference if motion.shakes else None)
+    doubts = find_doubts(found.evidence, motion)
+    n1, n2 = found.matrix.shape
+    kept = cross.pictures.size + cross.pixels.size - len(cross.rows) * len(cross.cols)
     figures = {
-        "frames": matrix.shape[1],
-        "rank": matrix.rank,
-        "chosen_pixels": len(samples.rows),
-        "chosen_frames": len(samples.cols),
-        "rate": plan.rate,
-        "solved_at_once": plan.pixels,
-        "share_seen": (samples.n_obs + whole) / (n1 * matrix.shape[1]),
-        "noise": result.noise,
-        "confirmed": result.converged,
-        "cause": result.cause,
-        "message": _message(result, undetermined, n1),
-        "undetermined": {"pixels": undetermined, "frames": len(result.columns.undetermined)},
+        "frames": n2,
+        "rank": found.matrix.rank,
+        "chosen_pixels": len(cross.rows),
+        "chosen_frames": len(cross.cols),
+        "share_seen": kept / (n1 * n2),
+        "noise": found.noise,
+        "undetermined": {"pixels": found.undetermined, "frames": found.frames_without},
+        "least_threshold": found.spread.least,
+        **doubts.figures(),
         "seconds": {"sampling": sampled - started, "solving": time.perf_counter() - sampled},
     }
-    return background, result, figures
+    return background, figures
 
 
-def _solve(samples: CrossSamples, rank: int | str, **options: Any) -> Result:
-    """`rcurc`; where it finds a rank and then leaves more than the resolution unexplained, the next ones are tried."""
-    # No noise model: to it, what moves together is a component (a crowd: rank 19 and 27 dB, instead of rank 2 and 49 dB).
-    # What moves has structure of its own.
-    options |= {"sweeps": 0, "undetermined": "keep", "outliers": "structured"}
-    result = first = rcurc(samples, rank, **options)
-    for _ in range(_MOST_TRIES if rank == "auto" else 0):
-        if result.cause != "rank too small":
-            break
-        result = rcurc(samples, result.rank + 1, **options)
-    return result if result.cause in ("", "undetermined") else first
+@dataclass(frozen=True, eq=False)
+class FindOptions:
+    """What `find_background` takes: see `separate`."""
+
+    rank: int | str = "auto"
+    seed: int = 0
 
 
-class _SomePixels:
-    """The frames of a source at some of their pixels; of the chosen frames all pixels are kept.
+class _Cross:
+    """What is kept of a video.
 
     Attributes
     ----------
-    pixels : int64 vector, or None for all
-    pictures : uint8 array (|J|, n1)
-        Empty if all pixels are solved at once.
+    rows, cols : int64 vectors
+        I and J, ascending.
+    pictures : uint8 array (|J|, ...)
+        Whole frames.
+    pixels : uint8 array (n2, |I|)
+        Pixels of all frames.
     """
 
-    def __init__(self, source: Any, n1: int, plan: Plan, seed: int) -> None:
-        self.source, self.n1 = source, n1
-        self.pixels, self.chosen = None, np.empty(0, dtype=np.int64)
-        if plan.pixels < n1:
-            rng = generator(seed, Stream.VIDEO_PIXELS)
-            self.pixels = np.sort(rng.choice(n1, plan.pixels, replace=False))
-            frames = generator(seed, Stream.VIDEO_CROSS)  # on purpose that of `sample_video`: it has to choose the same
-            self.chosen = choose(len(source), plan.share_cols, frames)
-        self.pictures = np.empty((len(self.chosen), n1), dtype=np.uint8)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __iter__(self) -> Iterator[np.ndarray]:
-        kept = 0
-        for k, frame in enumerate(self.source):
-            frame = np.asarray(frame)
-            if frame.dtype != np.uint8:
-                raise ArgumentTypeError("source", f"must give frames of uint8, 0 to 255, got {frame.dtype} as frame {k}")
-            if self.pixels is None:
-                yield frame
-                continue
-            if frame.size != self.n1:
-                raise ArgumentError("source", f"must give frames of one shape, got {frame.shape} as frame {k}")
-            if kept < len(self.chosen) and self.chosen[kept] == k:
-                self.pictures[kept] = frame.reshape(-1)
-                kept += 1
-            yield frame.reshape(-1)[self.pixels]
+    def __init__(self, source: Any, shape: tuple[int, ...], plan: Plan, seed: int, progress: bool) -> None:
+        n1, n2 = int(np.prod(shape)), len(source)
+        rng = generator(seed, Stream.VIDEO_CROSS)
+        self.cols, self.rows = _one_of_each(n2, plan.n_cols, rng), _one_of_each(n1, plan.n_rows, rng)
+        self.pictures = np.empty((len(self.cols), *shape), dtype=np.uint8)
+        self.pixels = np.empty((n2, len(self.rows)), dtype=np.uint8)
+        came = kept = 0
+        with Progress(progress) as bar:
+            bar.stage("sampling", n2)
+            for k, frame in enumerate(source):
+                if k == n2:
+                    raise ArgumentError("source", f"must give as many frames as its length says, {n2}, got more")
+                frame = np.asarray(frame)
+                if frame.dtype != np.uint8:
+                    raise ArgumentTypeError("source", f"must give frames of uint8, 0 to 255, got {frame.dtype} as frame {k}")
+                if frame.shape != shape:
+                    raise ArgumentError("source", f"must give frames of one shape, {shape}, got {frame.shape} as frame {k}")
+                if kept < len(self.cols) and self.cols[kept] == k:
+                    self.pictures[kept] = frame
+                    kept += 1
+                self.pixels[k] = frame.reshape(-1)[self.rows]
+                came = k + 1
+                bar.advance(1)
+        if kept == 0:
+            raise ArgumentError("source", f"gave {came} of {n2} frames, and none of those that were chosen is among them")
+        self.cols, self.pictures, self.pixels = self.cols[:kept], self.pictures[:kept], self.pixels[:came]
 
 
-def _all_pixels(result: Result, some: _SomePixels, n1: int, progress: bool) -> tuple[CURMatrix, int]:
-    """The matrix of all pixels, and how many of them are not determined."""
-    found, undetermined = result.cur, len(result.rows.undetermined)
-    found = CURMatrix(np.nan_to_num(found.left), np.nan_to_num(found.right), found.rows, found.cols)  # black, if need be
-    if some.pixels is None:
-        return found, undetermined
-    left = np.empty((n1, found.rank), dtype=found.left.dtype)
-    left[some.pixels] = found.left
-    rest = others(some.pixels, n1)
-    cols = found.cols
-    at = Positions(found.right, cols, result.columns.status[cols] == OK)
-    typical = typical_share(result.rows)
-    step = max(_ENTRIES_AT_ONCE // len(cols), 1)
-    with Progress(progress) as bar:
-        bar.stage("pixels", len(rest))
-        for start in range(0, len(rest), step):
-            chosen = rest[start : start + step]
-            seen = some.pictures[: len(cols), chosen].T.astype(np.float32)
-            block = new_block("pixels", seen, None, len(cols), "the chosen frames", found.right, units_last=False)
-            new = complete(block, at, typical, result.schedule, columns=False, chunk_bytes=result.chunk_bytes)
-            left[chosen] = np.nan_to_num(new.coefficients)
-            undetermined += len(new.diagnostics.undetermined)
-            bar.advance(len(chosen))
-    return CURMatrix(left, found.right, some.pixels[found.rows], cols), undetermined
+def _one_of_each(total: int, count: int, rng: np.random.Generator) -> np.ndarray:
+    """`count` numbers below `total`, ascending, one at random of each of as many equal parts."""
+    edges = np.linspace(0, total, count + 1)
+    low, high = np.ceil(edges[:-1]).astype(np.int64), np.ceil(edges[1:]).astype(np.int64)
+    return low + (rng.random(count) * (high - low)).astype(np.int64)
 
 
-def _message(result: Result, undetermined: int, n1: int) -> str:
-    """The result's own, but that nothing is NaN here, and that rows are pixels."""
-    if result.cause != "undetermined":
-        return result.message
-    doubtful = [f"{undetermined:,} of {n1:,} pixels"] if undetermined else []
-    frames = len(result.columns.undetermined)
-    doubtful += [f"{frames:,} of {result.cur.shape[1]:,} frames"] if frames else []
-    return f"The held-out pixels agree; {' and '.join(doubtful)} are doubtful, as too little of their background is seen."
+class _Solve:
+    """From a cross to a background."""
+
+    def __init__(self, cross: _Cross, shape: tuple[int, ...], kernels: Kernels, options: FindOptions) -> None:
+        self.cross, self.shape, self.kernels = cross, shape, kernels
+        rank = None if options.rank == "auto" else int(options.rank)
+        self.light = find_light(cross.pictures, kernels, rank)
+        self.noise = 2.0  # until residuals tell
+        self.flat = cross.pictures.reshape(len(cross.cols), -1)
+        depth = shape[2] if len(shape) == 3 else 1
+        self.group = np.repeat(self.light.block.reshape(-1), depth)
+        self.weights = (
+            0.1 + 0.9 * self.light.seen
+        )  # what hides the texture hardly counts, but is not ignored: tests can be wrong
+        self.right, self.frames_without = self._all_frames(self._core())
+        self.left, self.agree = self._all_pixels()
+        self.undetermined = self._fill()
+        self.matrix = CURMatrix(self.left, self.right, cross.rows, cross.cols)
+        self.spread: Spread = find_spread(cross.pictures, self.left, self.right[cross.cols])
+
+    def _core(self) -> np.ndarray:
+        """The pictures of the chosen pixels, (|I|, k): in turn with the light of the chosen frames."""
+        rows, fit = self.cross.rows, self.kernels.robust_fit
+        core = np.ascontiguousarray(self.flat[:, rows])
+        right, group = self.light.right, self.group[rows]
+        left, _ = fit(core.T, right, self.noise, weights=self.weights, group=group)
+        for _ in range(_CORE_ROUNDS):
+            weights = np.ascontiguousarray(self.weights[group].T)
+            frames = np.arange(len(core), dtype=np.int32)
+            right, _ = fit(core, left, self.noise, start=right, weights=weights, group=frames)
+            right = normalised(right)
+            left, _ = fit(core.T, right, self.noise, weights=self.weights, group=group)
+            self.noise = max(1.4826 * float(np.median(np.abs(core - right @ left.T))), 0.5)
+        self.light = replace(self.light, right=right)
+        return left
+
+    def _all_frames(self, left: np.ndarray) -> tuple[np.ndarray, int]:
+        """The light of all frames, (n2, k), and in how many of them too little is seen."""
+        near = nearest(self.light.right, self.cross.cols, len(self.cross.pixels))
+        right, agree = fit_frames(self.cross.pixels, left, self.noise, near, self.kernels)
+        hidden = agree < _LEAST_FRAME
+        right[hidden] = near[hidden]
+        return right, int(np.count_nonzero(hidden))
+
+    def _all_pixels(self) -> tuple[np.ndarray, np.ndarray]:
+        """The pictures of all pixels, (n1, k), and the share of frames that agrees with each."""
+        n1, right = self.flat.shape[1], self.right[self.cross.cols]
+        left, agree = np.empty((n1, right.shape[1]), dtype=np.float32), np.empty(n1, dtype=np.float32)
+        step = max(_ENTRIES_AT_ONCE // len(self.flat), 1)
+        for start in range(0, n1, step):
+            part = slice(start, start + step)
+            values = np.ascontiguousarray(self.flat[:, part].T)
+            left[part], agree[part] = self.kernels.robust_fit(
+                values, right, self.noise, weights=self.weights, group=self.group[part]
+            )
+        return left, agree
+
+    def _fill(self) -> int:
+        """Pixels that too few frames agree on take their median in the light of the frames; how many they are."""
+        few = max(_LEAST_AGREE, (self.left.shape[1] + 2) / len(self.flat))
+        unknown = np.flatnonzero(self.agree < few)
+        if len(unknown):
+            right = self.right[self.cross.cols]
+            self.left[unknown] = 0
+            gain = np.maximum(right[:, 0], 0.02)
+            step = max(_ENTRIES_AT_ONCE // len(self.flat), 1)
+            for start in range(0, len(unknown), step):
+                part = unknown[start : start + step]
+                self.left[part, 0] = np.median(self.flat[:, part] / gain[:, None], axis=0)
+        return len(unknown)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the judgement looks at."""
+        seen = (self.shape, self.flat, self.left, self.right, self.cross.cols, self.noise, self.spread)
+        return Evidence(*seen, self.undetermined, self.frames_without, self.light.unexplained)
+
+
+def nearest(values: np.ndarray, at: np.ndarray, total: int) -> np.ndarray:
+    """For each of `total` frames the values (len(at), k) of the nearest of the frames `at`, ascending."""
+    middle = (at[1:] + at[:-1] + 1) // 2
+    return values[np.searchsorted(middle, np.arange(total), side="right")]

@@ -111,8 +111,23 @@ class Street:
         return enters, enters + needs + stop, start, int(rng.uniform(0.2, 0.8) * needs), stop
 
 
-def paint(picture: np.ndarray, mask: np.ndarray, mover: Mover, k: int) -> None:
-    """Draw a mover into float32 `picture` (height, width) and set `mask` where it, or its shadow, is; both in place."""
+def paint(
+    picture: np.ndarray, mask: np.ndarray, mover: Mover, k: int, light: float = 0.7, shadow_counts: bool = True
+) -> None:
+    """Draw a mover into a picture and set `mask` where it is, both in place.
+
+    Parameters
+    ----------
+    picture : float32 array (height, width)
+    mask : bool array (height, width)
+    mover : Mover
+    k : int
+        Number of the frame.
+    light : float
+        What its shadow leaves of the light; 1 for no shadow.
+    shadow_counts : bool
+        Whether the mask has the shadow too.
+    """
     middle, moved = mover.at(k)
     reach = 0.75 * mover.width
     top, bottom = int(mover.feet - 1.05 * mover.height), int(mover.feet + 0.12 * mover.height) + 1
@@ -126,8 +141,9 @@ def paint(picture: np.ndarray, mask: np.ndarray, mover: Mover, k: int) -> None:
     v = ((mover.feet - np.arange(top, bottom)) / mover.height)[:, None]
     part, covered = picture[top:bottom, left:right], mask[top:bottom, left:right]
     shadow = (u / 0.6) ** 2 + (v / 0.09) ** 2 < 1
-    part[shadow] *= 0.7
-    covered |= shadow
+    part[shadow] *= light
+    if shadow_counts and light < 1:
+        covered |= shadow
     parts = _person_parts(u, v, moved) if mover.kind == "person" else _car_parts(u, v)
     for shape, shade in zip(parts, mover.shades, strict=True):
         part[shape] = shade * (0.9 + 0.2 * np.broadcast_to(v, shape.shape)[shape])  # lighter above

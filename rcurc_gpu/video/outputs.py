@@ -1,4 +1,4 @@
-"""What the second pass over a video makes: background, foreground and mask of a frame, and files in a directory."""
+"""The directory that a run writes to, and pictures of some frames."""
 
 from __future__ import annotations
 
@@ -8,21 +8,22 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .. import files
 from ..errors import ArgumentError
+from .frames import FrameSplitter, Split
 from .quality import decibels
+from .record import Recorder, Timeline
 from .sheet import contact_sheet
-from .write import VideoWriter
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PROGRAM = "rcurc-gpu video"
-VIDEOS = ("background.mp4", "foreground.mp4", "mask.mp4")
-_PLAIN = 128  # grey level around what was cut out: dark and bright things both stand out from it
 _SHEET_WIDTH = 480  # pixels of a picture, about; on the sheet it has fewer than 300 (2.6 inches at 110 dpi)
-_ENTRIES_AT_ONCE = 1 << 18  # what stays in the cache: `split` goes over them several times
 
 
 class Outputs:
@@ -37,13 +38,16 @@ class Outputs:
     saved : list of Path
         In the order in which they appeared.
     removed : list of Path
-        Videos that were not finished.
+        Files that were not finished.
+    early : int or None
+        How many frames the videos have, if Ctrl-C ended them.
     """
 
     def __init__(self, directory: str | os.PathLike[str], force: bool = False, preview: bool = False) -> None:
         self.directory, self.force, self.preview = Path(directory), force, preview
         self.saved: list[Path] = []
         self.removed: list[Path] = []
+        self.early: int | None = None
         self._earlier: set[str] = set()
 
     def claim(self, names: Sequence[str], inputs: Sequence[Path]) -> None:
@@ -68,12 +72,15 @@ class Outputs:
         write(path)
         self._add(path)
 
-    def sheet(self, name: str, sheet: Sheet, heading: str) -> str:
+    def sheet(self, sheet: Sheet, heading: str) -> str:
         """Save the contact sheet; returns why not, if that cannot be."""
+        return self._drawn("sheet.png", lambda: sheet.draw(heading))
+
+    def _drawn(self, name: str, draw: Callable[[], Figure]) -> str:
+        drawn = io.BytesIO()
         try:
-            drawn = io.BytesIO()
-            sheet.draw(heading).savefig(drawn, format="png")
-        except ImportError as error:
+            draw().savefig(drawn, format="png")
+        except ImportError as error:  # without matplotlib
             return str(error)
         self._save_bytes(name, drawn.getvalue())
         return ""
@@ -89,22 +96,32 @@ class Outputs:
         return report
 
     @contextmanager
-    def videos(self, shape: tuple[int, ...], fps: float) -> Iterator[list[VideoWriter]]:
-        """Writers for the three videos, which appear together at the end; if it comes too early, none does."""
-        writers: list[VideoWriter] = []
+    def recorder(self, wanted: frozenset[str], mask: str, shape: tuple[int, ...], fps: float) -> Iterator[Recorder]:
+        """What writes frame by frame. Files appear together at the end; after Ctrl-C with the frames until then, after an
+        error not at all."""
+        recorder = Recorder(self.directory, wanted, mask, shape, fps)
         try:
-            for name, kind in zip(VIDEOS, (shape, shape, shape[:2]), strict=True):
-                writers.append(VideoWriter(self._path(name), kind, fps))
-            yield writers
-            for writer in writers:
-                writer.finish()
-                self._add(writer.path)
-        except BaseException:
-            for writer in writers:
-                if writer.path not in self.saved:
-                    writer.discard()
-                    self.removed.append(writer.path)
+            yield recorder
+        except KeyboardInterrupt:
+            self._finish(recorder)
+            self.early = recorder.timeline.frames
             raise
+        except BaseException:
+            self.removed += recorder.discard()
+            raise
+        self._finish(recorder)
+
+    def _finish(self, recorder: Recorder) -> None:
+        try:
+            for path in recorder.finish():
+                self._add(path)
+        except BaseException:
+            self.removed += recorder.discard()
+            raise
+
+    def timeline(self, timeline: Timeline) -> str:
+        """Save the figures over time; returns why not, if that cannot be."""
+        return self._drawn("timeline.png", timeline.draw)
 
     def _path(self, name: str) -> Path:
         return self.directory / (f"preview-{name}" if self.preview else name)
@@ -135,12 +152,13 @@ class Sheet:
         self._every = max(round(shape[1] / _SHEET_WIDTH), 1)
         self._pictures: dict[str, list[np.ndarray]] = {}  # by what to write beside them
 
-    def add(self, k: int, pictures: Sequence[np.ndarray]) -> None:
+    def add(self, k: int, splitter: FrameSplitter, frame: np.ndarray, found: Split) -> None:
         """Keep the pictures of frame `k`, if it is one of the times."""
         if k in self.times:
+            pictures = [frame, found.background, splitter.cut_out(frame, found.mask), found.mask]
             self._pictures[f"frame {k}"] = [picture[:: self._every, :: self._every].copy() for picture in pictures]
 
-    def draw(self, heading: str) -> Any:
+    def draw(self, heading: str) -> Figure:
         """A matplotlib figure."""
         titles = ["frame", "background", "foreground", "mask"]
         return contact_sheet(list(self._pictures.values()), titles, list(self._pictures), heading)
@@ -166,51 +184,3 @@ class Truth:
     def psnr(self) -> float:
         """In dB."""
         return decibels(self._total, max(self._count, 1))
-
-
-def split(
-    frame: np.ndarray, left: np.ndarray, coefficients: np.ndarray, threshold: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """A frame's background, foreground and mask.
-
-    Parameters
-    ----------
-    frame : uint8 array of the frame's shape
-    left : float array (n1, r)
-    coefficients : float array (r,)
-    threshold : float
-        A pixel is foreground if a channel differs by more, but for single ones and small holes; see `tidy`.
-
-    Returns
-    -------
-    background, foreground : uint8 arrays of the frame's shape
-        Around the foreground it is plain grey.
-    mask : uint8 array (height, width)
-        255 or 0.
-    """
-    pixels = frame.reshape(-1)
-    background = np.empty_like(pixels)
-    differs = np.empty(pixels.shape, dtype=bool)
-    for start in range(0, len(pixels), _ENTRIES_AT_ONCE):
-        part = slice(start, start + _ENTRIES_AT_ONCE)
-        value = left[part] @ coefficients
-        np.clip(np.rint(value, out=value), 0, 255, out=value)
-        background[part] = value
-        np.subtract(pixels[part], value, out=value)
-        np.greater(np.abs(value, out=value), threshold, out=differs[part])
-    mask = differs.reshape(frame.shape)
-    mask = tidy(mask[..., 0] | mask[..., 1] | mask[..., 2] if frame.ndim == 3 else mask)
-    foreground = np.full_like(frame, _PLAIN)
-    np.copyto(foreground, frame, where=mask[..., None] if frame.ndim == 3 else mask)
-    return background.reshape(frame.shape), foreground, mask.astype(np.uint8) * np.uint8(255)
-
-
-def tidy(mask: np.ndarray) -> np.ndarray:
-    """`mask` (height, width) without pixels that have fewer than 2 neighbours in it, and with those that have 6 or more.
-
-    A majority of the 3 x 3 pixels would also take out lines that are one pixel wide, as the legs of distant people are.
-    """
-    padded = np.pad(mask, 1, mode="edge").astype(np.uint8)
-    lines = padded[:-2] + padded[1:-1] + padded[2:]
-    count = lines[:, :-2] + lines[:, 1:-1] + lines[:, 2:]
-    return (mask & (count >= 3)) | (count >= 6)

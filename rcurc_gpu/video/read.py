@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from ..errors import ArgumentError, ArgumentTypeError, check_count, check_shape,
 
 # What FFmpeg takes any text for.
 _TEXT_FORMATS = {"tty", "bin", "xbin", "adf", "idf"}
+_VARIES = 0.05  # between the mean rate and the one that the file names: rounded times differ by less
+_PICTURES = {".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 
 class VideoWarning(UserWarning):
@@ -36,6 +40,10 @@ class Video:
         Frames per second of the file; NaN if it does not say.
     step : int
         Of these every so many, 2 for every other one.
+    pictures : tuple of Path
+        The files of the frames, if `path` is a directory or a pattern.
+    varies : bool
+        Whether frames come at varying rates; `fps` is then their mean rate.
     """
 
     path: Path
@@ -44,6 +52,8 @@ class Video:
     stop: int
     fps: float
     step: int = 1
+    pictures: tuple[Path, ...] = ()
+    varies: bool = False
 
     def __len__(self) -> int:
         """How many frames the file says there are; a damaged file may give fewer."""
@@ -55,20 +65,30 @@ class Video:
         Warns
         -----
         VideoWarning
-            If there are fewer than the file says.
+            If there are fewer than the file says, or some are of another size: these are scaled.
 
         Raises
         ------
         ValueError
             If there is none.
         """
-        given = 0
-        for number, frame in enumerate(_decode(self.path)):
+        given, own, changed = 0, None, None
+        for number, frame in enumerate(_decode_all(self.pictures) if self.pictures else _decode(self.path)):
             if number >= self.stop:
                 break
+            own = own or (frame.height, frame.width)
+            if (frame.height, frame.width) != own and changed is None:
+                changed = number, frame.height, frame.width
             if number >= self.start and (number - self.start) % self.step == 0:
                 given += 1
-                yield _to_array(frame, self.shape)
+                yield to_array(frame, self.shape)
+        if changed is not None:
+            number, height, width = changed
+            to = f"{self.shape[0]} x {self.shape[1]}"
+            warn_caller(
+                f"{str(self.path)!r} changes to frames of {height} x {width} at frame {number}; all are scaled to {to}",
+                VideoWarning,
+            )
         if given == 0:
             raise ValueError(f"{str(self.path)!r} has no frame that can be decoded")
         if given < len(self):
@@ -86,11 +106,13 @@ def open_video(
     stop: int | None = None,
     step: int = 1,
 ) -> Video:
-    """Open a video file of any format that FFmpeg reads.
+    """Open a video file of any format that FFmpeg reads, or pictures.
 
     Parameters
     ----------
     path : path
+        A video file, a directory of pictures, which come in the order of the numbers in their names, or a pattern of such
+        names, with ``*`` or ``%04d``.
     colour : bool
         Frames of shape (height, width, 3) instead of (height, width).
     size : (int, int), optional
@@ -128,18 +150,22 @@ def open_video(
     step = check_count("step", step)
     if size is not None:
         size = check_shape("size", size)
-    with _open(path) as container:
+    pictures = _pictures(path)
+    varies = False
+    with _open(pictures[0] if pictures else path) as container:
         stream = container.streams.video[0]
-        # Some formats do not say how many frames there are; to count packets nothing need be decoded.
-        total = stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
+        total, seconds = (len(pictures), 0.0) if pictures else _length(container, stream)
         height, width = size or (stream.codec_context.height, stream.codec_context.width)
-        fps = float(stream.average_rate) if stream.average_rate else float("nan")
+        fps = float(stream.average_rate) if stream.average_rate and not pictures else float("nan")
+        if seconds > 0 and stream.base_rate:
+            varies = abs(total / seconds / float(stream.base_rate) - 1) > _VARIES
+            fps = total / seconds if varies else fps
     if total == 0 or height == 0 or width == 0:
         raise ValueError(f"{str(path)!r} has no frames")
     if start >= total:
         raise ValueError(f"start must be below the number of frames of {str(path)!r}, {total}, got {start}")
     shape = (height, width, 3) if colour else (height, width)
-    return Video(path, shape, start, total if stop is None else min(stop, total), fps, step)
+    return Video(path, shape, start, total if stop is None else min(stop, total), fps, step, pictures, varies)
 
 
 def frame_shape(name: str, source: Any) -> tuple[int, ...]:
@@ -153,6 +179,17 @@ def frame_shape(name: str, source: Any) -> tuple[int, ...]:
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] != 3):
         raise ArgumentError(name, f"must give frames of shape (height, width) or (height, width, 3), got {shape}")
     return shape
+
+
+def open_region(region: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Where to look, bool (height, width)."""
+    if isinstance(region, (str, os.PathLike)):
+        region = next(iter(open_video(region, size=(shape[0], shape[1])))) > 127
+    region = np.asarray(region)
+    if region.dtype != bool or region.shape != shape[:2]:
+        said = f"{region.dtype} of shape {region.shape}"
+        raise ArgumentError("region", f"must be bool of the shape of a frame, {shape[:2]}, got {said}")
+    return region
 
 
 def import_av() -> Any:
@@ -181,6 +218,52 @@ def _open(path: Path) -> Any:
     return container
 
 
+def _length(container: Any, stream: Any) -> tuple[int, float]:
+    """How many frames a file says it has, and how many seconds they take; 0 if it does not say."""
+    if stream.frames:
+        return stream.frames, float((stream.duration or 0) * stream.time_base)
+    # Some formats do not say how many frames there are; to count packets nothing need be decoded.
+    times = [packet.pts for packet in container.demux(stream) if packet.size > 0]
+    known = [time for time in times if time is not None]
+    if len(known) < 2:
+        return len(times), 0.0
+    return len(times), float((max(known) - min(known)) * stream.time_base) * len(known) / (len(known) - 1)
+
+
+def _pictures(path: Path) -> tuple[Path, ...]:
+    """The files of a directory or a pattern, in order; none if `path` is neither."""
+    if path.is_dir():
+        found = [file for file in path.iterdir() if file.suffix.lower() in _PICTURES]
+        if not found:
+            raise IsADirectoryError(21, "Is a directory without pictures", str(path))
+    elif path.exists() or not re.search(r"[*?]|%0?\d*d", path.name):
+        return ()
+    else:
+        names = re.compile("".join(_as_expression(part) for part in re.split(r"([*?]|%0?\d*d)", path.name)))
+        found = [file for file in path.parent.iterdir() if names.fullmatch(file.name)] if path.parent.is_dir() else []
+        if not found:
+            raise FileNotFoundError(2, "No such pictures", str(path))
+    return tuple(sorted(found, key=_by_numbers))
+
+
+def _as_expression(part: str) -> str:
+    if part.startswith("%") and part.endswith("d"):
+        return r"\d+"
+    return {"*": ".*", "?": "."}.get(part) or re.escape(part)
+
+
+def _by_numbers(path: Path) -> list[Any]:
+    """So that 10 comes after 9: text and numbers in turn."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", path.name)]
+
+
+def _decode_all(pictures: tuple[Path, ...]) -> Iterator[Any]:
+    """The first frame of each file; those that cannot be decoded are left out."""
+    for path in pictures:
+        with suppress(ValueError, OSError):
+            yield from islice(_decode(path), 1)
+
+
 def _decode(path: Path) -> Iterator[Any]:
     """All frames that can be decoded; packets that cannot are left out."""
     av = import_av()
@@ -193,7 +276,7 @@ def _decode(path: Path) -> Iterator[Any]:
                     yield from packet.decode()
 
 
-def _to_array(frame: Any, shape: tuple[int, ...]) -> np.ndarray:
+def to_array(frame: Any, shape: tuple[int, ...]) -> np.ndarray:
     """A frame as a uint8 array, scaled to `shape` by FFmpeg."""
     kind = "rgb24" if len(shape) == 3 else "gray"
     if (frame.height, frame.width) == shape[:2]:

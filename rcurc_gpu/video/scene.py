@@ -69,7 +69,7 @@ class SurveillanceScene:
     @cached_property
     def background_matrix(self) -> LowRankMatrix:
         """The true background of all frames, (height * width, frames), of rank 2."""
-        street, sun = _street(self.shape, generator(self.seed, DataStream.STREET))
+        street, sun = street_pictures(self.shape, generator(self.seed, DataStream.STREET))
         left = np.stack([street.ravel(), sun.ravel()], axis=1).astype(np.float32)
         time = np.arange(self.frames) / self.fps
         clouds = 0.05 * np.sin(2 * np.pi * time / 31.0) + 0.02 * np.sin(2 * np.pi * time / 7.3)
@@ -137,7 +137,7 @@ def surveillance_scene(
 # ---------------------------------------------------------------- the street
 
 
-def _street(shape: tuple[int, int], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+def street_pictures(shape: tuple[int, int], rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """The picture in dull light, and what the sun adds to it. Their sum stays between 20 and 250: nothing is cut off."""
     y, x = np.meshgrid(np.linspace(0, 1, shape[0]), np.linspace(0, 1, shape[1]), indexing="ij")
     wall = y < 0.42
@@ -156,10 +156,10 @@ def _street(shape: tuple[int, int], rng: np.random.Generator) -> tuple[np.ndarra
     dashes = (np.abs(y - 0.82) < 0.008) & (np.floor(x * 9) % 2 == 0)
     picture = np.where(dashes, 190, picture)
     picture = np.where((np.abs(x - 0.47) < 0.006) & (y < 0.60), 52, picture)  # a lamp post
-    grain = sum(amount * _smooth_noise(shape, rng, scale) for amount, scale in ((9.0, 0.08), (5.0, 0.02), (3.5, 0.0)))
+    grain = sum(amount * smooth_noise(shape, rng, scale) for amount, scale in ((9.0, 0.08), (5.0, 0.02), (3.5, 0.0)))
     # the sun comes over the roof from the left: brighter below a slanted edge, and off the glass
     lit = 1 / (1 + np.exp(-(y - 0.30 - 0.35 * x) * 25))
-    sun = lit * (0.16 * picture + 6 + 2 * _smooth_noise(shape, rng, 0.05))
+    sun = lit * (0.16 * picture + 6 + 2 * smooth_noise(shape, rng, 0.05))
     return np.clip(picture + grain, 22, 198), np.clip(sun, 0, 38)
 
 
@@ -177,7 +177,7 @@ def _slabs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.where(across | along, -22.0, 0.0)
 
 
-def _smooth_noise(shape: tuple[int, int], rng: np.random.Generator, scale: float) -> np.ndarray:
+def smooth_noise(shape: tuple[int, int], rng: np.random.Generator, scale: float) -> np.ndarray:
     """Noise of unit variance, smooth over `scale` of the picture's height."""
     from scipy.ndimage import gaussian_filter
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -15,22 +15,23 @@ import numpy as np
 
 from ..backends import place_for
 from ..errors import ArgumentError, ConvergenceWarning, check_count, check_number, check_shape, seed_to_int, warn_caller
+from ..options import check_rank
 from ..progress import Progress
-from ..result import CURMatrix, Result
+from ..result import CURMatrix
 from ..summary import Summarised, Summary
 from .background import Background
-from .find import find_background, plan_pass
-from .outputs import VIDEOS, Outputs, Sheet, Truth, split
-from .read import Video, VideoWarning, frame_shape, open_video
+from .find import FindOptions, find_background, plan_pass
+from .frames import FrameSplitter
+from .light import MOST_COMPONENTS
+from .motion import Stabilised
+from .outputs import Outputs, Sheet, Truth
+from .read import Video, VideoWarning, frame_shape, open_region, open_video
+from .record import PREVIEW, check_kinds, name_of
 from .write import encoder, write_png
 
 MEMORY = 512 << 20  # two minutes of 1080 x 1920 then take 0.9 GB in all (docs/video.md)
 _PREVIEW_FRAMES, _PREVIEW_PIXELS = 100, 160 * 120  # small enough to be held, so that the file is read once
-_LEAST_FRAMES = 8  # with fewer, a pixel has hardly more observations than a background of rank 2 or 3 needs
-# Grey levels. Compression makes errors near to what moves that are larger than the noise elsewhere. Set by looking at a few
-# clips. One for each pixel would do better: on a highway the mask's F was 0.93 with it, and 0.80 with one for all.
-_LEAST_THRESHOLD = 10.0
-_CONFIRMED = ("", "undetermined")  # single pixels may be doubtful
+_LEAST_FRAMES = 8  # with fewer, what moves is at one place for most of them
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,14 +46,11 @@ class Separation(Summarised):
         What is in ``report.json``.
     files : tuple of Path
         What was written.
-    result : Result or None
-        The solve; None if a background from a file was applied. Of large frames it has some of the pixels only.
     """
 
     background: Background
     figures: dict[str, Any]
     files: tuple[Path, ...]
-    result: Result | None = field(repr=False)
 
     def _summary(self) -> Summary:
         f = self.figures
@@ -69,8 +67,8 @@ class Separation(Summarised):
 
     @property
     def confirmed(self) -> bool:
-        """Whether the background is confirmed, but for single pixels."""
-        return self.figures["cause"] in _CONFIRMED
+        """Whether the background is confirmed, as far as the frames tell."""
+        return bool(self.figures["confirmed"])
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,13 @@ class Options:
 
     rank: int | str = "auto"
     colour: bool | str = "auto"
-    share_rows: float = 0.4
-    share_cols: float = 0.4
-    rate: float = 0.3
     threshold: float | None = None
-    resolution: float = 2.0  # with 1, larger ranks fitted the errors of compression; set by looking at a few clips
-    accuracy: float = 0.03
+    shadows: bool = True
+    region: Any = None
+    min_area: int | None = None
+    median: int | None = None
+    only: Any = None
+    mask: str = "mp4"
     size: tuple[int, int] | None = None
     frames: int | None = None
     memory: int = MEMORY
@@ -95,13 +94,16 @@ class Options:
     progress: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("share_rows", "share_cols", "rate"):
-            check_number(name, getattr(self, name), 0, 1, open_low=True)
+        check_rank(self.rank, MOST_COMPONENTS, "the components that light may have")
         if self.threshold is not None:
             check_number("threshold", self.threshold)
+        for name in ("min_area", "median"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
         if self.size is not None:
             check_shape("size", self.size)
         check_count("memory", self.memory)
+        check_kinds(self.only, self.mask)
         if self.colour not in (True, False, "auto"):
             raise ValueError(f"colour must be True, False or 'auto', got {self.colour!r}")
 
@@ -112,12 +114,13 @@ def separate(
     *,
     rank: int | str = Options.rank,
     colour: bool | str = Options.colour,
-    share_rows: float = Options.share_rows,
-    share_cols: float = Options.share_cols,
-    rate: float = Options.rate,
     threshold: float | None = None,
-    resolution: float = Options.resolution,
-    accuracy: float = Options.accuracy,
+    shadows: bool = Options.shadows,
+    region: Any = None,
+    min_area: int | None = None,
+    median: int | None = None,
+    only: Any = None,
+    mask: str = Options.mask,
     size: tuple[int, int] | None = None,
     frames: int | None = None,
     memory: int = Options.memory,
@@ -132,9 +135,10 @@ def separate(
     """Separate what moves in a video of a fixed camera from what stands still, and write both as videos.
 
     The first pass over the frames samples them, from which the background of all of them is found. The second one writes
-    ``background.mp4``, ``foreground.mp4`` (on plain grey) and ``mask.mp4`` (white is foreground). There are also
-    ``background.png`` (in the median light), ``sheet.png`` (a look at some frames; needs matplotlib), ``result.npz``
-    (the factors; see `Background`) and ``report.json``. Frames are never held together.
+    ``background.mp4``, ``foreground.mp4`` (on plain grey), ``mask.mp4`` (white is foreground) and ``objects.csv`` (frame,
+    box and area of each thing). There are also ``background.png`` (in the median light), ``sheet.png`` (a look at
+    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors;
+    see `Background`) and ``report.json``. Frames are never held together.
 
     Parameters
     ----------
@@ -142,30 +146,32 @@ def separate(
     output : path
         A directory. Files in it are replaced only if an earlier report there names them, or by `force`.
     rank : int or "auto"
-        1 if the light does not change; "auto" finds it.
+        How many components the light has at most; "auto" takes those that look like light. 1 if it does not change.
     colour : bool or "auto"
         Of a file: in colour, in grey, or as it is. All channels make one matrix, pixels and channels x frames.
-    share_rows, share_cols, rate : float in (0, 1]
-        Share of the pixels and of the frames that is chosen, and of these that is seen. Less is chosen where `memory` is
-        short, and more is seen where that gives a pixel fewer than 60 observations.
     threshold : float, optional
-        Grey levels: what differs more from the background is foreground. By default twice what the noise explains, and at
-        least 10: compression leaves errors around what moves.
-    resolution : float
-        Grey levels that do not matter; see `rcurc`. With fewer, a larger rank fits the errors of compression, and then what
-        moves slowly.
-    accuracy : float
-        The background is only confirmed if its relative error, as far as the noise tells, is below this; 0.03 is about four
-        grey levels.
+        Grey levels: what differs more from the background is foreground. By default each pixel has its own, four times its
+        median residual and at least 14.7: compression leaves errors around what moves.
+    shadows : bool
+        Whether shadows are background, in colour: what has less light of the same colour.
+    region : path or bool array (height, width), optional
+        Foreground is only looked for here; of a picture where it is brighter than half.
+    min_area : int, optional
+        Pixels of the smallest thing in the mask; by default 1 / 5000 of the picture.
+    median : int, optional
+        Side of the square of pixels whose majority decides, odd; by default 5, and 3 for frames below 120 lines.
+    only : str or sequence of str, optional
+        What to write, of background, foreground, mask, objects, timeline, sheet and result; by default all. The report is
+        always written.
+    mask : {"mp4", "mkv", "png"}
+        How to write the mask: as H.264, which loses a little, without loss (FFV1), or as pictures in the directory ``mask``.
     size : (int, int), optional
         Height and width to scale the frames of a file to.
     frames : int, optional
         Take the first so many frames of a file.
     memory : int
-        Bytes for samples and their solve, about; videos of more than some ten thousand frames take 5 kB for each. With the
-        decoder, the encoders and the factors, 4 bytes for each pixel, channel and unit of rank, a process takes some
-        hundred MB more. If frames are too large to be solved at once, some pixels are, and the others follow from as many
-        whole frames as fit into half of this.
+        Bytes for what is kept of the video, about: up to 120 whole frames take half of it at most. With the decoder, the
+        encoders and the factors, 4 bytes for each pixel, channel and unit of rank, a process takes some hundred MB more.
     model : path or Background, optional
         ``result.npz`` of an earlier clip of the same camera: its background is applied, in one pass and with the light of
         each frame, and nothing is solved.
@@ -230,6 +236,7 @@ class _Run:
 
     def __init__(self, outputs: Outputs, source: Any, options: Options) -> None:
         self.outputs, self.options = outputs, options
+        self.wanted = check_kinds(options.only, options.mask)
         model, truth = options.model, options.truth
         if outputs.preview and (model is not None or truth is not None):
             raise ArgumentError("preview", "takes neither a model nor a truth")
@@ -244,6 +251,7 @@ class _Run:
         if self.model is None and len(source) < _LEAST_FRAMES:
             raise ArgumentError("source", f"must have at least {_LEAST_FRAMES} frames, got {len(source)}")
         self.truth = None if truth is None else self._open_truth(truth)
+        self.region = None if options.region is None else open_region(options.region, self.shape)
         self.seed = seed_to_int(options.seed)
         place_for(options.device, np.empty(0, dtype=np.float32))  # so that a missing GPU is found before the first pass
         self.inputs = [x.path for x in (source, self.truth) if isinstance(x, Video)]
@@ -255,77 +263,92 @@ class _Run:
             "colour": len(self.shape) == 3,
             "frames": len(source),
         }
+        if getattr(source, "varies", False):
+            self.figures["frame_rate"] = f"varies; videos are written at the mean, {source.fps:.4g} frames per second"
 
     def run(self) -> Separation:
         """Both passes."""
-        names = ["background.png", "sheet.png"]
-        names += [] if self.outputs.preview else VIDEOS
-        names += [] if self.outputs.preview or self.model is not None else ["result.npz"]
+        kinds = PREVIEW if self.outputs.preview else self.wanted - ({"result"} if self.model is not None else set())
+        names = [name_of(kind, self.options.mask) for kind in kinds]
         if not self.outputs.preview:
             self.figures["encoder"] = encoder()
-        self.outputs.claim(names, self.inputs)
-        result = None
+        self.outputs.claim([*names, "background.png"] if "background" in self.wanted else names, self.inputs)
         if self.outputs.preview:
             self.source = list(self.source)  # small; so that the file is read once
         if self.model is None:
-            background, result = self._first_pass()
-            if not self.outputs.preview:
+            background = self._first_pass()
+            if "result" in kinds:
                 self.outputs.save("result.npz", background.save)
         else:
             background = self.model
             self.figures |= {"rank": background.matrix.rank, "noise": background.noise, "seconds": {}}
             self.figures |= {"confirmed": True, "cause": "", "message": "a background found earlier was applied"}
-        threshold = self.options.threshold
-        if threshold is None:
-            threshold = max(2 * background.threshold, _LEAST_THRESHOLD)
-        self.figures["threshold"] = threshold
-        self.outputs.save("background.png", partial(write_png, picture=background.still()))
+            self.figures["notices"] = []
+            background = self._asked(background)
+        if background.reference is not None:
+            self.source = Stabilised(self.source, background.reference)
+        self.figures["threshold"] = float(np.median(background.rule.threshold))
+        if "background" in self.wanted:
+            self.outputs.save("background.png", partial(write_png, picture=background.still()))
         self.outputs.report(self.figures, complete=False)
-        sheet = Sheet(len(self.source) if self.model is not None else background.matrix.shape[1], self.shape)
+        n_frames = len(self.source) if self.model is not None else background.matrix.shape[1]
+        sheet = Sheet(n_frames if "sheet" in kinds else 0, self.shape)
         started = time.perf_counter()
+        splitter = FrameSplitter(background.matrix.left, self.shape, background.rule, self.options.device)
         if self.outputs.preview:
             for k in sorted(sheet.times):
-                frame = self.source[k]
-                sheet.add(k, [frame, *split(frame, background.matrix.left, background.matrix.right[k], threshold)])
+                sheet.add(k, splitter, self.source[k], splitter.split(self.source[k], background.matrix.right[k]))
         else:
-            self.figures |= self._second_pass(background, threshold, sheet)
-        skipped = self.outputs.sheet("sheet.png", sheet, self._heading())
-        self.figures |= {"sheet_skipped": skipped} if skipped else {}
+            try:
+                self.figures |= self._second_pass(background, splitter, sheet)
+            except KeyboardInterrupt:  # the files are finished: the report names them
+                self.outputs.report(self.figures | {"frames_written": self.outputs.early}, complete=False)
+                raise
+        if "sheet" in kinds:
+            self._note("sheet_skipped", self.outputs.sheet(sheet, self._heading()))
         self.figures["seconds"]["writing"] = time.perf_counter() - started
         figures = self.outputs.report(self.figures, complete=True)
-        return Separation(background, figures, tuple(self.outputs.saved), result)
+        return Separation(background, figures, tuple(self.outputs.saved))
 
-    def _first_pass(self) -> tuple[Background, Result]:
+    def _first_pass(self) -> Background:
         o = self.options
-        shares = {"share_rows": o.share_rows, "share_cols": o.share_cols, "rate": o.rate}
-        plan = plan_pass(int(np.prod(self.shape)), len(self.source), **shares, memory=o.memory)
-        solver = {name: getattr(o, name) for name in ("rank", "resolution", "accuracy")}
-        solver |= {"seed": self.seed, "device": o.device}
-        background, result, figures = find_background(self.source, self.shape, plan, solver, o.progress)
-        self.figures |= figures | {"settings": {**solver, **shares, "memory": o.memory}}
-        return background, result
+        options = FindOptions(rank=o.rank, seed=self.seed)
+        plan = plan_pass(int(np.prod(self.shape)), len(self.source), o.memory)
+        background, figures = find_background(self.source, self.shape, plan, options, o.progress)
+        self.figures |= figures | {"settings": {"rank": o.rank, "seed": self.seed, "memory": o.memory}}
+        return self._asked(background)
 
-    def _second_pass(self, background: Background, threshold: float, sheet: Sheet) -> dict[str, Any]:
-        """Write the videos; returns figures."""
+    def _asked(self, found: Background) -> Background:
+        """A background with what the user says about its rule."""
+        o = self.options
+        given: dict[str, Any] = {"threshold": o.threshold, "min_area": o.min_area, "median": o.median, "region": self.region}
+        return replace(found, rule=found.rule.adjusted(shadow=o.shadows, **given))
+
+    def _note(self, name: str, value: str) -> None:
+        """A figure that is only there if it says something."""
+        self.figures |= {name: value} if value else {}
+
+    def _second_pass(self, background: Background, splitter: FrameSplitter, sheet: Sheet) -> dict[str, Any]:
+        """Write what is wanted of each frame; returns figures."""
         truth = None if self.truth is None else Truth(self.truth)
         fps = float(getattr(self.source, "fps", float("nan")))
-        count, covered = 0, 0.0
+        levels = background.matrix.left.mean(axis=0)  # of one unit of each component
         with Progress(self.options.progress) as bar, warnings.catch_warnings():
             if self.model is None:
                 warnings.simplefilter("ignore", VideoWarning)  # it was issued in the first pass
             bar.stage("writing", len(self.source))
-            with self.outputs.videos(self.shape, fps) as writers:
+            with self.outputs.recorder(self.wanted, self.options.mask, self.shape, fps) as recorder:
                 for frame, coefficients in background.follow(self.source, new=self.model is not None):
-                    pictures = split(frame, background.matrix.left, coefficients, threshold)
-                    for writer, picture in zip(writers, pictures, strict=True):
-                        writer.write(picture)
+                    found = splitter.split(frame, coefficients)
+                    sheet.add(recorder.timeline.frames, splitter, frame, found)
+                    recorder.add(splitter, frame, found, float(levels @ coefficients))
                     if truth is not None:
-                        truth.compare(pictures[0])
-                    sheet.add(count, [frame, *pictures])
-                    covered += float(np.count_nonzero(pictures[2])) / pictures[2].size
-                    count += 1
+                        truth.compare(found.background)
                     bar.advance(1)
-        figures = {"frames_written": count, "foreground_share": covered / max(count, 1)}
+        timeline = recorder.timeline
+        if "timeline" in self.wanted:
+            self._note("timeline_skipped", self.outputs.timeline(timeline))
+        figures = {"frames_written": timeline.frames, "foreground_share": timeline.share}
         return figures if truth is None else figures | {"psnr_truth": truth.psnr}
 
     def _open_truth(self, truth: Any) -> Any:

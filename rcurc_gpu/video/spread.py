@@ -1,0 +1,156 @@
+"""How much each pixel differs from its background when nothing passes, and what that means for masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import ndimage
+
+from .masks import LEAST_THRESHOLD, NOISE_FACTOR, least_area, learn_rule, majority, without_specks
+
+_FRAMES = 40  # from which it is told; a median of so many is good to a fifth
+_STEPS = 2.0  # of a grey level: differences are kept as bytes
+_ENTRIES_AT_ONCE = 1 << 22
+_WINDOW = 7  # pixels: what moves is told by a pixel and those around it
+_REACH = 0.015  # of the shorter side: how far leaves move
+# Where leaves or water move, something does so in so many of the frames in each window, ...
+_OFTEN = 0.4
+# ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
+_KNOWN = 0.7
+_LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the threshold is above
+# Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely foreground,
+# between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
+_LOOKS = 12  # frames
+_SURE, _RING = 30.0, (2, 6)
+_LEAST_SHARP = 8.0  # grey levels: four times what rounding and weak compression leave
+_MEDIANS = (5, 3, 1)
+_FIELD, _ROUNDS, _CLEAREST = 0.75, 4, 2.5  # of the Markov field: pull of the neighbours, rounds, and where evidence ends
+
+
+@dataclass(frozen=True, eq=False)
+class Spread:
+    """What is usual of each pixel, arrays (height, width).
+
+    Attributes
+    ----------
+    typical : float32
+        The median of the absolute residuals, of the channel in which they are largest.
+    high : float32
+        What nine in ten of them are below.
+    differs : float32
+        Share of frames in which the pixel is beyond its threshold.
+    wide : float32
+        Threshold where leaves or water move; 0 elsewhere.
+    least : float
+        Threshold below which none should be.
+    median : int
+        Side of the square whose majority is best for masks.
+    """
+
+    typical: np.ndarray
+    high: np.ndarray
+    differs: np.ndarray
+    wide: np.ndarray
+    least: float
+    median: int
+
+
+def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Spread:
+    """What is usual of each pixel, from some frames.
+
+    Parameters
+    ----------
+    pictures : uint8 array (frames, height, width) or (frames, height, width, 3)
+    left : float32 array (n1, k)
+    right : float32 array (frames, k)
+    """
+    chosen = np.unique(np.linspace(0, len(pictures) - 1, min(_FRAMES, len(pictures))).round().astype(int))
+    shape = pictures.shape[1:3]
+    steps = np.empty((len(chosen), *shape), dtype=np.uint8)
+    for k, j in enumerate(chosen):
+        apart = np.abs(pictures[j] - (left @ right[j]).reshape(pictures.shape[1:]))
+        apart = apart.max(axis=2) if apart.ndim == 3 else apart
+        steps[k] = np.minimum(_STEPS * apart + 0.5, 255)
+    flat = steps.reshape(len(chosen), -1)
+    typical, high = ((_quantile(flat, share) / _STEPS).reshape(shape) for share in (0.5, 0.9))
+    some = steps[:: max(len(steps) // _LOOKS, 1)]
+    least = _around_things(some)
+    limit = np.minimum(_STEPS * learn_rule(typical, high, least=least).threshold, 255)
+    often, out, known = (np.zeros(shape, dtype=np.float32) for _ in range(3))
+    usual = steps.copy()  # without what was never seen near by
+    reach = 2 * max(round(_REACH * min(shape)), 2) + 1
+    for k, j in enumerate(chosen):
+        beyond = steps[k] > limit
+        out += beyond
+        behind = _grey((left @ right[j]).reshape(pictures.shape[1:]))
+        there = _grey(pictures[j])
+        margin = limit / _STEPS / 2
+        low, high = (f(behind, reach, mode="nearest") for f in (ndimage.minimum_filter, ndimage.maximum_filter))
+        brought = beyond & (there >= low - margin) & (there <= high + margin)
+        known += brought
+        often += ndimage.uniform_filter(brought.astype(np.float32), _WINDOW, mode="nearest") > 2.5 / _WINDOW**2
+        usual[k][beyond & ~brought] = 0
+    n = len(chosen)
+    around = [ndimage.uniform_filter(x, _WINDOW, mode="nearest") for x in (known, out)]
+    moves = (often >= _OFTEN * n) & (around[0] >= _KNOWN * around[1])
+    largest = _quantile(usual.reshape(n, -1), _LARGEST).reshape(shape) / _STEPS
+    wide = ndimage.uniform_filter(ndimage.maximum_filter(largest, 3), 5, mode="nearest")
+    wide = np.where(moves, _MARGIN * wide, 0).astype(np.float32)
+    limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
+    return Spread(typical, high, out / n, wide, least, _best_median(some, limit))
+
+
+def _around_things(steps: np.ndarray) -> float:
+    """The least threshold, from residuals around what is surely foreground in frames, (frames, height, width)."""
+    found = []
+    for apart in steps:
+        sure = ndimage.uniform_filter((apart > _SURE * _STEPS).astype(np.float32), 3) > 0.5
+        if sure.any():
+            inner, outer = (ndimage.maximum_filter(sure, 2 * size + 1) for size in _RING)
+            found.append(apart[outer & ~inner])
+    ring = np.concatenate(found) if found else np.empty(0, dtype=np.uint8)
+    if len(ring) < 1000:  # too little moves to tell
+        return LEAST_THRESHOLD
+    return float(np.clip(NOISE_FACTOR * np.median(ring) / _STEPS, _LEAST_SHARP, LEAST_THRESHOLD))
+
+
+def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
+    """The square whose majority comes closest to a Markov field, which is too slow for all frames.
+
+    The field weighs how far a pixel is beyond its threshold against its eight neighbours: it keeps thin things that are clear and
+    fills holes that are not.
+    """
+    kernel = np.full((3, 3), 1 / 8)
+    kernel[1, 1] = 0
+    hits, sizes = np.zeros(len(_MEDIANS)), np.zeros(len(_MEDIANS))
+    area = least_area(limit.shape)
+    for apart in steps:
+        evidence = np.minimum(apart / limit, _CLEAREST) - 1
+        raw = apart > limit
+        label = raw
+        for _ in range(_ROUNDS):
+            around = ndimage.convolve(label.astype(np.float32), kernel, mode="nearest")
+            label = evidence + _FIELD * (2 * around - 1) > 0
+        label = without_specks(label, area)
+        for k, size in enumerate(_MEDIANS):
+            found = without_specks(majority(raw, size), area)
+            hits[k] += 2 * np.count_nonzero(found & label)
+            sizes[k] += np.count_nonzero(found) + np.count_nonzero(label)
+    return _MEDIANS[int(np.argmax(hits / np.maximum(sizes, 1)))]
+
+
+def _quantile(values: np.ndarray, share: float) -> np.ndarray:
+    """Quantiles of the columns, float32; pieces of them, turned so that each lies in one piece of memory."""
+    n, total = values.shape
+    at = min(int(share * n), n - 1)
+    found = np.empty(total, dtype=np.float32)
+    step = max(_ENTRIES_AT_ONCE // n, 1)
+    for start in range(0, total, step):
+        part = np.ascontiguousarray(values[:, start : start + step].T)
+        found[start : start + step] = np.partition(part, at, axis=1)[:, at]
+    return found
+
+
+def _grey(picture: np.ndarray) -> np.ndarray:
+    return picture.mean(axis=2, dtype=np.float32) if picture.ndim == 3 else picture.astype(np.float32)
