@@ -18,7 +18,7 @@ from .start import most_components, start_of
 from .sweeps import NoiseForm
 
 # Sweeps at most. Real matrices (traffic, weather, spectra) need 15 to 40; what moves after that moves by little.
-_MOST_SWEEPS = 40
+MOST_SWEEPS = 40
 # The first sweeps find weights as if the noise were so many times as large: the very first, and then falling to 1. With 1
 # from the start, odd spectra are outliers for good (error of `octane` 1.3 times as large); with more, outliers leak in.
 _FIRST_HEAT, _HEAT, _HEATED = 4.0, 2.0, 9
@@ -69,7 +69,7 @@ def fit_noise(
     settled, number, grown, may_grow, last = False, 0, 0, True, (math.inf, 0)
     enough = most_components((i, j), part.shape)
     limit = min(most, enough)
-    for number in range(1, (_MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
+    for number in range(1, (MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
         state.believe(min((number - 1) / _HEATED, 1.0))
         before = state.noise.variance
         change = state.sweep(_heat(number))
