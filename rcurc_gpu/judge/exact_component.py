@@ -88,10 +88,9 @@ def _in_pairs(
         return None
     often = found >= _OFTEN * np.quantile(found[found > 0], 0.9)  # the others may agree by chance
     theirs = np.isin(i, rows[often.any(axis=1)]) & often.any(axis=0)[j]
-    n_often = int(np.count_nonzero(often))
-    return (
-        (n_often, float(np.mean(rejected[theirs])), float(np.median(np.abs(R[often])))) if n_often >= FEWEST_EXACT else none
-    )
+    if np.count_nonzero(often) < FEWEST_EXACT:
+        return None
+    return int(np.count_nonzero(often)), float(np.mean(rejected[theirs])), float(np.median(np.abs(R[often])))
 
 
 def _in_proportion(R: np.ndarray, F: np.ndarray, off: float) -> np.ndarray:
