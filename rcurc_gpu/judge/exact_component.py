@@ -14,6 +14,9 @@ _ROWS = 16  # with the most rejected entries, and as many more at random, that a
 FEWEST_EXACT = 8  # entries that agree; of a rank-1 matrix of 2 x 4 three ratios do so
 _OFF = 2.0  # times the residuals of inliers (the largest tenth left out), that a residual may be off
 _ROUNDING = 1e-7  # relative, at least
+_NEAR = (
+    10.0  # the same, that a value with the other sign may be off: it has the tails of rounding, and nothing else is there
+)
 _FINE = 0.1  # relative accuracy of residuals, at least: ratios of coarser ones say nothing
 _TRIVIAL = 1e-3  # relative difference of ratios that explain themselves, beyond rounding
 _MOSTLY = 0.9  # share of one side of 0 that is rejected, and of what is rejected there that has the other sign
@@ -145,7 +148,7 @@ def with_other_sign(fitted: np.ndarray, residual: np.ndarray, rejected: np.ndarr
     inside = np.abs(residual[~rejected])
     if len(inside) == 0:
         return 0, 0.0, 0.0
-    near = _OFF * float(np.quantile(inside, 0.9))
+    near = _NEAR * float(np.quantile(inside, 0.9))
     turned = rejected & (np.abs(2 * fitted + residual) <= near)
     for side in (fitted > near, fitted < -near):
         n, n_rejected, n_turned = (int(np.count_nonzero(side & x)) for x in (side, rejected, turned))
