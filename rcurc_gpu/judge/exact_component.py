@@ -14,9 +14,7 @@ _ROWS = 16  # with the most rejected entries, and as many more at random, that a
 FEWEST_EXACT = 8  # entries that agree; of a rank-1 matrix of 2 x 4 three ratios do so
 _OFF = 2.0  # times the residuals of inliers (the largest tenth left out), that a residual may be off
 _ROUNDING = 1e-7  # relative, at least
-_NEAR = (
-    10.0  # the same, that a value with the other sign may be off: it has the tails of rounding, and nothing else is there
-)
+_NEAR = 10.0  # as _OFF, of a value with the other sign: rounding has tails, and nothing else is there
 _FINE = 0.1  # relative accuracy of residuals, at least: ratios of coarser ones say nothing
 _TRIVIAL = 1e-3  # relative difference of ratios that explain themselves, beyond rounding
 _MOSTLY = 0.9  # share of one side of 0 that is rejected, and of what is rejected there that has the other sign
@@ -46,16 +44,21 @@ def agreeing_exactly(
         share that is rejected; median of their absolute residuals.
     """
     none = 0, 0.0, 0.0
-    if np.count_nonzero(rejected) < FEWEST_EXACT:
+    unit = float(np.max(np.abs(residual[rejected]), initial=0.0))
+    if np.count_nonzero(rejected) < FEWEST_EXACT or not 0 < unit < np.inf:
         return none
+    fitted, residual = fitted / unit, residual / unit  # inverses of tiny numbers have no place
     inside = np.abs(residual[~rejected])
     off = _OFF * float(np.quantile(inside, 0.9)) if len(inside) else 0.0
     clear = np.flatnonzero(rejected & (np.abs(residual) * _FINE > off))
     if len(clear) < FEWEST_EXACT:
         return none
     # a component in few columns is seen best in pairs of these, one in few rows in pairs of rows
-    found = _in_pairs(i, j, fitted, residual, rejected, clear, off, rng)
-    return found or _in_pairs(j, i, fitted, residual, rejected, clear, off, rng) or none
+    for rows, cols in ((i, j), (j, i)):
+        found = _in_pairs(rows, cols, fitted, residual, rejected, clear, off, rng)
+        if found is not None:
+            return found[0], found[1], unit * found[2]
+    return none
 
 
 def _in_pairs(
@@ -149,7 +152,7 @@ def with_other_sign(fitted: np.ndarray, residual: np.ndarray, rejected: np.ndarr
     if len(inside) == 0:
         return 0, 0.0, 0.0
     near = _NEAR * float(np.quantile(inside, 0.9))
-    turned = rejected & (np.abs(2 * fitted + residual) <= near)
+    turned = rejected & (np.abs(fitted + 0.5 * residual) <= 0.5 * near)  # twice the largest numbers is none
     for side in (fitted > near, fitted < -near):
         n, n_rejected, n_turned = (int(np.count_nonzero(side & x)) for x in (side, rejected, turned))
         if n_turned >= FEWEST_EXACT and n_rejected > _MOSTLY * n and n_turned > _MOSTLY * n_rejected:

@@ -52,7 +52,7 @@ class Structure:
         How far their signs are from random ones, in standard deviations: in the intersection, in columns outside of J and in
         rows outside of I. 0 where there are too few of them to say anything.
     components : tuple of str
-        Where they are a further component of the matrix: "core", "columns" or "rows".
+        Where they are a further component of the matrix, by their signs or by their values: "core", "columns" or "rows".
     crowded_rows, crowded_columns : tuples of ints
         With far more outliers than the rest, the most first.
     block_rows, block_columns : tuples of ints

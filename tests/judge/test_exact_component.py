@@ -93,6 +93,16 @@ def test_fewer_than_a_handful_prove_nothing():
     assert agreeing_exactly(i, j, fitted, residual, rejected, np.random.default_rng(0)) == (0, 0.0, 0.0)
 
 
+@pytest.mark.parametrize("unit", [1e-290, 1e-150, 1e150, 1e305])
+def test_units_do_not_matter(unit):
+    i, j, fitted, residual, rejected = looked(0, block(12, 8), component)
+    n, share, size = agreeing_exactly(i, j, fitted, residual, rejected, np.random.default_rng(0))
+    other = agreeing_exactly(i, j, unit * fitted, unit * residual, rejected, np.random.default_rng(0))
+    assert other[:2] == (n, share)
+    assert other[2] == pytest.approx(unit * size, rel=1e-6)
+    assert with_other_sign(unit * fitted, -2 * unit * fitted * rejected, rejected)[0] == 0
+
+
 def test_absolute_values_are_told_from_signs_turned_at_random():
     turned = looked(0, anywhere, lambda fitted, rng: -2 * fitted)
     assert with_other_sign(*turned[2:])[0] == 0
