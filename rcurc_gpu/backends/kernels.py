@@ -59,7 +59,8 @@ class Kernels:
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
     split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
-        `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes their place.
+        `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
+        their place.
     unit_table : callable, optional
         `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `lone`, `cuda.ties.lone`, then, too.
     """

@@ -163,7 +163,8 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     gap = max(ties.gap, FREE)  # what is not a group is a single case
     negligible = TIED_TO * ties.gap * _size(fitted)
     free, groups = ties.free or met.free, None
-    if free or (ties.gap < LOOSE and _contradicted(ties, left, right, (i, j, finer * (y - fitted)), negligible)):
+    contradicted = ties.gap < LOOSE and _contradicted(ties, left, right, (i, j, finer * (y - fitted)), negligible)
+    if free or contradicted:
         found = groups_apart(block, kernels, seed) or groups_in(ties, left, right)
         holds = met.free or not np.mean(found.apart_at(i[near], j[near])) > _MOST_ACROSS
         groups = found.first(m, n) if holds and found.first(m, n).apart else None
@@ -175,7 +176,7 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     # the centre is known no better than the mean of all observations
     square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
     astray = _astray((i, j, y - fitted), near, told, part.shape)
-    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted))
+    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted)
 
 
 def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
@@ -308,6 +309,8 @@ class ModelTies:
         theirs.
     replaced : float
         Share of the observations with one value, wherever the matrix is.
+    contradicted : bool
+        Whether the entries that tie the weakest direction disagree with the model: it is wrong there, or on its way.
     """
 
     gap: float
@@ -315,10 +318,11 @@ class ModelTies:
     groups: Groups | None
     astray: float
     replaced: float = 0.0
+    contradicted: bool = False
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
-        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced])}
+        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted])}
         if self.groups is not None:
             found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
         return found
@@ -327,8 +331,8 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error, *rest = a["ties"].tolist()
-        return cls(gap, error, groups, *rest)
+        gap, error, astray, replaced, *rest = a["ties"].tolist()  # `rest` is empty in older stores
+        return cls(gap, error, groups, astray, replaced, any(rest))
 
 
 # ---------------------------------------------------------------- entries that agree

@@ -36,6 +36,8 @@ _GROWTH = 8  # components that are added at a time
 _FORGETTING, _FORGETTING_FEW, _FEW_ENTRIES = 4, 8, 20_000
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
 _QUICK = 2  # halvings of the temperature in a step, where many rows are fitted that sweeps will see again
+# Share of the observations with a value from which it is one of a few, and share of the observations that have such values.
+_COMMON, _NEARLY_ALL = 0.01, 0.9
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
 
 
@@ -259,6 +261,7 @@ class Choices(Sweeps):
         sizes = np.abs(residual) / np.sqrt(variance)
         level = min(0.9 * (1 + 1 / max(float(inlier.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
         factor = _weighted_quantile(sizes, inlier, level) / _quantile_of_t(0.9, self.noise.tail)
+        mistaken = float(np.mean((1 - inlier) * residual**2)) ** 0.5 if self._values_are_few() else 0.0
         inlier = inlier * given  # what coarse instruments say of the errors is their noise
         offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
         total = max(float(inlier.sum()), 1e-300)
@@ -271,7 +274,14 @@ class Choices(Sweeps):
             float(np.sum(inlier * x**2) / total) ** 0.5,
             float(np.mean(self.log_likelihood(residual, variance))),
             (found / max(max(factor, 1.0) ** 2 * doubt + noise, 1e-300)) ** 0.5,
+            mistaken,
         )
+
+    def _values_are_few(self) -> bool:
+        """Whether nearly all observations have a value that many others have too."""
+        counts = np.unique(self.sample[2], return_counts=True)[1]
+        n = len(self.sample[2])
+        return bool(counts[counts >= _COMMON * n].sum() > _NEARLY_ALL * n)
 
     def _expected_and_found(self) -> tuple[float, float, float]:
         """Squares of residuals as if each entry had been left out: to expect from doubt and from noise, and those found."""

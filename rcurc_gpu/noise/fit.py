@@ -19,7 +19,7 @@ from .start import most_components, start_of
 from .sweeps import NoiseForm
 
 # Sweeps at most. Real matrices (traffic, weather, spectra) need 15 to 40; what moves after that moves by little.
-_MOST_SWEEPS = 40
+MOST_SWEEPS = 40
 # The first sweeps find weights as if the noise were so many times as large: the very first, and then falling to 1. With 1
 # from the start, odd spectra are outliers for good (error of `octane` 1.3 times as large); with more, outliers leak in.
 _FIRST_HEAT, _HEAT, _HEATED = 4.0, 2.0, 9
@@ -159,7 +159,7 @@ def _swept(
     settled, grown, may_grow, last = False, so_far.number, so_far.may_grow, math.inf
     enough = _SETTLED if so_far is _BEGIN else _SETTLED_AGAIN
     number, change = so_far.number, so_far.change
-    for number in range(so_far.number + 1, (_MOST_SWEEPS if settings.sweeps is None else settings.sweeps) + 1):
+    for number in range(so_far.number + 1, (MOST_SWEEPS if settings.sweeps is None else settings.sweeps) + 1):
         state.believe(min((number - 1) / _HEATED, 1.0))
         before = state.noise.variance
         change = state.sweep(_heat(number))

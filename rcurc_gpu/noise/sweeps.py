@@ -180,7 +180,8 @@ class Sweeps:
         before = self.rows, self.cols, self.centre, self.noise, dict(self.tables)
         for side in ("rows", "cols"):
             self.tables[side] = self._half(side, heat)
-        self._rebalance(self.n_done % 2 == 0)
+        with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+            self._rebalance(self.n_done % 2 == 0)
         self.n_done += 1
         self._noise_from(*self.tables.values())
         i, j, _ = self.sample
