@@ -57,7 +57,7 @@ def _notebook_bar() -> Any:
         def _show(self, page: str, text: str) -> None:
             data = {"text/html": page, "text/plain": text}
             if self._shown is None:
-                self._shown = display(data, raw=True, display_id=True)
+                self._shown = display(data, raw=True, display_id=True)  # type: ignore[no-untyped-call]
             else:
                 self._shown.update(data, raw=True)
 
