@@ -9,6 +9,7 @@ from ..doctor import Machine, machine_words
 from .measure import CPU, DEVICE, STREAMED
 
 _REQUEST = "Do you have a GPU? Please paste all of this into an issue, with the output of `rcurc-gpu doctor`."
+_BUSY = 0.25  # processes for each core from which times on the CPU are noticeably longer
 _EMULATED = (
     "**The device is an emulator: a CPU plays the GPU. Its times say nothing of a GPU; that its errors are small is all "
     "that is shown.**"
@@ -24,7 +25,7 @@ def bench_words(report: dict[str, Any], machine: Machine) -> str:
         f"Seconds of a whole solve, rank 5, a fifth outliers; medians, compiling excluded.\n\n{_seconds_table(report)}"
     )
     parts.append(f"Parts of it.\n\n{_parts_table(report)}")
-    parts.append("\n".join(f"- {line}" for line in _notes(report)))
+    parts.append("\n".join(f"- {line}" for line in _notes(report, machine.cpus)))
     return "\n\n".join([*parts, _REQUEST])
 
 
@@ -56,7 +57,7 @@ def _parts_table(report: dict[str, Any]) -> str:
     return _table([*head, "of the peak", "true error"], rows)
 
 
-def _notes(report: dict[str, Any]) -> Iterable[str]:
+def _notes(report: dict[str, Any], cpus: int) -> Iterable[str]:
     """What stands beside the tables: first calls, crossover, what was left out."""
     for place, speed in report["copy_gb_per_s"].items():
         stated = report["stated_gb_per_s"].get(place)
@@ -68,6 +69,9 @@ def _notes(report: dict[str, Any]) -> Iterable[str]:
         yield _crossover_words(place, count, report)
     for one in report["skipped"]:
         yield f"not timed: {one['case']}, {one['place']}: {one['why']}"
+    busy = report["busy_before"]
+    if busy > _BUSY * cpus:
+        yield f"**others were at work: {busy:.1f} processes on {cpus} cores before the start; CPU times are too long**"
     yield f"{report['seconds']:.0f} s in all"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -51,9 +52,9 @@ def run_bench(
     -------
     dict
         For JSON and `bench_words`: `machine`, `timings`, `skipped` with reasons, `copy_gb_per_s`, `stated_gb_per_s`,
-        `first_call_seconds`, `crossover` (observations).
+        `first_call_seconds`, `crossover` (observations), `busy_before` (the load of the machine).
     """
-    begin = time.perf_counter()
+    begin, busy = time.perf_counter(), _busy()
     gpu = choose_place(machine, device)
     if gpu is None:
         raise DeviceError(Argument("device", device), " was asked for, but CuPy has no such device; try 'rcurc-gpu doctor'")
@@ -83,8 +84,14 @@ def run_bench(
         "stated_gb_per_s": {DEVICE: stated_gb_per_s(gpu)} if gpu.on_gpu else {},
         "first_call_seconds": _first_calls(timings),
         "crossover": {kind: crossover(timings, kind) for kind in places if kind != CPU},
+        "busy_before": busy,
         "seconds": time.perf_counter() - begin,
     }
+
+
+def _busy() -> float:
+    """How many processes others kept busy in the last minute, on average; 0 where nobody says (Windows)."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
 
 
 class Bounds:

@@ -134,6 +134,8 @@ class Task:
         info = np.finfo(eigenvalues.dtype)
         least = float(info.eps) * float(np.max(np.abs(eigenvalues))) + float(info.smallest_normal)
         white = (vectors / np.sqrt(np.maximum(eigenvalues, eigenvalues.dtype.type(least)))).T
+        if is_numpy_array(self.basis):  # compiled code for this order of the matrix is there already
+            return white
         return asarray_on(np.ascontiguousarray(white), self.basis)  # or each launch would copy it
 
     @cached_property

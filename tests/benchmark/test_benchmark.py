@@ -164,6 +164,7 @@ def made_up():
         "stated_gb_per_s": {GPU: 1555.2},
         "first_call_seconds": {CPU: 9.2},
         "crossover": {GPU: 0.0, STREAMED: 12345.0},
+        "busy_before": 0.4,
         "seconds": 10.0,
     }
 
@@ -182,6 +183,11 @@ def test_the_tables_have_seconds_ratios_and_shares():
     assert "the GPU is faster in all cases" in text
     assert "the first call took 9.2 s longer" in text
     assert "emulator" not in text
+
+
+def test_a_busy_machine_is_called_one():
+    assert "others were at work" not in bench_words(made_up(), Machine(cpus=8))
+    assert "7.0 processes on 8 cores" in bench_words({**made_up(), "busy_before": 7.0}, Machine(cpus=8))
 
 
 def test_an_emulator_is_called_one():
