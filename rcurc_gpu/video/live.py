@@ -268,8 +268,10 @@ class BackgroundSubtractor:
         if learning.error is not None:
             raise learning.error
         assert learning.model is not None
+        assert self._model is not None
+        assert self._kept is not None
         self.learned += 1
-        latest = self._kept.pictures()[-_LATEST:] if self._kept is not None else []
+        latest = self._kept.pictures()[-_LATEST:]
         if learning.anew or learning.model.misfit(latest) < _WORSE * self._model.misfit(latest):
             self._model = learning.model
         else:
