@@ -5,6 +5,7 @@ from .arrays import array_namespace, asarray_on, native, to_numpy
 from .blocks import Block, blank_rows, others
 from .devices import ESTIMATED_CROSSOVER, device_for_file, namespace_for_device, place_for
 from .kernels import XP, Kernels, choose, cuda_kernels, picture_kernels
+from .plain.robust import AGREES
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.loop import Begin, Recipe
@@ -33,4 +34,4 @@ __all__ += [
     "Recipe",
     "Schedule",
 ]
-__all__ += ["choose", "cuda_kernels", "picture_kernels", "positions_of"]
+__all__ += ["AGREES", "choose", "cuda_kernels", "picture_kernels", "positions_of"]
