@@ -187,7 +187,7 @@ def _words(made: Separation) -> str:
     lines.append(f"Judgement:   {'confirmed' if made.confirmed else 'NOT confirmed'}. {f['message']}")
     if "foreground_share" in f:
         lines.append(
-            f"Foreground:  {f['foreground_share']:.1%} of the pixels; the middle threshold is {f['threshold']:.0f} grey levels"
+            f"Foreground:  {f['foreground_share']:.1%} of the pixels; median threshold {f['threshold']:.0f} grey levels"
         )
     if "psnr_truth" in f:
         lines.append(f"Truth:       PSNR {f['psnr_truth']:.1f} dB")

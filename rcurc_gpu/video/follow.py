@@ -50,7 +50,7 @@ def follow_into(outputs: Outputs, source: str, options: LiveOptions) -> dict[str
         names = [name_of(kind, options.mask) for kind in sorted(wanted)]
         outputs.claim([*names, "background.png"], [])
         region = None if options.region is None else open_region(options.region, camera.shape)
-        more = {"region": region, "history": options.history, "beside": camera.drop}
+        more: dict[str, Any] = {"region": region, "history": options.history, "beside": camera.drop}
         subtractor = BackgroundSubtractor(**more, **(options.subtractor or {}))
         started = time.perf_counter()
         with Progress(options.progress) as bar, suppress(KeyboardInterrupt):  # which is how one ends it

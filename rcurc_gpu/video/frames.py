@@ -57,7 +57,7 @@ class FrameSplitter:
         like = place_for(device, np.empty(0, dtype=np.float32)) if device.startswith("cuda") else np.empty(0)
         self.parts = asarray_on(np.ascontiguousarray(left.T, dtype=np.float32), like)
         on_host = isinstance(self.parts, np.ndarray)
-        self._kernels = picture_kernels() if compiled and on_host and rule.median <= _MOST_COMPILED else None
+        self._kernels: Any = picture_kernels() if compiled and on_host and rule.median <= _MOST_COMPILED else None
         # |a - b| of bytes is above a threshold if it is above its whole part
         self._limit = np.floor(np.clip(rule.threshold, 0, 255)).astype(np.uint8).reshape(-1)
         self._threshold = np.ascontiguousarray(rule.threshold, dtype=np.float32).reshape(-1)

@@ -114,9 +114,16 @@ class BackgroundSubtractor:
             check_number("threshold", threshold)
         self._memory, self._beside = check_count("memory", memory), beside
         self._find = FindOptions(rank=rank, seed=seed_to_int(seed))
-        self._rule = {"threshold": threshold, "shadow": shadows, "region": region, "min_area": min_area, "median": median}
+        self._rule: dict[str, Any] = {
+            "threshold": threshold,
+            "shadow": shadows,
+            "region": region,
+            "min_area": min_area,
+            "median": median,
+        }
         self._device = device
-        self.frames, self.learned, self.background, self.agree, self.light = 0, 0, None, 1.0, 0.0
+        self.frames, self.learned, self.agree, self.light = 0, 0, 1.0, 0.0
+        self.background: np.ndarray | None = None
         self._shape: tuple[int, ...] | None = None
         self._model: _Model | None = None
         self._known: list[_Model] = []
@@ -352,7 +359,8 @@ class _Learning:
 
     def __init__(self, pictures: list[np.ndarray], options: FindOptions, memory: int) -> None:
         self._pictures, self._options, self._memory = pictures, options, memory
-        self.done, self.error = threading.Event(), None
+        self.done = threading.Event()
+        self.error: Exception | None = None
         self.model: _Model | None = None
 
     def run(self, make: Callable[[Background], _Model]) -> None:
@@ -376,4 +384,5 @@ def _still(frame: np.ndarray) -> Background:
     """A single frame as its own background."""
     left = frame.reshape(-1, 1).astype(np.float32)
     matrix = CURMatrix(left, np.ones((1, 1), dtype=np.float32), np.arange(1), np.arange(1))
-    return Background(matrix, frame.shape, _FIRST_NOISE, learn_rule(np.ones(frame.shape[:2])))
+    rough = np.full(frame.shape[:2], _FIRST_NOISE)
+    return Background(matrix, frame.shape, _FIRST_NOISE, learn_rule(rough, 2 * rough))

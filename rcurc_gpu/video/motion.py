@@ -10,6 +10,7 @@ import numpy as np
 from scipy import fft, ndimage
 
 _SIDE = 256  # pixels of the pictures that are compared, at most: shifts are found to a tenth of one of them
+_LEAST_SIDE = 12  # of a picture that has something to match in each tile
 _LEAST_SHIFT = 0.4  # pixels of the video: less blurs edges no more than the lens does
 _LEAST_MOVED = 0.3  # of the frames: fewer are taken for an error of the estimate, or for something large that passes
 _FAR = 0.06  # of the shorter side: what moved farther shows too little of what was there
@@ -44,6 +45,8 @@ class Motion:
 def find_motion(pictures: np.ndarray) -> Motion:
     """How the camera moved between some frames, uint8 (frames, height, width[, 3]), in their order."""
     reference = _grey(pictures[len(pictures) // 2])
+    if min(reference.shape) < _LEAST_SIDE:
+        return Motion(False, False, 0.0, reference)
     to_one, to_last = _Matcher(reference), None
     steps, shifts = np.zeros((len(pictures), 2)), np.zeros((len(pictures), 2))
     for k, picture in enumerate(pictures):

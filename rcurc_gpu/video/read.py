@@ -17,7 +17,7 @@ from ..errors import ArgumentError, ArgumentTypeError, check_count, check_shape,
 
 # What FFmpeg takes any text for.
 _TEXT_FORMATS = {"tty", "bin", "xbin", "adf", "idf"}
-_VARIES = 0.05  # between the mean rate and the one that fits most times: rounded times differ by less
+_VARIES = 0.05  # between the mean rate and the one that the file names: rounded times differ by less
 _PICTURES = {".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
 
@@ -145,12 +145,12 @@ def open_video(
     varies = False
     with _open(pictures[0] if pictures else path) as container:
         stream = container.streams.video[0]
-        # Some formats do not say how many frames there are; to count packets nothing need be decoded.
-        total = len(pictures) or stream.frames or sum(packet.size > 0 for packet in container.demux(stream))
+        total, seconds = (len(pictures), 0.0) if pictures else _length(container, stream)
         height, width = size or (stream.codec_context.height, stream.codec_context.width)
         fps = float(stream.average_rate) if stream.average_rate and not pictures else float("nan")
-        if stream.average_rate and stream.base_rate and not pictures:
-            varies = abs(float(stream.base_rate) / fps - 1) > _VARIES
+        if seconds > 0 and stream.base_rate:
+            varies = abs(total / seconds / float(stream.base_rate) - 1) > _VARIES
+            fps = total / seconds if varies else fps
     if total == 0 or height == 0 or width == 0:
         raise ValueError(f"{str(path)!r} has no frames")
     if start >= total:
@@ -207,6 +207,18 @@ def _open(path: Path) -> Any:
         container.close()
         raise ValueError(f"{str(path)!r} is not a video: it has no pictures in it")
     return container
+
+
+def _length(container: Any, stream: Any) -> tuple[int, float]:
+    """How many frames a file says it has, and how many seconds they take; 0 if it does not say."""
+    if stream.frames:
+        return stream.frames, float((stream.duration or 0) * stream.time_base)
+    # Some formats do not say how many frames there are; to count packets nothing need be decoded.
+    times = [packet.pts for packet in container.demux(stream) if packet.size > 0]
+    known = [time for time in times if time is not None]
+    if len(known) < 2:
+        return len(times), 0.0
+    return len(times), float((max(known) - min(known)) * stream.time_base) * len(known) / (len(known) - 1)
 
 
 def _pictures(path: Path) -> tuple[Path, ...]:

@@ -136,9 +136,9 @@ def separate(
 
     The first pass over the frames samples them, from which the background of all of them is found. The second one writes
     ``background.mp4``, ``foreground.mp4`` (on plain grey), ``mask.mp4`` (white is foreground) and ``objects.csv`` (frame,
-    box and area of each thing). There are also ``background.png`` (in the median light), ``sheet.png`` (a look at some frames)
-    and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors; see
-    `Background`) and ``report.json``. Frames are never held together.
+    box and area of each thing). There are also ``background.png`` (in the median light), ``sheet.png`` (a look at
+    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors;
+    see `Background`) and ``report.json``. Frames are never held together.
 
     Parameters
     ----------
@@ -290,7 +290,11 @@ class _Run:
             for k in sorted(sheet.times):
                 sheet.add(k, splitter, self.source[k], splitter.split(self.source[k], background.matrix.right[k]))
         else:
-            self.figures |= self._second_pass(background, splitter, sheet)
+            try:
+                self.figures |= self._second_pass(background, splitter, sheet)
+            except KeyboardInterrupt:  # the files are finished: the report names them
+                self.outputs.report(self.figures | {"frames_written": self.outputs.early}, complete=False)
+                raise
         if "sheet" in kinds:
             self._note("sheet_skipped", self.outputs.sheet(sheet, self._heading()))
         self.figures["seconds"]["writing"] = time.perf_counter() - started
@@ -308,7 +312,7 @@ class _Run:
     def _asked(self, found: Background) -> Background:
         """A background with what the user says about its rule."""
         o = self.options
-        given = {"threshold": o.threshold, "min_area": o.min_area, "median": o.median, "region": self.region}
+        given: dict[str, Any] = {"threshold": o.threshold, "min_area": o.min_area, "median": o.median, "region": self.region}
         return replace(found, rule=found.rule.adjusted(shadow=o.shadows, **given))
 
     def _note(self, name: str, value: str) -> None:

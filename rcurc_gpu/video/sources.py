@@ -99,7 +99,8 @@ class LiveSource:
             self.shape, self.fps = self._file.shape, self._file.fps
         self._ready: deque[np.ndarray] = deque()
         self._changed = threading.Condition()
-        self._ended, self._closed, self._error = False, False, None
+        self._ended, self._closed = False, False
+        self._error: Exception | None = None
         self._thread = threading.Thread(target=self._read, name="reading frames", daemon=True)
 
     def __enter__(self) -> LiveSource:
@@ -217,13 +218,14 @@ class LiveSource:
     def _connect(self) -> Any:
         """A container of PyAV."""
         av, source, options = import_av(), self.source, {}
-        kind, target = None, source
+        kind: str | None = None
+        target: Any = source
         if source == "-":
             target = os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=0)  # unbuffered: nothing is held at the end
         elif source.isdecimal() or source.startswith("/dev/"):
             kind, place = _DEVICES.get(sys.platform, _DEVICES["linux"])
             target = place.format(source) if source.isdecimal() else source
-            if target.startswith("/dev/"):
+            if str(target).startswith("/dev/"):
                 os.stat(target)  # what the system says of a missing device is clear
         elif source.startswith("rtsp"):
             options = {"rtsp_transport": "tcp"}  # over UDP, lost packets leave grey blocks, which look like things

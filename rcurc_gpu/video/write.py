@@ -24,8 +24,6 @@ _ENCODERS = {
 _LOSSLESS = "ffv1"
 _USUAL_RATE = 25  # frames per second, where a source does not say
 _WAITING = 4  # frames that wait for an encoder, before the work waits for it
-# mp4 in pieces that can each be played: what is written of a file stays readable if the process is killed
-_IN_PIECES = {"movflags": "frag_keyframe+empty_moov+default_base_moof"}
 
 
 def encoder() -> str:
@@ -56,9 +54,7 @@ class VideoWriter:
         odd = [0, 0] if lossless else [shape[0] % 2, shape[1] % 2]
         self._extra = [(0, odd[0]), (0, odd[1]), (0, 0)][: len(shape)] if any(odd) else None
         self._kind = "rgb24" if len(shape) == 3 else "gray"
-        self._container = self._av.open(
-            str(self.part), "w", format="matroska" if lossless else "mp4", options={} if lossless else _IN_PIECES
-        )
+        self._container = self._av.open(str(self.part), "w", format="matroska" if lossless else "mp4")
         rate = Fraction(fps).limit_denominator(1001) if math.isfinite(fps) and fps > 0 else Fraction(_USUAL_RATE)
         self._stream: Any = self._container.add_stream(name, rate=rate, options=_ENCODERS.get(name, {}))
         self._stream.height, self._stream.width = shape[0] + odd[0], shape[1] + odd[1]

@@ -8,12 +8,14 @@ contracted or reordered.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 
 from .caching import can_cache
 
-_EXACT = {"cache": can_cache(), "nogil": True}
+_EXACT: Any = {"cache": can_cache(), "nogil": True}
 _AT_ONCE = 2048  # numbers whose sum stays in the nearest cache
 _HALF, _WHITE, _ONE = np.float32(0.5), np.float32(255), np.float32(1)
 
@@ -51,9 +53,10 @@ def differs_colour(frame, background, threshold, darkest, colour, out):
     there is none.
     """
     for i in range(out.size):
-        most = 0
+        most = np.int32(0)
         for c in range(3):
-            most = max(most, abs(np.int32(frame[i, c]) - np.int32(background[i, c])))
+            left = abs(np.int32(frame[i, c]) - np.int32(background[i, c]))
+            most = left if left > most else most
         found = np.float32(most) > threshold[i]
         if found and darkest < _ONE:
             found = not _shaded(frame[i], background[i], darkest, colour * threshold[i])
