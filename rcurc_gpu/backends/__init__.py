@@ -5,13 +5,13 @@ from .arrays import array_namespace, asarray_on, native, to_numpy
 from .blocks import Block, blank_rows, others
 from .devices import ESTIMATED_CROSSOVER, device_for_file, namespace_for_device, place_for
 from .kernels import XP, Kernels, choose, cuda_kernels, picture_kernels
-from .plain.robust import AGREES
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.loop import Begin, Recipe
 from .plain.passes import Column, EntryIds, FitPass, Iterates
 from .plain.posterior import Model, Noise, positions_of
 from .plain.regression import Schedule
+from .plain.robust import AGREES
 from .random import DataStream, Stream, generator, stream_key, uniform_at
 
 __all__ = ["Block", "array_namespace", "asarray_on", "blank_rows", "native", "others", "to_numpy"]

@@ -26,7 +26,7 @@ _LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the thresho
 # Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely
 # foreground, between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
 _LOOKS = 12  # frames
-_SURE, _RING = 30.0, (2, 6)
+_SURE, _RING = 30.0, (0, 3)
 _LEAST_SHARP = 8.0  # grey levels: four times what rounding and weak compression leave
 _MEDIANS = (5, 3, 1)
 _FIELD, _ROUNDS, _CLEAREST = 0.75, 4, 2.5  # of the Markov field: pull of the neighbours, rounds, and where evidence ends
