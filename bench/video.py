@@ -1,8 +1,8 @@
 """Background subtraction of videos against OpenCV's: ``python -m bench.video [CLIP ...]``.
 
-Made-up scenes with truth, clips (`vtest.avi`, for example) and folders in the manner of CDnet (``input/``, ``groundtruth/``).
-One table: F-measure of the masks, PSNR of the backgrounds and frames per CPU second. OpenCV's methods and the temporal median
-have the best of several thresholds, chosen by the truth; ours has what it finds. Decoding counts for all alike; nothing is
+Made-up scenes with truth, clips (`vtest.avi`, for example) and folders in the manner of CDnet (``input/``,
+``groundtruth/``). One table: F-measure of the masks, PSNR of the backgrounds and frames per CPU second. OpenCV's methods and
+the temporal median have the best of several thresholds, chosen by the truth; ours has what it finds. Decoding counts for all alike; nothing is
 written. Needs the extra ``peers``.
 """
 

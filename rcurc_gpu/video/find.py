@@ -25,8 +25,8 @@ from .masks import learn_rule
 from .motion import Stabilised, find_motion
 from .spread import Spread, find_spread
 
-# With so many whole frames a pixel's mean is known to a tenth of the noise, and with so many pixels the light of a frame; more
-# of them take time and change nothing that can be seen.
+# With so many whole frames a pixel's mean is known to a tenth of the noise, and with so many pixels the light of a frame;
+# more of them take time and change nothing that can be seen.
 _MOST_COLS, _MOST_ROWS = 120, 4000
 # Whatever the memory: with fewer, what moves before a pixel or in a frame may be the majority.
 _LEAST_COLS, _LEAST_ROWS = 16, 300

@@ -14,7 +14,7 @@ from ..errors import ArgumentError, check_count
 # A pixel's threshold is so many times the median of its residuals: 2.7 standard deviations of normal noise. With this and
 # LEAST_THRESHOLD the mask's F on a highway was 0.93, and 0.95 after a median of 5 x 5 pixels (0.80 with one for all).
 NOISE_FACTOR = 4.0
-HIGH_FACTOR = 1.7  # times what nine in ten residuals are below: 2.8 standard deviations of normal noise, less of what is bounded
+HIGH_FACTOR = 1.7  # times what nine in ten residuals are below: as much of normal noise, less of what is bounded
 LEAST_THRESHOLD = 14.7  # grey levels: compression leaves errors around what moves that its noise elsewhere does not show
 _POOL = 5  # pixels: the noise of a pixel is that of a window around it; single medians are as rough as their few residuals
 # A shadow takes some of the light of all channels alike. Darker than this is a thing, not its shadow.
@@ -27,7 +27,8 @@ class MaskRule:
     """How foreground is told from background.
 
     A pixel differs if a channel is farther from the background than `threshold`. Shadows are taken out, then the majority
-    of ``median x median`` pixels decides, and groups of fewer than `min_area` pixels that touch at sides or corners are dropped.
+    of ``median x median`` pixels decides, and groups of fewer than `min_area` pixels that touch at sides or corners are
+    dropped.
 
     Attributes
     ----------

@@ -19,8 +19,8 @@ _OFTEN = 0.4
 # ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
 _KNOWN = 0.7
 _EXTENT = 1.5  # times the range of the background near by: what moves to and fro cannot differ more than its own parts do
-# Something that stands before a pixel for half of the time must not pass for its noise: the median of normal residuals is 2.1
-# times their lower quartile. Before leaves that quartile is larger than in most of the picture, and nothing is changed.
+# Something that stands before a pixel for half of the time must not pass for its noise: the median of normal residuals is
+# 2.1 times their lower quartile. Before leaves that quartile is larger than in most of the picture, and nothing is changed.
 _FROM_LOW, _QUIET = 2.5, 1.5
 _LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the threshold is above
 # Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely
@@ -125,8 +125,8 @@ def _around_things(steps: np.ndarray) -> float:
 def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
     """The square whose majority comes closest to a Markov field, which is too slow for all frames.
 
-    The field weighs how far a pixel is beyond its threshold against its eight neighbours: it keeps thin things that are clear
-    and fills holes that are not.
+    The field weighs how far a pixel is beyond its threshold against its eight neighbours: it keeps thin things that are
+    clear and fills holes that are not.
     """
     kernel = np.full((3, 3), 1 / 8)
     kernel[1, 1] = 0
