@@ -82,7 +82,7 @@ def fit_noise(
             if number == 3 * _TAIL_EVERY:
                 state.restart_far()
         fine = state.fineness
-        settled = number > _HEATED + 1 and change < max(_SETTLED * fine, _FINEST) and still
+        settled = number > _HEATED + 1 and change < max(_SETTLED * fine / form.patience, _FINEST) and still
         if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
             tail = state.noise.tail
             state.choose_tail()
