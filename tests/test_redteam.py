@@ -29,10 +29,11 @@ KNOWN_DOUBTED: dict[str, tuple[int, ...]] = {
     "groups, of other instruments": (0,),
 }
 
-# Cases of other seeds that were wrong once, each for a reason of its own: a fit that had not arrived after its sweeps, a
+# Cases of other seeds that were wrong once, each for a reason of its own: fits that had not arrived after their sweeps, a
 # component of which few entries are rejected, ratings of which a tenth was taken for outliers, absolute values.
 MENDED = [
     ("groups, noise", 83),
+    ("band along the diagonal, noise", 310),
     ("local component outside of I, a tenth of the columns", 83),
     ("rounded ratings", 402),
     ("a function of a matrix of low rank", 400),

@@ -157,7 +157,7 @@ def _swept(
     if so_far.ended:
         return so_far
     settled, grown, may_grow, last = False, so_far.number, so_far.may_grow, math.inf
-    enough = _SETTLED if so_far is _BEGIN else _SETTLED_AGAIN
+    enough = (_SETTLED if so_far is _BEGIN else _SETTLED_AGAIN) / state.form.patience
     number, change = so_far.number, so_far.change
     for number in range(so_far.number + 1, (MOST_SWEEPS if settings.sweeps is None else settings.sweeps) + 1):
         state.believe(min((number - 1) / _HEATED, 1.0))

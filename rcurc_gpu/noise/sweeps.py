@@ -58,10 +58,14 @@ class NoiseForm:
         Degrees of freedom to choose from, even numbers, ascending.
     pool : float
         Observations by which the scale of the noise of a row or column is drawn to that of all.
+    patience : float
+        How many times smaller than usual the changes have to be before the fit rests: where rows and columns hardly tie each
+        other down, sweeps near their end slowly.
     """
 
     tails: tuple[float, ...] = _TAILS
     pool: float = POOL
+    patience: float = 1.0
 
 
 class Sweeps:

@@ -28,6 +28,7 @@ from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_squ
 from ..noise.fit import MOST_SWEEPS, fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part, on_host
+from ..noise.sweeps import NoiseForm
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
@@ -45,6 +46,8 @@ _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of the
 _NOT_NOISE = 1.5
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 _MANY_SWEEPS = 5 * MOST_SWEEPS  # of a fit that was on its way; 78 were enough where 40 left ten times the error
+# Changes of such a fit, over the usual ones, at its end. By then a sweep takes a tenth of the way that is left, at least.
+_PATIENCE = 10.0
 # Observations whose units are estimated at a time: what is known of these (300 bytes of each, in double precision) is soon
 # made smaller for keeps, instead of being copied as a whole, from memory and back, five times.
 _AT_ONCE = 1 << 22
@@ -284,7 +287,7 @@ def find_model(
     ties = model_ties(part, model, kernels, settings.seed)
     if ties.contradicted and ties.groups is None and settings.sweeps is None and model.n_sweeps == MOST_SWEEPS:
         # It is on its way: of groups that few observations tie, each is found soon, and how they fit together late.
-        model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report)
+        model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report, NoiseForm(patience=_PATIENCE))
         ties = model_ties(part, model, kernels, settings.seed)
         if ties.contradicted and model.n_sweeps == _MANY_SWEEPS:
             model = replace(model, settled=False)
