@@ -51,7 +51,7 @@ class _Announcer(event.Listener):
                 often = "once" if kept else "in every process"
                 log.log(logging.INFO if shown else logging.WARNING, "compiling kernels for the CPU, %s: some seconds", often)
             self.collects = gc.isenabled()
-            gc.disable()  # a compiler makes objects by the million that live long: to look through them takes a sixth of the time
+            gc.disable()  # compilers make millions of objects that live long: to look through them is a sixth of the time
 
     def on_end(self, event: Any) -> None:
         if not _is_ours(event):
