@@ -28,6 +28,7 @@ class Progress:
         self.done = 0  # units of all stages
         self._bar: Any = None
         self._name = ""
+        self._compiled = False  # whether the bar speaks of a compilation that is over
 
     def __enter__(self) -> Progress:
         if self.visible:
@@ -49,6 +50,7 @@ class Progress:
         """Count units of the stage as done."""
         self.done += count
         if self._bar is not None:
+            self._go_on()
             self._bar.update(count)
 
     @property
@@ -57,15 +59,21 @@ class Progress:
         return None if self.callback is None and not self.visible else self._iteration
 
     def compiling(self, begun: bool) -> None:
-        """Say that a kernel is being compiled, or that it is done."""
-        if self._bar is None and begun:
+        """Say that a kernel is being compiled; that it is done is seen when work goes on, as another may be next."""
+        if begun and self._bar is None:
             self._open("", None)  # before the first stage
-        if self._bar is not None:
-            names = [self._name] * bool(self._name) + [COMPILING] * begun
-            self._bar.set_description_str(": ".join(names))
+        if begun and not self._compiled:
+            self._bar.set_description_str(f"{self._name}: {COMPILING}" if self._name else COMPILING)
+        self._compiled = not begun
+
+    def _go_on(self) -> None:
+        if self._compiled:
+            self._bar.set_description_str(self._name, refresh=False)
+            self._compiled = False
 
     def _iteration(self, state: Any) -> bool:
         if self._bar is not None:
+            self._go_on()
             self._bar.set_postfix(e=f"{state.error:.1e}", outliers=f"{state.outlier_share:.1%}", refresh=False)
             self._bar.update(1)
         if self.callback is not None:
@@ -83,14 +91,16 @@ class Progress:
 
     def _close(self) -> None:
         if self._bar is not None:
+            self._go_on()
             self._bar.close()
             self._bar = None
 
 
-def show_compiling(begun: bool) -> None:
-    """Let the bars on the screen say that a kernel is being compiled, or that it is done."""
+def show_compiling(begun: bool) -> bool:
+    """Let the bar on the screen say that a kernel is being compiled, or that it is done; whether there is one."""
     for show in _visible[-1:]:
         show.compiling(begun)
+    return bool(_visible)
 
 
 @contextmanager

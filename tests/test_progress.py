@@ -100,10 +100,42 @@ def test_compiling_is_announced_once_before_it_begins_and_not_when_kernels_were_
         )
 
     first, second = run(), run()
-    assert first.stdout.splitlines() == ["first", "compiling kernels for the CPU, about ten seconds; kept for later"]
+    assert first.stdout.splitlines() == ["first", "compiling kernels for the CPU, once: some seconds"]
     assert f"first: {COMPILING}" in first.stderr
     assert second.stdout.splitlines() == ["first"]
     assert COMPILING not in second.stderr
+
+
+def test_who_asks_for_no_progress_is_told_too_once(tmp_path):
+    code = """
+import numpy as np
+from rcurc_gpu.backends.blocks import Block
+from rcurc_gpu.backends.numba import calls as cpu
+for dtype in (np.int32, np.int64):
+    block = Block(np.array([0, 2]), np.array([0, 1], dtype=dtype), np.ones(2), 2)
+    cpu.held_out(block, np.arange(1), np.arange(2), 0, 0.5)
+"""
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path)}
+    for expected in (["compiling kernels for the CPU, once: some seconds"], []):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300, check=True
+        )
+        assert done.stderr.splitlines() == expected
+        assert done.stdout == ""
+
+
+def test_the_bar_does_not_flicker_between_two_kernels(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with Progress(True) as show:
+        show.stage("core, rank 5")
+        for _ in range(3):
+            show_compiling(True)
+            show_compiling(False)
+        show.advance(1)
+    shown = screen.getvalue().replace("\r", "\n").splitlines()
+    assert sum(COMPILING in line for line in shown) == 1
+    assert shown[-1].startswith("core, rank 5: 1it")
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.03])

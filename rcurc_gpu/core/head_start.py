@@ -32,9 +32,9 @@ _LEAST_SHARE = 0.25  # of the rows and columns: less saves nothing more, as the 
 # Iterations on all of I x J before it is looked whether more are needed: without noise, the first comes from 1e-11 of the
 # solution to 1e-12 of it.
 _FIRST_CHECK = 2
-# Of `tol`, a square: the part settles at a thirtieth of the change that is enough for the whole. At d = 3000, r = 5 this takes
-# ten iterations more on the part, a few ms, and the true error falls from 3e-12 to 7e-14. No change need be less than so many
-# roundings: it might never be.
+# Of `tol`, a square: the part settles at a thirtieth of the change that is enough for the whole. At d = 3000, r = 5 this is
+# ten iterations more on the part, a few ms, and the true error falls from 3e-12 to 7e-14. No change need be less than so
+# many roundings: it might never be.
 _NEARER, _ROUNDINGS = 1e-3, 100
 _ZEROS = 0.05  # share of zeros up to which some of the rows are a fair sample of what is not 0
 

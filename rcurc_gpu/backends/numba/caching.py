@@ -43,14 +43,15 @@ class _Announcer(event.Listener):
         if not _is_ours(event):
             return
         self.depth += 1
-        if not self.told:
-            self.told = True
-            kept = event.data["dispatcher"].stats.cache_path is not None
-            log.info("compiling kernels for the CPU, about ten seconds%s", "; kept for later" if kept else "")
         if self.depth == 1:
-            show_compiling(True)
+            shown = show_compiling(True)
+            if not self.told:  # a warning, where no bar says so: who waits for seconds is to know why, without any set-up
+                self.told = True
+                kept = event.data["dispatcher"].stats.cache_path is not None
+                often = "once" if kept else "in every process"
+                log.log(logging.INFO if shown else logging.WARNING, "compiling kernels for the CPU, %s: some seconds", often)
             self.collects = gc.isenabled()
-            gc.disable()  # a compiler makes objects by the million that live long: to look through them takes a sixth of the time
+            gc.disable()  # compilers make millions of objects that live long: to look through them is a sixth of the time
 
     def on_end(self, event: Any) -> None:
         if not _is_ours(event):

@@ -35,7 +35,7 @@ WITHIN = {
     "no_cpython_wrapper": True,
     "pipeline_class": PartCompiler,
 }  # of functions that are called, and kept, within others alone
-INSIDE = {name: option for name, option in WITHIN.items() if name != "cache"}  # of what stands for others (`overload`)
+INSIDE: Any = {name: option for name, option in WITHIN.items() if name != "cache"}  # of what stands for others (`overload`)
 
 
 def entry(part: Any) -> Any:

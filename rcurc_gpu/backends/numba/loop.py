@@ -19,9 +19,7 @@ _SHARED = 1 << 18
 class CompiledLoop(Loop):
     """See `loop_kernel.iterate`, also for `entries`, `edges` and `full`, which are those of a `CompiledGrid`."""
 
-    def __init__(
-        self, entries: tuple[np.ndarray, ...], edges: np.ndarray, full: bool, recipe: Recipe, begin: Begin
-    ) -> None:
+    def __init__(self, entries: tuple[np.ndarray, ...], edges: np.ndarray, full: bool, recipe: Recipe, begin: Begin) -> None:
         value, n_pieces = entries[2], len(edges) - 1
         P, s, Q = begin.whole
         width, dtype = Q.shape[1], value.dtype

@@ -1,13 +1,13 @@
 """A group of the core's iterations as one call: `plain.loop.PlainLoop` over again, compiled as a whole.
 
-Factors are transposed, (k, m) and (k, n): rows are what loops run along. One thread does everything without coming back to
-Python. Where the intersection is so large that several threads pay, the same function comes back where there are pieces of
-work for all cores, and does these pieces, too. Pieces depend on the data alone and are added up in their order, so the number
-of threads does not change a bit.
+Factors are transposed, (k, m) and (k, n): rows are what loops run along. One thread does everything without coming back
+to Python. Where the intersection is so large that several threads pay, the same function comes back where there are pieces
+of work for all cores, and does these pieces, too. Pieces depend on the data alone and are added up in their order, so the
+number of threads does not change a bit.
 """
 
-# Numba looks at the age of this file alone: after a change of `core_kernels`, `entries`, `parts` or `small_kernels`, touch it,
-# or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `core_kernels`, `entries`, `parts` or `small_kernels`, touch
+# it, or what was compiled before is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
