@@ -24,7 +24,7 @@ _LIST = Parsed("numbers", _numbers, "is not a list of positive whole numbers suc
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="Of the observations.")
 @click.option("--seconds", type=Finite(min=0), default=300.0, help="Nothing is begun that would take longer in all.")
 @click.option(
-    "--memory", type=BYTES, metavar="SIZE", help="Most memory of the host to use.  [default: two thirds of what is free]"
+    "--memory", type=BYTES, metavar="SIZE", help="Memory of the host, at most.  [default: two thirds of what is free]"
 )
 @JSON
 def bench(

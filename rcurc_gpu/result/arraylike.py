@@ -172,8 +172,8 @@ class ArrayLike:
         size = n1 * n2 * array_namespace(self.left).finfo(self.dtype).bits // 8
         if size > MOST_FORMED:
             raise ValueError(
-                f"{what} would form {n1:,} x {n2:,} numbers ({size / 2**30:,.1f} GiB); the limit is {MOST_FORMED >> 30} GiB: "
-                f"{_PARTS}"
+                f"{what} would form {n1:,} x {n2:,} numbers ({size / 2**30:,.1f} GiB); at most {MOST_FORMED >> 30} GiB is "
+                f"formed: {_PARTS}"
             )
 
     def _formed(self, what: str) -> Array:
