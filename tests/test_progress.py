@@ -148,3 +148,13 @@ def test_bars_and_callbacks_do_not_change_the_result(noise, capsys):
         np.testing.assert_array_equal(other.cur.left, results[0].cur.left)
         assert other.n_iter == results[0].n_iter
     assert len(seen) >= results[0].n_iter
+
+
+def test_a_callback_has_the_numpy_settings_of_its_user():
+    problem = rg.synthetic((60, 50), rank=2, n_rows=30, n_cols=30, rate=0.6, alpha=0.1, c=5.0, noise=0.0, seed=0)
+    seen = []
+    with np.errstate(over="raise", invalid="warn", divide="call", under="print"):
+        rg.rcurc(problem.samples, 2, callback=lambda state: seen.append(np.geterr()))
+    assert seen
+    wanted = {"over": "raise", "invalid": "warn", "divide": "call", "under": "print"}
+    assert all(settings == wanted for settings in seen)

@@ -1,4 +1,4 @@
-"""The first ten minutes of a stranger: install, README, a wide and a long CSV, a data frame, a notebook, and a mistake in each.
+"""The first ten minutes of a stranger: README, a wide and a long CSV, a data frame, a notebook, and a mistake in each.
 
 Commands run in an environment of their own, with nothing compiled before and no cache, as they come on a new machine.
 """

@@ -23,7 +23,9 @@ _LIST = Parsed("numbers", _numbers, "is not a list of positive whole numbers suc
 @click.option("--observations", type=_LIST, metavar="N,N", help="Problems by observations, instead of 1e6,1e7,1e8.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="Of the observations.")
 @click.option("--seconds", type=Finite(min=0), default=300.0, help="Nothing is begun that would take longer in all.")
-@click.option("--memory", type=BYTES, metavar="SIZE", help="Of the host, at most.  [default: two thirds of what is free]")
+@click.option(
+    "--memory", type=BYTES, metavar="SIZE", help="Memory of the host, at most.  [default: two thirds of what is free]"
+)
 @JSON
 def bench(
     device: str,

@@ -50,7 +50,7 @@ def check_output(
         raise BadInput(f"{option}: {str(path)!r} must end in {', '.join(most)}{' or ' if most else ''}{last}")
     if path.exists() and not force and not is_ours(path):
         raise BadInput(
-            f"{option}: {str(path)!r} exists and is no such file of an earlier run; choose another name, or pass --force"
+            f"{option}: {str(path)!r} exists, and this command did not write it; choose another name, or pass --force"
         )
 
 

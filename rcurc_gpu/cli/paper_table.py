@@ -29,7 +29,7 @@ _PAPER_FRAMES, _QUICK_FRAMES = 1000, 400
 @click.option("--rate", type=SHARE, default=0.3, help="Share of the chosen pixels and frames that is seen.")
 @click.option("--height", type=click.IntRange(min=16), help="Height to scale the frames to.")
 @click.option("--width", type=click.IntRange(min=16), help="Width to scale the frames to.")
-@click.option("--frames", type=click.IntRange(min=16), help="Take the first so many frames.")
+@click.option("--frames", type=click.IntRange(min=16), help="How many frames to take, from the first on.")
 @flag("--full", help="As large as in the paper: 256 x 320 (videos: at most as many pixels), the scene with 1000 frames.")
 @solver_option("seed", "Fixes the samples and the scene.")
 @solver_option("device", "Where to solve.")

@@ -34,7 +34,7 @@ _SCALE = Parsed("scale", _scale, "is not the least and the greatest rating, as i
     "--predictions", type=IN_FILE, metavar="CSV", help="Where to write them.  [default: PAIRS-predictions.csv beside it]"
 )
 @click.option("--suspicious", type=IN_FILE, metavar="CSV", help="Where to write suspicious ratings, the worst first.")
-@click.option("--level", type=Finite(min=0), default=3.0, help="Surprise, in units of what is usual, to be listed.")
+@click.option("--level", type=Finite(min=0), default=3.0, help="List ratings that are so many times as far off as is usual.")
 @click.option("--scale", type=_SCALE, metavar="LEAST,MOST", help="The scale, as in 1,5: predictions do not leave it.")
 @click.option("--rank", type=click.IntRange(min=1), default=10, help="Largest rank; what is not needed is shrunk away.")
 @column_options

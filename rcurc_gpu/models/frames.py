@@ -148,7 +148,7 @@ def _matrix(data: Any) -> np.ndarray:
     if hasattr(data, "tocoo"):
         raise ArgumentTypeError("data", "must be a table, got a sparse matrix; use rcurc(CrossSamples.from_sparse(data))")
     if isinstance(data, Mapping):
-        raise ArgumentTypeError("data", f"must be a table, got {type(data).__name__}; pandas.DataFrame(data) makes one of it")
+        raise ArgumentTypeError("data", f"must be a table, got {type(data).__name__}; pandas.DataFrame(data) makes one")
     found = host_array("data", plain_array("data", data))
     if found.ndim != 2 or 0 in found.shape:
         raise ArgumentError("data", f"must be a table of rows and columns, got shape {found.shape}")

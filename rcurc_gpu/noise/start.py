@@ -152,8 +152,8 @@ def _by_gram(matrix: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
 class _Grouping:
     """Observations by row, or by column, for medians of each.
 
-    Rows are sorted one by one, many at a time: those of up to 2, 4, 8, ... observations as the lines of one array. That takes
-    a quarter of the time of sorting all observations.
+    Rows are sorted one by one, many at a time: those of up to 2, 4, 8, ... observations are the lines of one array. That
+    takes a quarter of the time of sorting all observations.
 
     Attributes
     ----------

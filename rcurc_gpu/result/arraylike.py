@@ -173,7 +173,7 @@ class ArrayLike:
         if size > MOST_FORMED:
             raise ValueError(
                 f"{what} would form {n1:,} x {n2:,} numbers ({size / 2**30:,.1f} GiB); at most {MOST_FORMED >> 30} GiB is "
-                f"formed unasked: {_PARTS}"
+                f"formed: {_PARTS}"
             )
 
     def _formed(self, what: str) -> Array:
@@ -188,7 +188,7 @@ class ArrayLike:
             np.asarray(self.left[:1, :])
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(
-                "the matrix is on a device: np.asarray(cur) would copy it to the host unasked; use cur.to_dense()"
+                "the matrix is on a device: np.asarray(cur) does not copy it to the host; use cur.to_dense()"
             ) from error
         return np.asarray(self.left @ self.right.T, dtype=dtype)
 

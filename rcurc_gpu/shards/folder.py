@@ -203,7 +203,7 @@ def read_manifest(folder: str | os.PathLike[str]) -> dict[str, Any]:
         if not path.parent.is_dir():
             raise FileNotFoundError(2, "there is no such directory", str(folder))
         raise ValueError(
-            f"{os.fspath(folder)!r} has no {MANIFEST}: it is not a directory of shards, or writing it did not come to an end"
+            f"{os.fspath(folder)!r} has no {MANIFEST}: it is not a directory of shards, or writing it was interrupted"
         )
     try:
         manifest = read_json(inside(path.parent, MANIFEST))

@@ -211,7 +211,7 @@ def open_result(folder: str | os.PathLike[str], *, verify: bool = False) -> CURM
     """
     path = Path(folder)
     if not (path / _DONE).exists():
-        what = "the solve did not come to an end; the same call goes on" if (path / _SOLVE).exists() else "it is no result"
+        what = "the solve was interrupted; the same call continues it" if (path / _SOLVE).exists() else "it is no result"
         raise ValueError(f"{os.fspath(folder)!r} has no {_DONE}: {what}")
     known = _read_done(path / _DONE)["files"]
     arrays = {name: _mapped(path / f"{name}.npy", known.get(f"{name}.npy"), verify) for name in FACTORS}

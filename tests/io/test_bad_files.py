@@ -380,7 +380,7 @@ def test_outputs_of_another_kind_are_not_replaced(kind, tmp_path, earlier):
         ("sample", tmp_path / "m.npy", "-o", mine["npz"]),
         ("plot", tmp_path / "result.npz", "-o", mine["png"]),
     ):
-        refused(run(*arguments), "exists and is no such file of an earlier run")
+        refused(run(*arguments), "exists, and this command did not write it")
     assert {path.read_bytes() for path in mine.values()} == {OTHERS[kind]}
     assert not fine.exists()
 

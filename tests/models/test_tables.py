@@ -206,7 +206,7 @@ def test_what_is_no_table_gets_an_error_with_the_way_out(levels_frame):
     long = levels_frame.rename_axis("site").reset_index().melt("site", var_name="day", value_name="level").dropna()
     with pytest.raises(TypeError, match=r"'site' has 's0'.* of a list of readings name the columns, with rows=, columns="):
         rg.complete(long)
-    with pytest.raises(TypeError, match=r"data must be a table, got dict; pandas\.DataFrame\(data\) makes one of it"):
+    with pytest.raises(TypeError, match=r"data must be a table, got dict; pandas\.DataFrame\(data\) makes one"):
         rg.complete({"a": [1, 2]})
     far = levels_frame.copy()
     far.loc["s3", "d5"] = np.inf

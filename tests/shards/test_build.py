@@ -299,7 +299,7 @@ def test_a_process_that_is_stopped_leaves_nothing_that_passes_for_shards_or_is_i
     if how == "SIGINT":
         assert not (tmp_path / "s").exists()
     else:
-        with pytest.raises(ValueError, match="writing it did not come to an end"):
+        with pytest.raises(ValueError, match="writing it was interrupted"):
             ShardedSamples.open(tmp_path / "s")
         assert (tmp_path / "s" / "unfinished").is_dir()
     assert shard_triplets([([0], [0], [1.0])], tmp_path / "s", (5, 6)).n_obs == 1

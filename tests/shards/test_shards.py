@@ -451,7 +451,7 @@ DAMAGE = {
     "an empty shard": (lambda f: (f / "c-000001.shard").write_bytes(b""), ValueError, "c-000001.shard' is damaged"),
     "a missing shard": (lambda f: (f / "r-000000.shard").unlink(), FileNotFoundError, "r-000000.shard"),
     "a damaged intersection": (lambda f: flip(f / "core-r.shard", -50), ValueError, "core-r.shard' is damaged"),
-    "no manifest": (lambda f: (f / "manifest.json").unlink(), ValueError, "did not come to an end"),
+    "no manifest": (lambda f: (f / "manifest.json").unlink(), ValueError, "was interrupted"),
     "half a manifest": (
         lambda f: (f / "manifest.json").write_text((f / "manifest.json").read_text()[:500]),
         ValueError,

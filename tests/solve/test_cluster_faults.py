@@ -338,7 +338,7 @@ def test_a_solve_goes_on_with_another_scheduler(client, plain, kill_during, tmp_
         )
         with pytest.raises(ConnectionError, match=text):
             solve(samples, client=short, **arguments)
-    with pytest.raises(ValueError, match=r"the solve did not come to an end; the same call goes on"):
+    with pytest.raises(ValueError, match=r"the solve was interrupted; the same call continues it"):
         open_result(tmp_path / "result")
     parts = {path: path.stat().st_mtime_ns for path in (tmp_path / "result/parts").iterdir() if path.suffix == ".npz"}
     n_shards = len(samples.r_shards) + len(samples.c_shards)
