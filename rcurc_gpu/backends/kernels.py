@@ -15,7 +15,7 @@ from array_api_compat import is_cupy_array, is_numpy_array
 from ..errors import ArgumentError
 from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
-from .blocks import Block, ChunkPlan, pieces
+from .blocks import Block, ChunkPlan, pieces, use_cuda_code
 from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, measure, sizes
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
@@ -316,3 +316,12 @@ class RunContext:
     def step(self, name: str) -> Step | None:
         """The next step in the store, if there is one."""
         return None if self.store is None else self.store.step(name)
+
+
+def _cuda_blocks() -> Any:
+    from .cuda import blocks
+
+    return blocks
+
+
+use_cuda_code(_cuda_blocks)

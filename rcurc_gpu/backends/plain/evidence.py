@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, array_namespace, gather, quantile_abs, take_rows, to_numpy
-from .loop import Entries
+
+if TYPE_CHECKING:
+    from .loop import Entries
 
 NEAR, SLACK = 6.0, 3.0  # standard deviations: of noise with its tails, and by which an outlier may exceed a component
 

@@ -76,7 +76,7 @@ def _fit(
         if scale == last:
             break
         scale *= SHRINK
-    agree = np.mean(np.abs(values - found @ design.T) < last, axis=1, dtype=np.float32)
+    agree = np.asarray(np.mean(np.abs(values - found @ design.T) < last, axis=1, dtype=np.float32))
     return found, agree
 
 
