@@ -57,8 +57,6 @@ def quality(scene: SurveillanceScene, changes: tuple[int, ...]) -> None:
     print(f"memory, MB: {' '.join(f'{x:.0f}' for x in taken)}; {1e3 * cpu / len(scene):.2f} ms of CPU a frame")
 
 
-
-
 def clock(seconds: float, colour: bool) -> None:
     """1080 x 1920 at 25 frames a second, decoded from a file; frames that come too late are counted."""
     shape, n = (1080, 1920, 3) if colour else (1080, 1920), 100

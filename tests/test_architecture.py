@@ -45,6 +45,7 @@ MANY_PARAMETERS = {
     ("testing", "synthetic"),
     ("testing", "rcurc_reference"),
     ("video", "separate"),
+    ("video", "BackgroundSubtractor.__init__"),
 }
 
 
