@@ -19,6 +19,7 @@ fuzz            readers and constructors on spoilt input: nothing but documented
 registers       registers, spilled bytes and occupancy of the CUDA kernels
 counts          what the CUDA regression executes for each observation, before and after (sass: how that is counted)
 test_solve      the problems of `rcurc-gpu bench` under pytest-benchmark (backends, report: where, and tables)
+video           background subtraction against OpenCV's, on made-up scenes with truth and on clips
 peers           our methods and other packages on the same problems: time, true error, memory
 readme_figure   draws docs/overview.png
 sensors_figure  draws docs/sensors.png

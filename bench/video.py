@@ -1,8 +1,9 @@
 """Background subtraction of videos against OpenCV's: ``python -m bench.video [CLIP ...]``.
 
-Made-up scenes with truth, clips (`vtest.avi`, for example) and folders in the manner of CDnet (``input/``, ``groundtruth/``). One table:
-F-measure of the masks, PSNR of the backgrounds and frames per CPU second. OpenCV's methods and the temporal median have the
-best of several thresholds, chosen by the truth; ours has what it finds. Decoding counts for all alike. Needs the extra ``peers``.
+Made-up scenes with truth, clips (`vtest.avi`, for example) and folders in the manner of CDnet (``input/``,
+``groundtruth/``). One table: F-measure of the masks, PSNR of the backgrounds and frames per CPU second. OpenCV's methods and
+the temporal median have the best of several thresholds, chosen by the truth; ours has what it finds. Decoding counts for all
+alike; nothing is written. Needs the extra ``peers``.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import numpy as np
 
 from rcurc_gpu.video import open_video
 from rcurc_gpu.video.find import FindOptions, find_background, plan_pass
-from rcurc_gpu.video.masks import MaskRule
 from rcurc_gpu.video.quality import decibels
 from rcurc_gpu.video.scenes import KINDS, made_up_scene
 
@@ -49,22 +49,26 @@ class Score:
         self.squares, self.pixels = 0.0, 0
 
     def add_mask(self, found: np.ndarray, true: np.ndarray | None) -> None:
+        """One frame's; nothing if its truth is not known."""
         if true is not None:
             f, t, looked = found.astype(bool), true == 1, true != 2
             self.counts += [np.sum(f & t), np.sum(f & ~t & looked), np.sum(~f & t)]
 
     def add_background(self, found: np.ndarray | None, true: np.ndarray | None) -> None:
+        """One frame's; nothing if its truth is not known, or the method has none."""
         if true is not None and found is not None:
             self.squares += float(np.sum(np.square(np.subtract(found, true, dtype=np.float32)), dtype=np.float64))
             self.pixels += true.size
 
     @property
     def f_measure(self) -> float:
+        """NaN without a truth."""
         hit, false, missed = self.counts
         return 2 * hit / (2 * hit + false + missed) if hit + missed else math.nan
 
     @property
     def psnr(self) -> float:
+        """In dB; NaN without a truth."""
         return decibels(self.squares, self.pixels)
 
 
@@ -81,7 +85,7 @@ class Row:
 
 
 def ours(clip: Clip) -> Row:
-    """This library, with its defaults."""
+    """Our own method, with its defaults."""
     n = len(clip.frames)
     started = time.process_time()
     plan = plan_pass(int(np.prod(clip.shape)), n, _MEMORY)
@@ -131,7 +135,9 @@ def subtractor(name: str, make: Callable[[float], Any], levels: tuple[float, ...
                         other.add_mask(_apart(frame, picture) > t, true)
             if level == levels[0]:
                 speed, psnr = len(clip.frames) / spent, score.psnr
-            for f, words in [(score.f_measure, f"its own {level:g}"), *((s.f_measure, f"grey levels {t}") for t, s in to_background.items())]:
+            tried = [(score.f_measure, f"its own {level:g}")]
+            tried += [(other.f_measure, f"grey levels {t}") for t, other in to_background.items()]
+            for f, words in tried:
                 best = max(best, (f, words)) if not math.isnan(f) else best
         return Row(clip.name, name, best[0] if best[1] else math.nan, psnr, speed, best[1])
 

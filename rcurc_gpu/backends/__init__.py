@@ -11,6 +11,7 @@ from .plain.loop import Begin, Recipe
 from .plain.passes import Column, EntryIds, FitPass, Iterates
 from .plain.posterior import Model, Noise, positions_of
 from .plain.regression import Schedule
+from .plain.robust import AGREES
 from .random import DataStream, Stream, generator, stream_key, uniform_at
 
 __all__ = ["Block", "array_namespace", "asarray_on", "blank_rows", "native", "others", "to_numpy"]
@@ -33,4 +34,4 @@ __all__ += [
     "Recipe",
     "Schedule",
 ]
-__all__ += ["choose", "cuda_kernels", "picture_kernels", "positions_of"]
+__all__ += ["AGREES", "choose", "cuda_kernels", "picture_kernels", "positions_of"]

@@ -19,6 +19,7 @@ from .masks import MaskRule
 # late.
 _BYTES_AT_ONCE = 1 << 25
 _MOST_AT_ONCE = 64
+_POOR, _MOST_LIGHTS = 0.8, 8  # of the usual share that agrees, below which so many other lights are tried
 _NEAR = 24.0  # grey levels: the scale of a fit that begins near its end
 
 
@@ -120,8 +121,8 @@ def fit_frames(
     left : float32 array (|I|, k)
     noise : float
     near : float32 array (frames, k)
-        The light of frames not far away. It is one of two starts; the one that more pixels agree with wins, so that neither a
-        lamp that is switched nor a train that hides half of the picture leads astray.
+        The light of frames not far away. It is one of two starts; the one that more pixels agree with wins, so that neither
+        a lamp that is switched nor a train that hides half of the picture leads astray.
     kernels : Kernels
 
     Returns
@@ -134,4 +135,28 @@ def fit_frames(
     other, more = kernels.robust_fit(pixels, left, noise)
     better = more > agree
     right[better], agree[better] = other[better], more[better]
+    if len(near) > 1:
+        _try_others(pixels, left, noise, right, agree, kernels)
     return right, agree
+
+
+def _try_others(
+    pixels: np.ndarray, left: np.ndarray, noise: float, right: np.ndarray, agree: np.ndarray, kernels: Kernels
+) -> None:
+    """Frames that fewer pixels agree with than usual try the light of others as a start; `right`, `agree` are changed."""
+    usual = float(np.median(agree))
+    good = np.flatnonzero(agree >= usual)
+    spread = np.ptp(right[good], axis=0) + 1e-6
+    chosen = [good[0]]  # lights that differ most from each other
+    apart = np.full(len(good), np.inf)
+    for _ in range(_MOST_LIGHTS - 1):
+        apart = np.minimum(apart, np.max(np.abs(right[good] - right[chosen[-1]]) / spread, axis=1))
+        chosen.append(good[int(np.argmax(apart))])
+    for start in right[chosen]:
+        poor = np.flatnonzero(agree < _POOR * usual)
+        if len(poor) == 0:
+            return
+        begin = np.repeat(start[None, :], len(poor), axis=0)
+        other, more = kernels.robust_fit(pixels[poor], left, noise, start=begin, widest=_NEAR)
+        better = more > agree[poor]
+        right[poor[better]], agree[poor[better]] = other[better], more[better]

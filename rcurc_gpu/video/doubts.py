@@ -80,40 +80,25 @@ def find_doubts(e: Evidence, motion: Motion) -> Doubts:
     moving = float(np.mean(e.spread.wide > 0))
     causes, notices = [], []
     if motion.pans:
-        causes.append(
-            (
-                "camera motion",
-                f"the camera moves, by {motion.largest:.0f} pixels and more: a background needs one that stands",
-            )
-        )
+        words = f"the camera moves, by {motion.largest:.0f} pixels or more: a background needs one that stands"
+        causes.append(("camera motion", words))
     elif motion.shakes:
         notices.append(f"The camera shakes, by up to {motion.largest:.1f} pixels: the frames were stabilised.")
     if n2 < _FEW_FRAMES:
-        causes.append(
-            (
-                "too short",
-                f"{n2} frames are too few to tell what moves from what stands: {_FEW_FRAMES} are needed, 200 are good",
-            )
-        )
+        words = f"{n2} frames are too few to tell what moves from what stands: {_FEW_FRAMES} are needed, 200 are good"
+        causes.append(("too short", words))
     if hidden > _STILL:
-        notices.append(
-            f"Something stands still for about {share:.0%} of the time before {hidden:.1%} of the pixels: a longer clip would tell what is behind it."
-        )
+        words = f"Something stands still for about {share:.0%} of the time before {hidden:.1%} of the pixels"
+        notices.append(f"{words}: a longer clip would tell what is behind it.")
     if moving > _MOVING:
-        notices.append(
-            f"Before {moving:.0%} of the pixels leaves, water or the like move all the time: they have wide thresholds."
-        )
+        words = f"Before {moving:.0%} of the pixels leaves, water or the like move all the time"
+        notices.append(f"{words}: they have wide thresholds.")
     if e.frames_without > _MANY_FRAMES * n2:
-        causes.append(
-            (
-                "light not found",
-                f"in {e.frames_without:,} of {n2:,} frames too little of the background is seen to tell their light",
-            )
-        )
+        words = f"in {e.frames_without:,} of {n2:,} frames too little of the background is seen to tell their light"
+        causes.append(("light not found", words))
     if e.undetermined > _MANY_FRAMES * n1:
-        causes.append(
-            ("undetermined", f"{e.undetermined:,} of {n1:,} pixels were never seen often enough to tell their background")
-        )
+        words = f"{e.undetermined:,} of {n1:,} pixels were never seen often enough to tell their background"
+        causes.append(("undetermined", words))
     if psnr < LEAST_PSNR and not causes:
         sources = {
             "something that stands still for long": float(np.mean(wrong)),
@@ -124,10 +109,10 @@ def find_doubts(e: Evidence, motion: Motion) -> Doubts:
         causes.append(("doubtful", f"the background may be off by {error**0.5:.0f} grey levels, for {most}"))
     if causes:
         return Doubts(causes[0][0], "Not confirmed: " + "; ".join(text for _, text in causes) + ".", tuple(notices), psnr)
-    few = f" {e.undetermined:,} of {n1:,} pixels were hardly seen and take their median." if e.undetermined else ""
-    return Doubts(
-        "", f"The background is right to {error**0.5:.1f} grey levels, as far as the frames tell.{few}", tuple(notices), psnr
-    )
+    message = f"The background is right to {error**0.5:.1f} grey levels, as far as the frames tell."
+    if e.undetermined:
+        message += f" {e.undetermined:,} of {n1:,} pixels were hardly seen and take their median."
+    return Doubts("", message, tuple(notices), psnr)
 
 
 def _rivals(e: Evidence) -> tuple[np.ndarray, float, float]:

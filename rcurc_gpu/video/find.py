@@ -1,8 +1,8 @@
 """The first pass over a video: keep some frames and some pixels of all frames, and find the background from them.
 
-This is RCURC's cross, dense: C has all pixels of the chosen frames J, R the chosen pixels I of all frames. The light of J comes
-from C (`light`), both sides of the core I x J are fitted in turn, the light of all frames follows from R, and the pictures of all
-pixels from C, each by a robust regression.
+This is RCURC's cross, dense: C has all pixels of the chosen frames J, R the chosen pixels I of all frames. The light of J
+comes from C (`light`), both sides of the core I x J are fitted in turn, the light of all frames follows from R, and the
+pictures of all pixels from C, each by a robust regression.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import ndimage
 
-from ..backends import Kernels, Stream, choose, generator
+from ..backends import AGREES, Kernels, Stream, choose, generator
 from ..errors import ArgumentError, ArgumentTypeError
 from ..progress import Progress
 from ..result import CURMatrix
@@ -24,14 +25,15 @@ from .masks import learn_rule
 from .motion import Stabilised, find_motion
 from .spread import Spread, find_spread
 
-# With so many whole frames a pixel's mean is known to a tenth of the noise, and with so many pixels the light of a frame; more of
-# them take time and change nothing that can be seen.
+# With so many whole frames a pixel's mean is known to a tenth of the noise, and with so many pixels the light of a frame;
+# more of them take time and change nothing that can be seen.
 _MOST_COLS, _MOST_ROWS = 120, 4000
 # Whatever the memory: with fewer, what moves before a pixel or in a frame may be the majority.
 _LEAST_COLS, _LEAST_ROWS = 16, 300
 _CORE_ROUNDS = 2  # in turn over both sides of the core; the light that is given is near the answer
 _ENTRIES_AT_ONCE = 1 << 24  # of pixels that are fitted: bytes, some tenth of a second
 _LEAST_AGREE = 0.2  # of the chosen frames: a pixel that fewer of them agree on takes its prior
+_ODD, _NEARLY = 6.0, 0.1  # grey levels, in the strongest light; and share of the frames: see `_follow_block`
 _LEAST_FRAME = 0.15  # of the chosen pixels: a frame in which fewer are seen takes the light of the frames around it
 
 
@@ -181,6 +183,8 @@ class _Solve:
         )  # what hides the texture hardly counts, but is not ignored: tests can be wrong
         self.right, self.frames_without = self._all_frames(self._core())
         self.left, self.agree = self._all_pixels()
+        unlike = self._follow_block()
+        self.light = replace(self.light, unexplained=self.light.unexplained + unlike)
         self.undetermined = self._fill()
         self.matrix = CURMatrix(self.left, self.right, cross.rows, cross.cols)
         self.spread: Spread = find_spread(cross.pictures, self.left, self.right[cross.cols])
@@ -221,6 +225,39 @@ class _Solve:
                 values, right, self.noise, weights=self.weights, group=self.group[part]
             )
         return left, agree
+
+    def _follow_block(self) -> float:
+        """Pixels that take to the light unlike their block do as it does, if nearly as many frames agree with that.
+
+        A light that is there for a few frames only is not told by a pixel before which someone stood just then. Returns the
+        mean square of the error that is to be expected of those that still differ: each may be right or wrong.
+        """
+        if self.left.shape[1] == 1:
+            return 0.0
+        depth = self.shape[2] if len(self.shape) == 3 else 1
+        key = self.group * depth + np.arange(len(self.group)) % depth
+        right = self.right[self.cross.cols]
+        first = np.maximum(self.left[:, :1], 1)
+        blocks = np.arange(int(key.max()) + 1)
+        usual = [ndimage.median(self.left[:, k : k + 1] / first, key[:, None], blocks) for k in range(1, right.shape[1])]
+        grid = (-1, int(self.light.block[0, -1]) + 1, depth)  # someone may fill a block, but not those around it as well
+        usual = [ndimage.median_filter(x.reshape(grid), (5, 5, 1), mode="nearest").ravel() for x in usual]
+        ratio = np.column_stack([np.ones(len(blocks)), *usual]).astype(np.float32)
+        apart = np.abs(self.left - first * ratio[key]) @ np.abs(right).max(axis=0)
+        odd = np.flatnonzero(apart > _ODD)
+        step = max(_ENTRIES_AT_ONCE // len(self.flat) // 8, 1)
+        for start in range(0, len(odd), step):
+            part = odd[start : start + step]
+            light = np.maximum(ratio[key[part]] @ right.T, 0.02)
+            values = self.flat[:, part].T
+            level = np.median(values / light, axis=1)
+            agree = np.mean(np.abs(values - level[:, None] * light) < AGREES * self.noise, axis=1)
+            better = agree > self.agree[part] - _NEARLY
+            at = part[better]
+            self.left[at], self.agree[at] = level[better, None] * ratio[key[at]], agree[better]
+        differs = self.left[odd] - np.maximum(self.left[odd, :1], 1) * ratio[key[odd]]
+        squares = np.sum((differs @ (right.T @ right / len(right))) * differs)
+        return 0.5 * float(squares) / len(self.left)
 
     def _fill(self) -> int:
         """Pixels that too few frames agree on take their median in the light of the frames; how many they are."""

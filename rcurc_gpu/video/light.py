@@ -1,8 +1,8 @@
 """The light of some frames: components that brighten or darken the background, and no others.
 
-A large or slow object makes a component as well as a lamp does. They differ in what they leave of the picture: light keeps the
-texture of what it falls on, an object hides it. So the picture is cut into blocks, of each block it is asked in which frames its
-texture is seen, and components are sought in the brightness of the blocks where they are seen.
+A large or slow object makes a component as well as a lamp does. They differ in what they leave of the picture: light keeps
+the texture of what it falls on, an object hides it. So the picture is cut into blocks, of each block it is asked in which
+frames its texture is seen, and components are sought in the brightness of the blocks where they are seen.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ _CHANGES = 0.3  # of these frames: blocks that change in fewer have no part in i
 _LEAST_BLOCKS = 0.12  # of all: a lamp lights more, a person or a parked car covers less
 _LEAST_SEEN, _LEAST_EXPLAINED = 0.7, 0.5  # of the blocks and frames with the effect, and of its squares there
 _MOST_FRAMES, _LASTING = 0.5, 0.08  # light changes in most frames, or for so long; ...
-# ... or shorter, if it is clearly light: much of the picture changes, hardly anything is hidden, and one component explains it.
-_CLEAR_BLOCKS, _CLEAR_SEEN, _CLEAR_EXPLAINED = 0.3, 0.85, 0.6
+# ... or shorter, if it is clearly light: much of the picture changes, hardly anything is hidden, and one component explains
+# some of it, as several lamps have one each.
+_CLEAR_BLOCKS, _CLEAR_SEEN, _CLEAR_EXPLAINED = 0.3, 0.85, 0.35
 _ODD, _ODD_BLOCKS = 4.0, 0.15  # grey levels, and share of the blocks: a frame with so much that no component explains
 _CANDIDATES = 3  # that are looked at before giving up: an object may be the strongest
 MOST_COMPONENTS = 8
@@ -150,10 +151,10 @@ class _Search:
         there = strong & (self.seen > 0)
         before, after = (float(np.sum(np.square(x[there]))) for x in (left, left - effect))
         explained = 1 - after / max(before, 1e-9)
-        if blocks < _LEAST_BLOCKS or seen < _LEAST_SEEN or explained < _LEAST_EXPLAINED:
-            return False
         if blocks >= _CLEAR_BLOCKS and seen >= _CLEAR_SEEN and explained >= _CLEAR_EXPLAINED:
             return True
+        if blocks < _LEAST_BLOCKS or seen < _LEAST_SEEN or explained < _LEAST_EXPLAINED:
+            return False
         return bool(np.mean(frames) >= _MOST_FRAMES) or _longest_run(frames) >= max(_LASTING * len(frames), 4)
 
     @property

@@ -12,9 +12,9 @@ from ..backends import array_namespace, asarray_on, to_numpy
 from ..errors import ArgumentError, check_count
 
 # A pixel's threshold is so many times the median of its residuals: 2.7 standard deviations of normal noise. With this and
-# LEAST_THRESHOLD the mask's F on a highway was 0.93, and 0.95 after a median of 5 x 5 pixels (0.80 with one threshold for all).
+# LEAST_THRESHOLD the mask's F on a highway was 0.93, and 0.95 after a median of 5 x 5 pixels (0.80 with one for all).
 NOISE_FACTOR = 4.0
-HIGH_FACTOR = 1.4  # times what nine in ten residuals are below: 2.3 standard deviations of normal noise
+HIGH_FACTOR = 1.7  # times what nine in ten residuals are below: as much of normal noise, less of what is bounded
 LEAST_THRESHOLD = 14.7  # grey levels: compression leaves errors around what moves that its noise elsewhere does not show
 _POOL = 5  # pixels: the noise of a pixel is that of a window around it; single medians are as rough as their few residuals
 # A shadow takes some of the light of all channels alike. Darker than this is a thing, not its shadow.
@@ -26,8 +26,9 @@ SHADOW_COLOUR = 0.5  # of the pixel's threshold: how much a channel may differ, 
 class MaskRule:
     """How foreground is told from background.
 
-    A pixel differs if a channel is farther from the background than `threshold`. Shadows are taken out, then the majority of
-    ``median x median`` pixels decides, and groups of fewer than `min_area` pixels that touch at sides or corners are dropped.
+    A pixel differs if a channel is farther from the background than `threshold`. Shadows are taken out, then the majority
+    of ``median x median`` pixels decides, and groups of fewer than `min_area` pixels that touch at sides or corners are
+    dropped.
 
     Attributes
     ----------
@@ -140,7 +141,7 @@ def without_specks(mask: np.ndarray, min_area: int) -> np.ndarray:
 
 def learn_rule(
     typical: np.ndarray,
-    high: np.ndarray,
+    high: np.ndarray | None = None,
     wide: np.ndarray | None = None,
     *,
     least: float = LEAST_THRESHOLD,
@@ -152,7 +153,7 @@ def learn_rule(
     ----------
     typical : float array (height, width)
         The median of each pixel's absolute residuals, over frames; of pixels in colour the largest of their channels.
-    high : float array (height, width)
+    high : float array (height, width), optional
         What nine in ten of them are below. Where a background moves to and fro this bounds them better than the median does.
     wide : float array (height, width), optional
         Thresholds of pixels before which leaves or water move, 0 elsewhere.
@@ -167,8 +168,10 @@ def learn_rule(
     """
     pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
     # a pixel that is rougher than those around it stays so
-    bound = HIGH_FACTOR * ndimage.uniform_filter(high.astype(np.float32), _POOL, mode="nearest")
-    values = np.maximum(np.minimum(NOISE_FACTOR * np.maximum(pooled, typical), bound), least)
+    values = NOISE_FACTOR * np.maximum(pooled, typical)
+    if high is not None:
+        values = np.minimum(values, HIGH_FACTOR * ndimage.uniform_filter(high.astype(np.float32), _POOL, mode="nearest"))
+    values = np.maximum(values, least)
     values = values if wide is None else np.maximum(values, wide)
     return MaskRule(values.astype(np.float32), median or median_size(typical.shape), least_area(typical.shape))
 
@@ -179,5 +182,5 @@ def median_size(shape: tuple[int, ...]) -> int:
 
 
 def least_area(shape: tuple[int, ...]) -> int:
-    """Pixels of the smallest thing: a person far away covers some 1 / 5000 of the picture."""
-    return max(shape[0] * shape[1] // 5000, 1)
+    """Pixels of the smallest thing: 1 / 10000 of the picture, 7 pixels of 240 x 320."""
+    return max(shape[0] * shape[1] // 10000, 1)

@@ -88,10 +88,11 @@ def made_up_scene(kind: str, shape: tuple[int, int] = (240, 320), frames: int = 
     Parameters
     ----------
     kind : str
-        ``static`` (a street in constant light), ``lights`` (a lobby whose lamps are switched), ``clouds`` (their shade drifts
-        over a street), ``sunset``, ``train`` (two fifths of the picture for a quarter of the time), ``standing`` (people who
-        stand at a place for nearly half of the time), ``escalator`` (its steps move, people stand on it), ``trees`` (that wave),
-        ``water`` (ripples) or ``shadow`` (a street in colour, with shadows that are no foreground).
+        ``static`` (a street in constant light), ``lights`` (a lobby whose lamps are switched), ``clouds`` (their shade
+        drifts over a street), ``sunset``, ``train`` (two fifths of the picture's height for a quarter of the time),
+        ``standing`` (people who stand at a place for nearly half of the time), ``escalator`` (its steps move, people stand
+        on it), ``trees`` (that wave), ``water`` (ripples) or ``shadow`` (a street in colour, with shadows that are no
+        foreground).
     shape : (int, int)
         Height and width, at least 16 each.
     frames : int

@@ -146,7 +146,8 @@ def separate(
     output : path
         A directory. Files in it are replaced only if an earlier report there names them, or by `force`.
     rank : int or "auto"
-        How many components the light has at most; "auto" takes those that look like light. 1 if it does not change.
+        How many components the light has at most, 8 at the most; "auto" takes those that look like light. 1 if it does
+        not change.
     colour : bool or "auto"
         Of a file: in colour, in grey, or as it is. All channels make one matrix, pixels and channels x frames.
     threshold : float, optional

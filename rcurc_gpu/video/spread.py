@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from .masks import LEAST_THRESHOLD, NOISE_FACTOR, least_area, learn_rule, majority, without_specks
+from .masks import LEAST_THRESHOLD, NOISE_FACTOR, learn_rule, least_area, majority, without_specks
 
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
@@ -18,11 +18,15 @@ _REACH = 0.015  # of the shorter side: how far leaves move
 _OFTEN = 0.4
 # ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
 _KNOWN = 0.7
+_EXTENT = 1.5  # times the range of the background near by: what moves to and fro cannot differ more than its own parts do
+# Something that stands before a pixel for half of the time must not pass for its noise: the median of normal residuals is
+# 2.1 times their lower quartile. Before leaves that quartile is larger than in most of the picture, and nothing is changed.
+_FROM_LOW, _QUIET = 2.5, 1.5
 _LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the threshold is above
-# Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely foreground,
-# between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
+# Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely
+# foreground, between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
 _LOOKS = 12  # frames
-_SURE, _RING = 30.0, (2, 6)
+_SURE, _RING = 30.0, (0, 3)
 _LEAST_SHARP = 8.0  # grey levels: four times what rounding and weak compression leave
 _MEDIANS = (5, 3, 1)
 _FIELD, _ROUNDS, _CLEAREST = 0.75, 4, 2.5  # of the Markov field: pull of the neighbours, rounds, and where evidence ends
@@ -73,11 +77,13 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
         apart = apart.max(axis=2) if apart.ndim == 3 else apart
         steps[k] = np.minimum(_STEPS * apart + 0.5, 255)
     flat = steps.reshape(len(chosen), -1)
-    typical, high = ((_quantile(flat, share) / _STEPS).reshape(shape) for share in (0.5, 0.9))
+    low, typical, high = ((_quantile(flat, share) / _STEPS).reshape(shape) for share in (0.25, 0.5, 0.9))
+    quiet = low <= _QUIET * np.median(low) + 1 / _STEPS
+    typical = np.where(quiet, np.minimum(typical, _FROM_LOW * low), typical)
     some = steps[:: max(len(steps) // _LOOKS, 1)]
     least = _around_things(some)
     limit = np.minimum(_STEPS * learn_rule(typical, high, least=least).threshold, 255)
-    often, out, known = (np.zeros(shape, dtype=np.float32) for _ in range(3))
+    often, out, known, extent = (np.zeros(shape, dtype=np.float32) for _ in range(4))
     usual = steps.copy()  # without what was never seen near by
     reach = 2 * max(round(_REACH * min(shape)), 2) + 1
     for k, j in enumerate(chosen):
@@ -86,17 +92,18 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
         behind = _grey((left @ right[j]).reshape(pictures.shape[1:]))
         there = _grey(pictures[j])
         margin = limit / _STEPS / 2
-        low, high = (f(behind, reach, mode="nearest") for f in (ndimage.minimum_filter, ndimage.maximum_filter))
-        brought = beyond & (there >= low - margin) & (there <= high + margin)
+        low_near, high_near = (f(behind, reach, mode="nearest") for f in (ndimage.minimum_filter, ndimage.maximum_filter))
+        brought = beyond & (there >= low_near - margin) & (there <= high_near + margin)
         known += brought
         often += ndimage.uniform_filter(brought.astype(np.float32), _WINDOW, mode="nearest") > 2.5 / _WINDOW**2
         usual[k][beyond & ~brought] = 0
+        extent += (high_near - low_near) / len(chosen)
     n = len(chosen)
     around = [ndimage.uniform_filter(x, _WINDOW, mode="nearest") for x in (known, out)]
     moves = (often >= _OFTEN * n) & (around[0] >= _KNOWN * around[1])
     largest = _quantile(usual.reshape(n, -1), _LARGEST).reshape(shape) / _STEPS
     wide = ndimage.uniform_filter(ndimage.maximum_filter(largest, 3), 5, mode="nearest")
-    wide = np.where(moves, _MARGIN * wide, 0).astype(np.float32)
+    wide = np.where(moves, np.minimum(_MARGIN * wide, _EXTENT * extent), 0).astype(np.float32)
     limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
     return Spread(typical, high, out / n, wide, least, _best_median(some, limit))
 
@@ -118,8 +125,8 @@ def _around_things(steps: np.ndarray) -> float:
 def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
     """The square whose majority comes closest to a Markov field, which is too slow for all frames.
 
-    The field weighs how far a pixel is beyond its threshold against its eight neighbours: it keeps thin things that are clear and
-    fills holes that are not.
+    The field weighs how far a pixel is beyond its threshold against its eight neighbours: it keeps thin things that are
+    clear and fills holes that are not.
     """
     kernel = np.full((3, 3), 1 / 8)
     kernel[1, 1] = 0

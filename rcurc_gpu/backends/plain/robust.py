@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-# What is farther off than the scale hardly counts. It begins so wide that all values count, and shrinks step by step, so that the
-# fit follows the majority although it starts from the mean (graduated non-convexity).
+# What is farther off than the scale hardly counts. It begins so wide that all values count, and shrinks step by step, so
+# that the fit follows the majority although it starts from the mean (graduated non-convexity).
 WIDEST, SHRINK = 64.0, 0.7
 RIDGE = 1e-6  # relative: keeps the equations solvable where a component is not seen
 AGREES = 3.0  # times the noise, within which a value agrees with the fit

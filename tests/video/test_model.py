@@ -1,0 +1,182 @@
+"""The model of a background: light, robust fits, masks, motion, and what is said about them."""
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from rcurc_gpu.backends import XP, choose
+from rcurc_gpu.video.find import FindOptions, find_background, plan_pass
+from rcurc_gpu.video.light import find_light
+from rcurc_gpu.video.masks import MaskRule, learn_rule, without_specks
+from rcurc_gpu.video.motion import Stabilised, find_motion
+from rcurc_gpu.video.quality import decibels
+from rcurc_gpu.video.scenes import KINDS, made_up_scene
+
+KERNELS = choose("auto", np.empty(0, dtype=np.float32))
+SHAPE, FRAMES = (72, 96), 160
+
+
+def found(scene, frames=None):
+    frames = list(scene) if frames is None else frames
+    plan = plan_pass(int(np.prod(scene.shape)), len(frames), 64 << 20)
+    return find_background(frames, scene.shape, plan, FindOptions(), False)
+
+
+def quality(background, scene):
+    errors = [np.mean(np.square(background.picture(k) - scene.background(k))) for k in range(0, len(scene), 8)]
+    return decibels(float(np.mean(errors)), 1)
+
+
+# ---------------------------------------------------------------- robust fits
+
+
+def test_a_fit_follows_the_majority_and_compiled_code_agrees_with_plain_code():
+    rng = np.random.default_rng(0)
+    design = np.stack([1 + 0.1 * rng.standard_normal(100), rng.standard_normal(100)], axis=1).astype(np.float32)
+    true = np.stack([rng.uniform(20, 200, 300), 5 * rng.standard_normal(300)], axis=1)
+    values = true @ design.T + rng.standard_normal((300, 100))
+    values[:, :40] = 230  # something stands there for two fifths of the time
+    values = np.clip(np.rint(values), 0, 255).astype(np.uint8)
+    plain, agree = XP.robust_fit(values, design, 1.0)
+    assert np.quantile(np.abs(plain @ design.T - true @ design.T).max(axis=1), 0.95) < 2.5
+    assert 0.5 < agree.mean() < 0.75
+    compiled, agree_too = KERNELS.robust_fit(values, design, 1.0)
+    np.testing.assert_allclose(compiled, plain, atol=2e-2)
+    np.testing.assert_allclose(agree_too, agree, atol=0.02)
+
+
+def test_what_has_no_weight_does_not_count():
+    design = np.ones((10, 1), dtype=np.float32)
+    values = np.asarray([[50] * 3 + [200] * 7], dtype=np.uint8)
+    weights = np.asarray([[1.0] * 3 + [0.0] * 7], dtype=np.float32)
+    for kernels in (XP, KERNELS):
+        assert kernels.robust_fit(values, design, 1.0, weights=weights)[0][0, 0] == pytest.approx(50, abs=0.01)
+
+
+# ---------------------------------------------------------------- light
+
+
+@pytest.mark.parametrize(("kind", "low", "high"), [("train", 1, 1), ("standing", 1, 1), ("sunset", 2, 2), ("lights", 2, 4)])
+def test_components_are_light_and_not_objects(kind, low, high):
+    scene = made_up_scene(kind, SHAPE, 400, seed=5)
+    pictures = np.stack([scene.frame(k) for k in range(0, 400, 5)])
+    light = find_light(pictures, KERNELS)
+    assert low <= light.right.shape[1] <= high
+    assert find_light(pictures, KERNELS, 1).right.shape[1] == 1
+
+
+# ---------------------------------------------------------------- backgrounds
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("shadow", "clouds")])
+def test_nothing_is_confirmed_that_is_worse_than_30_dB(kind):
+    scene = made_up_scene(kind, SHAPE, FRAMES, seed=3)
+    background, figures = found(scene)
+    psnr = quality(background, scene)
+    assert psnr >= 30 or not figures["confirmed"]
+    assert figures["confirmed"] == (figures["cause"] == "")
+    if kind in ("static", "sunset", "train"):
+        assert psnr > 40
+
+
+def test_a_short_clip_has_no_holes():
+    scene = made_up_scene("static", (96, 128), 50, seed=1)
+    frames = list(scene)
+    background, _ = found(scene, frames)
+    still = np.median(np.stack(frames), axis=0)
+    pictures = np.stack([background.picture(k) for k in range(50)])
+    assert decibels(float(np.mean(np.square(pictures - still))), 1) >= 36
+    assert not np.any((np.rint(pictures) <= 0) & (still > 10))
+
+
+def test_who_stands_there_for_half_of_the_time_is_said():
+    _, figures = found(made_up_scene("standing", SHAPE, 600, seed=0))
+    assert not figures["confirmed"]
+    assert any("stands still" in notice for notice in figures["notices"])
+
+
+def test_a_clip_that_is_too_short_is_not_confirmed():
+    _, figures = found(made_up_scene("static", SHAPE, 12, seed=1))
+    assert (figures["confirmed"], figures["cause"]) == (False, "too short")
+
+
+# ---------------------------------------------------------------- motion
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    scene = made_up_scene("static", (120, 160), 60, seed=2)
+    return np.stack(list(scene))
+
+
+def test_a_camera_that_stands_neither_shakes_nor_pans(pictures):
+    motion = find_motion(pictures)
+    assert not motion.shakes
+    assert not motion.pans
+
+
+def test_a_shake_is_undone(pictures):
+    rng = np.random.default_rng(0)
+    shaken = np.stack([ndimage.shift(p, rng.uniform(-2, 2, 2), order=1, mode="nearest") for p in pictures])
+    motion = find_motion(shaken)
+    assert motion.shakes
+    inner = (slice(None), slice(8, -8), slice(8, -8))
+    steady = np.stack(list(Stabilised(shaken, motion.reference)))[inner].astype(float)
+    assert np.median(steady.std(axis=0)) < 0.6 * np.median(shaken[inner].std(axis=0))
+
+
+def test_a_pan_is_named(pictures):
+    panned = np.stack([np.roll(p, 2 * k, axis=1) for k, p in enumerate(pictures)])
+    motion = find_motion(panned)
+    assert motion.pans
+    scene = made_up_scene("static", (120, 160), 60, seed=2)
+    _, figures = found(scene, list(panned))
+    assert figures["cause"] == "camera motion"
+
+
+# ---------------------------------------------------------------- masks
+
+
+def test_each_pixel_has_its_own_threshold_and_specks_go():
+    typical = np.full((40, 40), 1.0)
+    typical[:, 20:] = 10.0
+    rule = learn_rule(typical)
+    assert rule.threshold[5, 5] == pytest.approx(14.7)
+    assert rule.threshold[5, 35] == pytest.approx(40)
+    background = np.full((40, 40), 100, dtype=np.uint8)
+    frame = background.copy()
+    frame[4:14, 4:14] = 130
+    frame[4:14, 26:36] = 130  # within the noise there
+    frame[30, 10] = 255  # alone
+    mask = rule.mask(frame, background)
+    assert mask[5:13, 5:13].all()
+    assert not mask[:, 20:].any()
+    assert not mask[30, 10]
+
+
+def test_shadows_of_colours_are_background_and_things_are_not():
+    background = np.full((20, 30, 3), (120, 90, 60), dtype=np.uint8)
+    frame = background.copy()
+    frame[:, 10:20] = np.rint(0.65 * background[0, 0]).astype(np.uint8)
+    frame[:, 20:] = (60, 90, 120)
+    rule = MaskRule(np.full((20, 30), 15, dtype=np.float32), median=1)
+    mask = rule.mask(frame, background)
+    assert not mask[:, :20].any()
+    assert mask[:, 20:].all()
+    assert MaskRule(rule.threshold, median=1, shadow=False).mask(frame, background)[:, 10:20].all()
+
+
+def test_small_groups_are_dropped_and_corners_touch():
+    mask = np.zeros((8, 8), dtype=bool)
+    mask[0, 0] = mask[1, 1] = mask[2, 2] = True
+    mask[6, 6] = True
+    assert without_specks(mask, 3).sum() == 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_outside_of_the_mask_a_scene_is_its_background_and_noise(kind):
+    scene = made_up_scene(kind, (48, 64), 40, seed=1)
+    difference = (scene.frame(20) - scene.background(20))[~scene.mask(20)]
+    limit = 0.4 * 255 if kind == "shadow" else 12  # shadows are background, and leave 0.6 of the light
+    assert np.abs(difference).max() < limit
+    np.testing.assert_array_equal(made_up_scene(kind, (48, 64), 40, seed=1).frame(20), scene.frame(20))
