@@ -2,8 +2,8 @@
 
 Made-up scenes with truth, clips (`vtest.avi`, for example) and folders in the manner of CDnet (``input/``,
 ``groundtruth/``). One table: F-measure of the masks, PSNR of the backgrounds and frames per CPU second. OpenCV's methods and
-the temporal median have the best of several thresholds, chosen by the truth; ours has what it finds. Decoding counts for
-all alike; nothing is written. Needs the extra ``peers``.
+the temporal median have the best of several thresholds, chosen by the truth; ours has what it finds. Decoding counts for all
+alike; nothing is written. Needs the extra ``peers``.
 """
 
 from __future__ import annotations

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import ndimage
 
 from ..backends import asarray_on, choose, to_numpy
 from ..result import CURMatrix
-from .background import Background
-from .find import FindOptions, find_background, plan_pass
 from .frames import FrameSplitter, Split
 from .masks import MaskRule, learn_rule
+
+if TYPE_CHECKING:
+    from .background import Background
+    from .find import FindOptions
 
 _FIRST_NOISE = 2.0  # grey levels, before anything is known of it
 _MOST_PIXELS = 4000  # from which the light of a frame follows
@@ -156,6 +159,8 @@ class Learning:
 
     def run(self, make: Callable[[Background], LiveModel]) -> None:
         """Learn, and `make` a model of it."""
+        from .find import find_background, plan_pass  # here: or chains of imports grow long
+
         try:
             shape = self._pictures[0].shape
             plan = plan_pass(int(np.prod(shape)), len(self._pictures), self._memory)
@@ -175,6 +180,8 @@ class Learning:
 
 def still_background(frame: np.ndarray) -> Background:
     """A single frame as its own background."""
+    from .background import Background
+
     left = frame.reshape(-1, 1).astype(np.float32)
     matrix = CURMatrix(left, np.ones((1, 1), dtype=np.float32), np.arange(1), np.arange(1))
     rough = np.full(frame.shape[:2], _FIRST_NOISE)

@@ -183,7 +183,8 @@ class _Solve:
         )  # what hides the texture hardly counts, but is not ignored: tests can be wrong
         self.right, self.frames_without = self._all_frames(self._core())
         self.left, self.agree = self._all_pixels()
-        self._follow_block()
+        unlike = self._follow_block()
+        self.light = replace(self.light, unexplained=self.light.unexplained + unlike)
         self.undetermined = self._fill()
         self.matrix = CURMatrix(self.left, self.right, cross.rows, cross.cols)
         self.spread: Spread = find_spread(cross.pictures, self.left, self.right[cross.cols])
@@ -225,13 +226,14 @@ class _Solve:
             )
         return left, agree
 
-    def _follow_block(self) -> None:
+    def _follow_block(self) -> float:
         """Pixels that take to the light unlike their block do as it does, if nearly as many frames agree with that.
 
-        A light that is there for a few frames only is not told by a pixel before which someone stood just then.
+        A light that is there for a few frames only is not told by a pixel before which someone stood just then. Returns the
+        mean square of the error that is to be expected of those that still differ: each may be right or wrong.
         """
         if self.left.shape[1] == 1:
-            return
+            return 0.0
         depth = self.shape[2] if len(self.shape) == 3 else 1
         key = self.group * depth + np.arange(len(self.group)) % depth
         right = self.right[self.cross.cols]
@@ -253,6 +255,9 @@ class _Solve:
             better = agree > self.agree[part] - _NEARLY
             at = part[better]
             self.left[at], self.agree[at] = level[better, None] * ratio[key[at]], agree[better]
+        differs = self.left[odd] - np.maximum(self.left[odd, :1], 1) * ratio[key[odd]]
+        squares = np.sum((differs @ (right.T @ right / len(right))) * differs)
+        return 0.5 * float(squares) / len(self.left)
 
     def _fill(self) -> int:
         """Pixels that too few frames agree on take their median in the light of the frames; how many they are."""

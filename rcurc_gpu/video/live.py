@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError, check_count, check_number, seed_to_int
 from .adapt import FALLEN, Kept, Learning, LiveModel, Seen, still_background
-from .background import Background
-from .find import FindOptions
 from .frames import FrameSplitter, Split
+
+if TYPE_CHECKING:
+    from .background import Background
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -105,6 +106,8 @@ class BackgroundSubtractor:
         seed: Any = 0,
         device: str = "cpu",
     ) -> None:
+        from .find import FindOptions  # here: or chains of imports grow long
+
         self.history = check_count("history", history, _LEAST_KEPT)
         if threshold is not None:
             check_number("threshold", threshold)
