@@ -3,9 +3,9 @@
     python -m bench.redteam [--families TEXT,...] [--seeds 20] [--first 0] [--processes 1] [--record FILE] [--show]
     python -m bench.redteam --groups [--seeds 50] [...]
 
-The families are those of `bench.redteam_problems`, `redteam_data` and `redteam_noise`; --families takes those whose names
-contain one of the texts. A result is right if its relative error over the whole matrix is at most max(1e-2, 2 x
-`expected_error`). Columns:
+The families are those of `bench.redteam_problems`, `redteam_data`, `redteam_noise` and `redteam_attacks`; --families takes
+those whose names contain one of the texts. A result is right if its relative error over the whole matrix is at most
+max(1e-2, 2 x `expected_error`). Columns:
 
   true and right .. false and wrong   what `converged` says, and how it is
   rest                                how often "the rest is confirmed" was said, and how often that was wrong: the error
@@ -43,7 +43,7 @@ import numpy as np
 
 import rcurc_gpu as rg
 
-from . import redteam_data, redteam_noise  # noqa: F401  they put their families into the table
+from . import redteam_attacks, redteam_data, redteam_noise  # noqa: F401  they put their families into the table
 from .redteam_problems import FAMILIES, Problem, grouped, problem
 
 LEAST = 1e-2  # an error that is always right

@@ -135,6 +135,82 @@ extern "C" __global__ void __launch_bounds__(32 * SOLVERS, 1)
     }
 }
 
+// Whether a component of some units rests on a single entry, or on none (plain/lone.py): the largest leverage of the entries that
+// agree with a unit's solution is above `alone`, or the trace of the inverse normal equations, times theirs, above `most`.
+extern "C" __global__ void __launch_bounds__(32 * SOLVERS, 1)
+    lone(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+         const REAL* __restrict__ value, const REAL* __restrict__ basis, const REAL* __restrict__ solutions,
+         const REAL* __restrict__ usable, REAL floor_, REAL ridge, REAL alone, REAL most, bool* __restrict__ out) {
+    __shared__ REAL first[SOLVERS][RANK][RANK + 1], second[SOLVERS][RANK][RANK + 1], solution[SOLVERS][RANK];
+    const int lane = threadIdx.x % 32;
+    REAL(*a)[RANK + 1] = first[threadIdx.x / 32];
+    REAL(*b)[RANK + 1] = second[threadIdx.x / 32];
+    REAL* const own = solution[threadIdx.x / 32];
+    for (int64 k = int64(blockIdx.x) * SOLVERS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * SOLVERS) {
+        const int64 begin = indptr[units[k]], end = indptr[units[k] + 1];
+        __syncwarp();
+        if (lane < RANK) {
+            own[lane] = solutions[k * RANK + lane];
+            for (int p = 0; p < RANK; p++) {
+                a[lane][p] = 0;
+            }
+        }
+        __syncwarp();
+        for (int64 at = begin; at < end; at++) {  // all lanes have the same entry, and a row of the matrix each
+            const REAL* x = basis + int64(index[at]) * RANK;
+            if (usable[index[at]] > 0 && inlies(residual<RANK>(value[at], x, own), floor_) && lane < RANK) {
+                for (int p = 0; p <= lane; p++) {
+                    a[lane][p] += x[lane] * x[p];
+                }
+            }
+        }
+        __syncwarp();
+        REAL size = 0;
+        for (int q = 0; q < RANK; q++) {
+            size += a[q][q];
+        }
+        const REAL hair = size > 0 ? ridge * size : REAL(1);
+        __syncwarp();
+        if (lane < RANK) {
+            a[lane][lane] += hair;
+        }
+        factorise(a, lane);
+        REAL trace = 0;
+        if (lane < RANK) {  // column `lane` of the factor's inverse
+            for (int i = 0; i < RANK; i++) {
+                REAL rest = i == lane;
+                for (int p = lane; p < i; p++) {
+                    rest -= a[i][p] * b[p][lane];
+                }
+                b[i][lane] = i < lane ? REAL(0) : rest / a[i][i];
+                trace += b[i][lane] * b[i][lane];
+            }
+        }
+        __syncwarp();
+        trace = warp_sum(trace);
+        REAL largest = 0;
+        for (int64 at = begin + lane; at < end; at += 32) {
+            const REAL* x = basis + int64(index[at]) * RANK;
+            if (usable[index[at]] > 0 && inlies(residual<RANK>(value[at], x, own), floor_)) {
+                REAL leverage = 0;
+                for (int i = 0; i < RANK; i++) {
+                    REAL y = 0;
+                    for (int p = 0; p <= i; p++) {
+                        y += b[i][p] * x[p];
+                    }
+                    leverage += y * y;
+                }
+                largest = leverage > largest ? leverage : largest;
+            }
+        }
+        __syncwarp();
+        largest = warp_max(largest);
+        if (lane == 0) {  // not a number where a pivot was not positive: nothing tells a component
+            out[k] = largest > alone || !((size + RANK * hair) * trace <= most);
+        }
+    }
+}
+
 // inverse_u times the sum over the entries j of unit u of others_j (own_u . x_j). Where `step` is there, x is the last of the
 // vectors (length, RANK), divided by its size.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -308,11 +384,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-// The next vector: w without the gauge's share; its image; its size sqrt(v . G v).
+// The next vector: w without the gauge's share; its image; its size sqrt(v . G v). last gets alpha of the vector before and this size.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     append(int64 n, int* step, const REAL* __restrict__ w, const REAL* __restrict__ share, const REAL* __restrict__ right,
            const REAL* __restrict__ G, REAL* __restrict__ vectors, REAL* __restrict__ images, double* partial, unsigned* arrived,
-           REAL* __restrict__ sizes) {
+           const REAL* __restrict__ alpha, REAL* __restrict__ sizes, REAL* __restrict__ last) {
     __shared__ REAL moves[TILE * RANK];
     const int next = *step + 1;
     double total[1] = {0};
@@ -336,6 +412,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     if (grid_sum(total, partial, arrived)) {
         sizes[next] = REAL(total[0] > 0 ? sqrt(total[0]) : 0.0);
+        last[0] = next > 0 ? alpha[next - 1] : REAL(0);
+        last[1] = sizes[next];
         *step = next;
     }
 }

@@ -30,6 +30,19 @@ __device__ __forceinline__ REAL distance(REAL y, int place, const REAL* __restri
     return fabs(y);
 }
 
+// Which entries are nearer to left @ right^T than `floor`, in units and at positions that are usable.
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
+    agree(int64 units, const int64* __restrict__ indptr, const int* __restrict__ index, const REAL* __restrict__ value,
+          const REAL* __restrict__ left, const REAL* __restrict__ right, const REAL* __restrict__ of_unit,
+          const REAL* __restrict__ of_position, int rank, REAL floor_, bool* __restrict__ found) {
+    for (int64 u = int64(blockIdx.x) * WARPS + threadIdx.x / 32; u < units; u += int64(gridDim.x) * WARPS) {
+        for (int64 at = indptr[u] + threadIdx.x % 32; at < indptr[u + 1]; at += 32) {
+            const REAL away = of_unit[u] > 0 ? distance(value[at], index[at], right, of_position, left + u * rank, rank) : REAL(-1);
+            found[at] = away >= 0 && away < floor_;
+        }
+    }
+}
+
 // Of each of some units, how many entries are nearer to its solution a than `floor`, and how many are at `far` or beyond: votes
 // (2, n).
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)

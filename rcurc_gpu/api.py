@@ -63,6 +63,18 @@ def rcurc(
     -----
     ConvergenceWarning
         If the result is not confirmed; `Result.message` says why.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> result = rg.rcurc(problem.samples)  # a fifth of what was seen is wrong
+    >>> result.converged, result.rank
+    (True, 2)
+    >>> problem.relative_error(result.cur) < 1e-8  # the whole matrix, to rounding
+    True
+    >>> result.cur[10:12, [3, 5, 7]].shape  # any part of it, formed when asked for
+    (2, 3)
     """
     given = dict(locals())  # every argument by its name
     _check_samples(samples)
@@ -123,6 +135,16 @@ def icurc(
     -----
     ConvergenceWarning
         If the result is not confirmed; `Result.message` says why.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), 2, alpha=0, n_rows=60, n_cols=60, rate=0.5, seed=0)
+    >>> result = rg.icurc(problem.samples)
+    >>> result.converged
+    True
+    >>> problem.relative_error(result.cur) < 1e-8
+    True
     """
     given = dict(locals())  # every argument by its name
     _check_samples(samples)
@@ -171,6 +193,20 @@ def robust_pca(
     -----
     ConvergenceWarning
         If the result is not confirmed; `Result.message` says why.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 200))
+    >>> Y = np.where(rng.random(truth.shape) < 0.1, 50.0, truth)  # a tenth is wrong
+    >>> Y[rng.random(truth.shape) < 0.2] = np.nan  # a fifth is missing
+    >>> result = rg.robust_pca(Y)
+    >>> bool(np.allclose(result.cur, truth))
+    True
+    >>> bool(result.outliers_of(Y).nnz == np.sum(Y == 50))
+    True
     """
     Y = dense_source(Y)
     number = seed_to_int(last_seed(options.get("checkpoint"), options.get("output")) if seed is None else seed)
@@ -247,6 +283,17 @@ def ircur(
     -----
     ConvergenceWarning
         If the result is not confirmed; `Result.message` says why.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> rng = np.random.default_rng(0)
+    >>> truth = rng.standard_normal((300, 2)) @ rng.standard_normal((2, 200))
+    >>> Y = np.where(rng.random(truth.shape) < 0.05, 20.0, truth)
+    >>> result = rg.ircur(Y, rank=2)
+    >>> bool(np.allclose(result.cur, truth, atol=1e-3))
+    True
     """
     given = dict(locals())  # every argument by its name
     from .solve.ircur import solve_ircur  # here, and not above: few call it, and every import would pay

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .bars import new_bar
+
 log = logging.getLogger("rcurc_gpu")
 
 COMPILING = "compiling kernels (once)"
@@ -72,12 +74,10 @@ class Progress:
         return self.ended
 
     def _open(self, name: str, total: int | None) -> None:
-        from tqdm.auto import tqdm
-
         self._close()
         self._name = name
         # A bar without a name shows what happens before the first stage; it disappears when that begins.
-        self._bar = tqdm(
+        self._bar = new_bar(
             total=total, desc=name, unit="it" if total is None else "", unit_scale=total is not None, leave=bool(name)
         )
 
@@ -99,9 +99,7 @@ def progress_bar(name: str, total: int | None, visible: bool, unit: str = "B") -
     if not visible:
         yield _Invisible()
         return
-    from tqdm.auto import tqdm
-
-    with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=1) as shown:
+    with new_bar(total=total, desc=name, unit=unit, unit_scale=True, delay=1) as shown:
         yield shown
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / "rcurc_gpu"
 PACKAGE = ROOT.name
 
 # A room may import from itself, from these modules, and from the rooms that stand before it.
-FOR_ALL = {"_lazy", "_version", "errors", "options", "files", "progress", "summary"}
+FOR_ALL = {"_lazy", "_version", "bars", "errors", "options", "files", "progress", "summary"}
 _LAYERS = ["backends", "samples", "extend", "core", "noise", "judge", "result"]
 MAY_IMPORT = {room: set(_LAYERS[:k]) for k, room in enumerate(_LAYERS)}
 MAY_IMPORT["io"] = set(_LAYERS)  # it keeps results in files
@@ -45,6 +45,7 @@ MANY_PARAMETERS = {
     ("testing", "synthetic"),
     ("testing", "rcurc_reference"),
     ("video", "separate"),
+    ("video", "BackgroundSubtractor.__init__"),
 }
 
 

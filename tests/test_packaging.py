@@ -1,4 +1,4 @@
-"""The CUDA sources are found, however the package was installed."""
+"""Packages are complete, and the CUDA sources are found, however the package was installed."""
 
 import os
 import shutil
@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+import rcurc_gpu as rg
 from rcurc_gpu.backends.cuda import sources
 from rcurc_gpu.backends.plain.passes import LEAST_HELD
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(path.name for path in (ROOT / "kernels").iterdir() if path.suffix in (".cu", ".cuh"))
+FOLDERS = ("rcurc_gpu", "kernels", "bench", "docs", "tests")
 READ = (
     "from rcurc_gpu.backends.cuda.sources import KERNELS, folder, source; "
     "print(sum(len(source(n)) for n in KERNELS), folder())"
@@ -54,11 +56,19 @@ def _python(script, cwd, path=None):
 def project(tmp_path_factory):
     """A copy of what is needed to build, so that nothing is left behind in the checkout."""
     there = tmp_path_factory.mktemp("project")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, there)
-    for name in ("rcurc_gpu", "kernels"):
-        shutil.copytree(ROOT / name, there / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for path in (
+        *ROOT.glob("*.md"),
+        *(ROOT / name for name in ("pyproject.toml", "LICENSE", "MANIFEST.in", "CITATION.cff")),
+    ):
+        shutil.copy(path, there)
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, there / name, ignore=shutil.ignore_patterns("__pycache__", "_build", "functions"))
     return there
+
+
+def _files(folder):
+    """The files below a folder of the project, as names from its top."""
+    return {str(path.relative_to(folder.parent)) for path in folder.rglob("*") if path.is_file()}
 
 
 def _build(project, hook, out):
@@ -70,21 +80,26 @@ def _build(project, hook, out):
 
 
 @pytest.mark.slow
-def test_a_wheel_has_the_sources(project, tmp_path):
+def test_a_wheel_has_the_whole_package(project, tmp_path):
     wheel = _build(project, "build_wheel", tmp_path / "wheel")
     site = tmp_path / "site"
     with zipfile.ZipFile(wheel) as archive:
-        assert sorted(Path(n).name for n in archive.namelist() if n.startswith("rcurc_gpu/kernels/") and ".cu" in n) == FILES
+        names = set(archive.namelist())
+        assert sorted(Path(n).name for n in names if n.startswith("rcurc_gpu/kernels/") and ".cu" in n) == FILES
+        assert _files(project / "rcurc_gpu") <= names  # py.typed among them
+        assert not any(n.startswith(("tests/", "docs/", "bench/")) for n in names)
         archive.extractall(site)
     for place in (site, wheel):  # unpacked, and as a zip file
         assert str(place) in _python(READ, tmp_path, place)
 
 
 @pytest.mark.slow
-def test_a_source_distribution_has_the_sources(project, tmp_path):
+def test_a_source_distribution_has_everything(project, tmp_path):
     with tarfile.open(_build(project, "build_sdist", tmp_path / "sdist")) as archive:
-        names = [Path(name) for name in archive.getnames()]
-    assert sorted(path.name for path in names if path.parent.name == "kernels" and ".cu" in path.name) == FILES
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert sorted(Path(name).name for name in names if name.startswith("kernels/") and ".cu" in name) == FILES
+    assert set().union(*(_files(project / name) for name in FOLDERS)) <= names
+    assert {"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE", "pyproject.toml"} <= names
 
 
 @pytest.mark.slow
@@ -102,3 +117,7 @@ def test_an_editable_install_finds_the_sources(project, tmp_path):
 
 def test_a_bare_checkout_finds_the_sources(tmp_path):
     assert str(ROOT / "kernels") in _python(READ, tmp_path, ROOT)
+
+
+def test_the_citation_has_this_version():
+    assert f"\nversion: {rg.__version__}\n" in (ROOT / "CITATION.cff").read_text()

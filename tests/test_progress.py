@@ -80,7 +80,6 @@ _COMPILE = """
 import logging, sys
 import numpy as np
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-from rcurc_gpu.backends.numba.core_kernels import change
 from rcurc_gpu.progress import Progress
 with Progress(True) as show:
     show.stage("first")

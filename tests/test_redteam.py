@@ -29,6 +29,15 @@ KNOWN_DOUBTED: dict[str, tuple[int, ...]] = {
     "groups, of other instruments": (0,),
 }
 
+# Cases of other seeds that were wrong once, each for a reason of its own: a fit that had not arrived after its sweeps, a
+# component of which few entries are rejected, ratings of which a tenth was taken for outliers, absolute values.
+MENDED = [
+    ("groups, noise", 83),
+    ("local component outside of I, a tenth of the columns", 83),
+    ("rounded ratings", 402),
+    ("a function of a matrix of low rank", 400),
+]
+
 
 @cache
 def outcome(name, seed):
@@ -42,6 +51,13 @@ def test_what_is_confirmed_is_right(name):
     wrong = {o.seed for o in outcomes if o.wrong or o.wrong_rest}
     known = set(KNOWN_WRONG.get(name, ()))
     assert not wrong - known, "confirmed, or said to be the confirmed rest, and wrong"
+
+
+@pytest.mark.parametrize(("name", "seed"), MENDED)
+def test_what_was_wrong_once_is_not_again(name, seed):
+    o = outcome(name, seed)
+    assert not o.wrong
+    assert not o.wrong_rest
 
 
 def test_what_is_right_is_confirmed_nearly_always():

@@ -173,6 +173,15 @@ def bring(x: Array, like: Array) -> Array:
     return x if same_place(x, like) else asarray_on(to_numpy(x), like)
 
 
+def takes_kernels(x: Array) -> bool:
+    """Whether CUDA kernels work on `x`: it is CuPy's, and not on one of AMD's GPUs, many of which have warps of 64."""
+    if not is_cupy_array(x):
+        return False
+    import cupy
+
+    return not cupy.cuda.runtime.is_hip
+
+
 def device_scope(like: Array) -> AbstractContextManager[Any]:
     """A context in which CuPy's new arrays and kernels go to the device of `like`; nothing for others."""
     return like.device if is_cupy_array(like) else nullcontext()

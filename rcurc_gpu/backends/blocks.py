@@ -11,11 +11,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, cast
 
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
 
-from .arrays import Array, array_namespace, asarray_on, bring, device_of, gather, repeat_each, to_numpy
+from .arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    bring,
+    device_of,
+    gather,
+    repeat_each,
+    same_place,
+    takes_kernels,
+    to_numpy,
+)
 
 # Rows between two chosen ones, on average, from which copying them run by run is faster than by their numbers.
 _LONG_RUNS = 100
@@ -70,6 +82,13 @@ class Block:
         """Observations of each unit, on the host (n_units,)."""
         return np.diff(self.host_indptr)
 
+    def counts_of(self, units: np.ndarray) -> np.ndarray:
+        """Observations of some units, on the host; from a device those of these units alone are brought."""
+        if "host_indptr" in self.__dict__ or not is_cupy_array(self.value):
+            return np.asarray(self.counts[units])
+        ends = gather(self.indptr, asarray_on(np.stack([units, units + 1]), self.value))
+        return np.diff(to_numpy(ends), axis=0)[0]
+
     def unit_of_entry(self) -> Array:
         """The unit of every entry, int64 (n_obs,)."""
         xp = array_namespace(self.value)
@@ -84,6 +103,9 @@ class Block:
             indptr = self.indptr[int(units[0]) : int(units[-1]) + 2] - low
             index, value, sigma = self.per_entry(lambda x: x[low:high])
             return Block(indptr, index, value, self.length, sigma)
+        cuda = self._kernels
+        if cuda is not None:
+            return cast(Block, cuda.select(self, units)[0])
         counts = self.counts[units]
         indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         shift = asarray_on(self.host_indptr[:-1][units] - indptr[:-1], self.value)
@@ -95,12 +117,56 @@ class Block:
 
     def where(self, wanted: Array) -> Block:
         """The block of some entries only: those for which `wanted` (n_obs,) is true."""
+        cuda = self._kernels
+        if cuda is not None:
+            return cast(Block, cuda.select(self, flags=wanted)[0])
         xp = array_namespace(self.value)
         place = xp.nonzero(wanted)[0]
         unit = gather(self.unit_of_entry(), place)
         edges = xp.arange(self.n_units + 1, dtype=unit.dtype, device=device_of(unit))
         index, value, sigma = self.per_entry(lambda x: gather(x, place))
         return Block(xp.astype(xp.searchsorted(unit, edges), xp.int64), index, value, self.length, sigma)
+
+    def at_positions(self, wanted: np.ndarray, units: np.ndarray | None = None) -> Block:
+        """The entries of some units (by default all) at the positions for which `wanted` (length,) is true."""
+        cuda = self._kernels
+        if cuda is not None:
+            return cast(Block, cuda.select(self, units, places=asarray_on(wanted, self.value))[0])
+        some = self if units is None else self.take_units(units)
+        return some.where(gather(asarray_on(wanted, some.value), some.index))
+
+    def triplets(
+        self, wanted: Array, drawn: Callable[[int], np.ndarray | None] = lambda n: None
+    ) -> tuple[Array, Array, Array]:
+        """Unit and position (int64) and value of the entries for which `wanted` (n_obs,) is true.
+
+        `drawn` says from their number which of them are taken, ascending; None, the default, for all.
+        """
+        xp = array_namespace(self.value)
+        cuda = self._kernels
+        if cuda is not None:
+            some, unit = cuda.select(self, flags=wanted, with_units=True)
+            found = (unit, xp.astype(some.index, xp.int64), some.value)
+            numbers = drawn(some.n_obs)
+            if numbers is None:
+                return found
+            at = asarray_on(numbers, self.value)
+            return gather(found[0], at), gather(found[1], at), gather(found[2], at)
+        place = xp.nonzero(wanted)[0]
+        numbers = drawn(int(place.shape[0]))
+        if numbers is not None:
+            place = gather(place, asarray_on(numbers, self.value))
+        unit = xp.astype(xp.searchsorted(self.indptr, place, side="right"), xp.int64) - 1
+        return unit, xp.astype(gather(self.index, place), xp.int64), gather(self.value, place)
+
+    @property
+    def _kernels(self) -> Any:
+        """What does this in few launches on CUDA; None elsewhere."""
+        if not takes_kernels(self.value):
+            return None
+        from .cuda import blocks
+
+        return blocks if blocks.serves(self) else None
 
     def per_entry(self, change: Callable[[Array], Array]) -> tuple[Array, Array, Array | None]:
         """What has a number for each entry, changed: `index`, `value` and, if there is any, `sigma`."""
@@ -121,8 +187,8 @@ class Block:
         return replace(self, value=(self.value * half) * (factor / half))
 
     def to(self, like: Array) -> Block:
-        """The same block where `like` is."""
-        return self.mapped(lambda x: bring(x, like))
+        """The same block where `like` is; itself, if it is there."""
+        return self if same_place(self.value, like) else self.mapped(lambda x: bring(x, like))
 
     def transpose(self) -> Block:
         """The same entries with units and positions exchanged."""
@@ -138,6 +204,9 @@ class Block:
                 None if self.sigma is None else csr_array((self.sigma, self.index, self.indptr), shape=shape).tocsc().data
             )
             return Block(indptr, unit, flipped.data, self.n_units, sigma)
+        cuda = self._kernels
+        if cuda is not None:
+            return cast(Block, cuda.transpose(self))
         order = xp.argsort(self.index, stable=True)
         index, value, sigma = self.per_entry(lambda x: gather(x, order))
         edges = xp.arange(self.length + 1, dtype=self.index.dtype, device=device_of(self.value))
@@ -278,6 +347,9 @@ def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Arra
         return out
     rest_ids = others(chosen, total)
     xp = array_namespace(core)
+    if is_cupy_array(core):
+        out = xp.empty((total, *core.shape[1:]), dtype=core.dtype, device=device_of(core))
+        return put_rows(put_rows(out, rest_ids, rest), chosen, core)
     place = np.empty(total, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     place[rest_ids] = np.arange(len(chosen), total)

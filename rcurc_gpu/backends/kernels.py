@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Protocol
@@ -14,17 +14,19 @@ from array_api_compat import is_cupy_array, is_numpy_array
 
 from ..errors import ArgumentError
 from ..progress import Progress
-from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, device_of, take_rows
+from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
 from .blocks import Block, ChunkPlan, pieces
+from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, measure, sizes
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
+from .plain.lone import rests_on_one
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
 from .plain.robust import robust_fit
 from .plain.tangent import PaddedSide, Side
 from .plain.ties import Lanczos, PlainLanczos, couple, grams, inverses, times
 from .plain.verdicts import diagnose, judge
-from .plain.votes import split
+from .plain.votes import agreeing, split
 from .streaming import Streams
 
 __all__ = ["XP", "Kernels", "RunContext", "Step", "choose", "cuda_kernels", "picture_kernels"]
@@ -55,9 +57,12 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split, robust_fit : callables
+    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
-        `verdicts`, `votes.split`, `robust.robust_fit`, or what takes their place.
+        `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
+        their place.
+    unit_table : callable, optional
+        `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `lone`, `cuda.ties.lone`, then, too.
     """
 
     name: str
@@ -79,6 +84,14 @@ class Kernels:
     judge: Callable[..., tuple[np.ndarray, np.ndarray]] = judge
     split: Callable[..., tuple[np.ndarray, Block]] = split
     robust_fit: Callable[..., tuple[np.ndarray, np.ndarray]] = robust_fit
+    rests_on_one: Callable[..., np.ndarray] = rests_on_one
+    agreeing: Callable[..., Block] = agreeing
+    measure: Callable[..., Measured] = measure
+    compare: Callable[..., Compared] = compare
+    sizes: Callable[[Array], Sizes] = sizes
+    basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
+    unit_table: Callable[..., Any] | None = None
+    lone: Callable[..., Array] | None = None
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -91,17 +104,28 @@ class Kernels:
 
         `unit_ids`, by default 0, 1, ..., fix what is random. Returns what `passes.regress` does.
         """
-        xp = array_namespace(basis)
+        return next(self.regress_each(block, basis, [fit_pass], chunk_bytes, unit_ids))
+
+    def regress_each(
+        self,
+        block: Block,
+        basis: Array,
+        passes: Iterable[FitPass],
+        chunk_bytes: int | None,
+        unit_ids: np.ndarray | None = None,
+    ) -> Iterator[tuple[Array, Array]]:
+        """`regress_all` for several passes."""
         r, units = basis.shape[1], np.arange(block.n_units)
         ids = entry_ids_on(basis, units if unit_ids is None else unit_ids, np.arange(block.length), False, 0, 0.0)
-        usable, white = xp.ones_like(basis[:, 0]), xp.eye(r, dtype=basis.dtype, device=device_of(basis))
+        usable, white = (asarray_on(x, basis, basis.dtype) for x in (np.ones(block.length), np.eye(r)))
         plan = self.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
-        parts = []
-        for chosen in plan:
-            start = None if fit_pass.start is None else take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start))
-            parts.append(self.regress(block, chosen, basis, usable, white, ids, replace(fit_pass, start=start)))
-        a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
-        return a, table
+        for fit_pass in passes:
+            parts = []
+            for chosen in plan:
+                start = None if fit_pass.start is None else take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start))
+                parts.append(self.regress(block, chosen, basis, usable, white, ids, replace(fit_pass, start=start)))
+            a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
+            yield a, table
 
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
@@ -114,8 +138,10 @@ XP = Kernels("xp", regress, advance, make_grid, _padded_plan)
 
 def _contiguous_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
     """Units in their order; nothing is padded, so chunks only bound what happens between two reports of progress."""
-    counts = block.counts[units]
     per_entry = block.value.dtype.itemsize + block.index.dtype.itemsize
+    if block.n_obs * per_entry <= chunk_bytes:  # one chunk, without a look at how long units are, which may be on a device
+        return ChunkPlan(units, np.asarray([0, len(units)][: 1 + (len(units) > 0)]))
+    counts = block.counts[units]
     return ChunkPlan(units, pieces(counts, chunk_bytes // per_entry))
 
 
@@ -145,8 +171,8 @@ def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
 
 def cuda_kernels(svd: str = "auto") -> Kernels:
     """Those for CuPy, which has to be there."""
+    from .cuda import blocks, evidence, sources, ties, verdicts, votes
     from .cuda import calls as cuda
-    from .cuda import sources, ties, votes
 
     make = partial(cuda.make_grid, library=svd == "cusolver")
     most, plan = sources.MOST_RANK, _contiguous_plan
@@ -162,6 +188,15 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         lanczos=ties.lanczos,
         held_out=votes.held_out,
         split=votes.split,
+        join=blocks.join,
+        rests_on_one=ties.rests_on_one,
+        agreeing=votes.agreeing,
+        measure=evidence.measure,
+        compare=evidence.compare,
+        sizes=evidence.sizes,
+        basis_facts=evidence.basis_facts,
+        unit_table=verdicts.UnitTable,
+        lone=ties.lone,
     )
 
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 from array_api_compat import is_cupy_array
 
 from ..errors import check_count
-from .arrays import Array, array_namespace, asarray_on
+from .arrays import Array, array_namespace, asarray_on, to_numpy
 from .linalg import qr, small_svd, subspace_svd
 from .random import Stream, generator
 
@@ -27,6 +28,13 @@ def hard_threshold(M: Array, zeta: Array | float) -> Array:
     Returns
     -------
     array like `M`
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> rg.hard_threshold(np.array([-3.0, 0.5, 2.0]), 1.0).tolist()
+    [-3.0, 0.0, 2.0]
     """
     if is_cupy_array(M):
         from .cuda import elementwise
@@ -58,6 +66,15 @@ def union_sum(
     Returns
     -------
     float array (|I|, |J|)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> R, C = np.array([[2.0, 2.0, 2.0]]), np.array([[4.0, 4.0, 4.0]])
+    >>> in_R, in_C = np.array([[True, True, False]]), np.array([[True, False, False]])
+    >>> rg.union_sum(R, C, in_R, in_C, 1.0, 1.0, X=np.array([[7.0, 7.0, 7.0]])).tolist()
+    [[3.0, 2.0, 7.0]]
     """
     xp = array_namespace(R_inter, C_inter, seen_R, seen_C)
     if is_cupy_array(R_inter):
@@ -97,6 +114,15 @@ def truncated_svd(
     -------
     W : (m, rank), s : (rank,), V : (n, rank)
         ``(W * s) @ V.T`` approximates `M`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> M = np.outer(np.arange(1.0, 7.0), np.ones(4)) + np.outer(np.ones(6), np.arange(4.0))
+    >>> W, s, V = rg.truncated_svd(M, rank=2)
+    >>> bool(np.allclose((W * s) @ V.T, M))
+    True
     """
     if M.ndim != 2:
         raise ValueError(f"M must be two-dimensional, got shape {tuple(M.shape)}")
@@ -130,7 +156,9 @@ def product_svd(left: Array, right: Array) -> tuple[Array, Array, Array]:
 
 def invert(s: Array) -> Array:
     """1 / s, and 0 for singular values that are rounding: 1 / s of those would blow the result up."""
-    xp = array_namespace(s)
-    least = 100 * float(xp.finfo(s.dtype).eps) * float(xp.max(s))  # what an SVD leaves of 0, with two digits to spare
-    real = s > least
-    return xp.where(real, 1 / xp.where(real, s, xp.ones_like(s)), xp.zeros_like(s))
+    values = to_numpy(s)  # they are few
+    least = (
+        100 * float(np.finfo(values.dtype).eps) * float(np.max(values))
+    )  # what an SVD leaves of 0, with two digits to spare
+    real = values > least
+    return asarray_on(np.where(real, 1 / np.where(real, values, 1), 0).astype(values.dtype), s)

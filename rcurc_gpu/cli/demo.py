@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from ..api import rcurc
-from ..backends import device_for_file, namespace_for_device
+from ..backends import choose, device_for_file, namespace_for_device
 from ..errors import NothingObservedError, without_warning
 from ..plot import demo_figure
 from ..progress import timed
@@ -78,9 +78,10 @@ def _run(options: CommandOptions, saved: list[Path]) -> dict[str, Any]:
     if xp is not np and ":" in device:  # what is copied goes to CuPy's current device
         xp.cuda.Device(int(device.partition(":")[2])).use()
     samples, copying = timed(lambda: problem.samples if xp is np else problem.samples.to_namespace(xp))
-    say(f"Device:     {demo_report.device_words(options.device, samples.device, copying)}, method '{options.method}'")
+    kernels = choose("auto", samples.R.data).name
+    say(f"Device:     {demo_report.device_words(options.device, samples.device, copying, kernels)}")
     result, solving = timed(_solve, samples, options, xp)
-    report |= {"device": samples.device, "method": options.method}
+    report |= {"device": samples.device, "kernels": result.kernels, "method": options.method}
     report["seconds"] = {"generating": generating, "copying": 0.0 if device == "cpu" else copying, "solving": solving}
     report |= demo_report.describe_result(problem, result)
     say(demo_report.result_words(report))

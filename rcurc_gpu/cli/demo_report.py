@@ -101,11 +101,18 @@ def problem_words(report: dict[str, Any], seconds: float) -> str:
     )
 
 
-def device_words(wanted: str, device: str, copying: float) -> str:
-    """Where it is solved, in words."""
+_RUNS_ON = {
+    "numba": ", compiled by Numba",
+    "xp": ", plain NumPy; pip install 'rcurc-gpu[fast]' (Numba) makes it about ten times as fast",
+}
+
+
+def device_words(wanted: str, device: str, copying: float, kernels: str) -> str:
+    """Where it is solved and by what, and what would make it faster, in words."""
     if device != "cpu":
         return f"{device} (copied there in {copying:.2f} s)"
-    return "cpu (--device cuda takes a GPU)" if wanted == "auto" else "cpu"
+    gpu = " (--device cuda takes a GPU)" if wanted == "auto" else ""
+    return f"cpu{gpu}{_RUNS_ON.get(kernels, '')}"
 
 
 def result_words(report: dict[str, Any]) -> str:

@@ -32,6 +32,10 @@ _LEAST_SHARE = 0.25  # of the rows and columns: less saves nothing more, as the 
 # Iterations on all of I x J before it is looked whether more are needed: without noise, the first comes from 1e-11 of the
 # solution to 1e-12 of it.
 _FIRST_CHECK = 2
+# Of `tol`, a square: the part settles at a thirtieth of the change that is enough for the whole. At d = 3000, r = 5 this takes
+# ten iterations more on the part, a few ms, and the true error falls from 3e-12 to 7e-14. No change need be less than so many
+# roundings: it might never be.
+_NEARER, _ROUNDINGS = 1e-3, 100
 _ZEROS = 0.05  # share of zeros up to which some of the rows are a fair sample of what is not 0
 
 
@@ -78,7 +82,10 @@ def solve_with_head_start(
         count=block.n_obs,
         sample=draw_sample(block, rng),
     )
-    head = solve_core(part, rank, options, run, step=run.step("part of the core"))
+    # Iterations on the part are cheap, and what is left of its error is left of the whole's.
+    eps = float(xp.finfo(data.weight.dtype).eps)
+    nearer = min(options.tol, max(_NEARER * options.tol, (_ROUNDINGS * eps) ** 2))
+    head = solve_core(part, rank, replace(options, tol=nearer), run, step=run.step("part of the core"))
     if not head.stopped:
         return None
     fit_pass = FitPass(schedule(head.sigma), 0.0)

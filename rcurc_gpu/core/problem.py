@@ -14,7 +14,8 @@ import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
-from ..backends.kernels import RunContext
+from ..backends.kernels import Kernels, RunContext
+from ..backends.plain.evidence import Sizes
 from ..backends.plain.grid import Entries, Grid
 from ..backends.random import Stream, generator
 from ..errors import NothingObservedError
@@ -42,6 +43,8 @@ class CoreProblem:
         Entries that take part.
     sample, held : (i, j, y)
         Places and values of some entries of the fit that are not 0, and of the entries held out of it.
+    kernels : Kernels
+        What measures it.
     """
 
     block: Block
@@ -52,6 +55,12 @@ class CoreProblem:
     count: int
     sample: tuple[Array, Array, Array]
     held: tuple[Array, Array, Array]
+    kernels: Kernels
+
+    @cached_property
+    def sizes(self) -> Sizes:
+        """Of the entries of the sample."""
+        return self.kernels.sizes(self.sample[2])
 
     @cached_property
     def by_cols(self) -> Block:
@@ -98,8 +107,8 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     xp = array_namespace(block.value)
     rows, cols = (asarray_on(ids, block.value) for ids in view.held_ids)
     held = run.kernels.held_out(block, rows, cols, run.seed, run.holdout)
-    held_places = xp.nonzero(held)[0]
-    count = block.n_obs - int(held_places.shape[0])
+    held_entries = block.triplets(held)
+    count = block.n_obs - int(held_entries[2].shape[0])
     if count == 0:
         raise NothingObservedError("no observation lies in the intersection of rows and cols: the core cannot be found")
     rate = count / (len(view.rows) * len(view.cols))
@@ -109,7 +118,7 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     grid = run.kernels.make_grid(block, weight, run.chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
     sample = draw_sample(block, generator(run.seed, Stream.SAMPLE), ~held)
-    return CoreProblem(block, weight, grid, rate, total, count, sample, _entries_at(block, held_places)), steps
+    return CoreProblem(block, weight, grid, rate, total, count, sample, held_entries, run.kernels), steps
 
 
 def draw_sample(block: Block, rng: np.random.Generator, taken: Array | None = None) -> Entries:
@@ -119,19 +128,14 @@ def draw_sample(block: Block, rng: np.random.Generator, taken: Array | None = No
     """
     xp = array_namespace(block.value)
     informative = block.value != 0
-    places = xp.nonzero(informative if taken is None else informative & taken)[0]
-    if places.shape[0] == 0:
-        places = xp.nonzero(xp.ones_like(informative) if taken is None else taken)[0]
-    if places.shape[0] > _SAMPLE:
-        drawn = np.sort(rng.integers(int(places.shape[0]), size=_SAMPLE))  # a few are drawn twice, which does no harm
-        places = gather(places, asarray_on(drawn, block.value))
-    return _entries_at(block, places)
 
+    def drawn(n: int) -> np.ndarray | None:  # a few are drawn twice, which does no harm
+        return np.sort(rng.integers(n, size=_SAMPLE)) if n > _SAMPLE else None
 
-def _entries_at(block: Block, places: Array) -> Entries:
-    xp = array_namespace(block.value)
-    unit = xp.astype(xp.searchsorted(block.indptr, places, side="right"), xp.int64) - 1
-    return unit, xp.astype(gather(block.index, places), xp.int64), gather(block.value, places)
+    entries = block.triplets(informative if taken is None else informative & taken, drawn)
+    if entries[2].shape[0] == 0:
+        entries = block.triplets(xp.ones_like(informative) if taken is None else taken, drawn)
+    return entries
 
 
 def dof_share(data: CoreProblem, rank: int) -> float:

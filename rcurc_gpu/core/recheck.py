@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, quantile_abs, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.operators import product_svd
@@ -83,11 +83,11 @@ def _by_different(
     """Mark rows (columns) with too few entries that agree, if columns (rows) that are copies of each other count once."""
     core, rows, cols = checked
     xp = array_namespace(data.weight)
-    unit, index = data.block.unit_of_entry(), data.block.index
     first = [ids == chosen for ids, chosen in zip(view.held_ids, (view.rows, view.cols), strict=True)]
     found = []
-    for k, (d, place) in enumerate(((rows, index), (cols, unit))):
+    for k, d in enumerate((rows, cols)):
         if not first[1 - k].all():
+            place = data.block.index if k == 0 else data.block.unit_of_entry()
             kept = xp.astype(gather(asarray_on(first[1 - k], data.weight), place), data.weight.dtype)
             grid = run.kernels.make_grid(data.block, data.weight * kept, run.chunk_bytes)
             n_in = to_numpy(grid.inlying(core.W * core.s, core.V, schedule.floor)[1 + k])
@@ -135,7 +135,7 @@ def _informative_grid(data: CoreProblem, schedule: Schedule, run: RunContext) ->
     """The entries that are not about 0, if many are."""
     xp = array_namespace(data.weight)
     # with noise above a tenth of the median entry, small entries are everywhere and cannot be told from 0
-    if schedule.floor > 0.1 * float(quantile_abs(data.sample[2])):
+    if schedule.floor > 0.1 * data.sizes.median:
         return None
     informative = xp.abs(data.block.value) > schedule.floor
     if int(xp.count_nonzero(informative)) > (1 - _ZEROS) * data.block.n_obs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -128,6 +128,15 @@ class UnitDiagnostics(Summarised):
         """Of `n` units, to be written."""
         return cls(*(np.empty(n, dtype) for dtype in (np.int8, np.int64, np.int64, np.float64, np.float64, np.int64)))
 
+    @classmethod
+    def from_table(cls, table: np.ndarray) -> UnitDiagnostics:
+        """From a table (n, 6) or wider, with a column for each array."""
+        return cls(*(table[:, k].astype(x.dtype) for k, x in enumerate(cls.blank(0).columns)))
+
+    def as_table(self) -> np.ndarray:
+        """What `from_table` takes: float64 (n, 6)."""
+        return np.stack([np.asarray(x, dtype=np.float64) for x in self.columns], axis=1)
+
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
         """All arrays."""
@@ -153,6 +162,31 @@ class UnitDiagnostics(Summarised):
         """How many units for each reason."""
         counts = np.bincount(to_numpy(self.status), minlength=len(STATUS_WORDS))
         return {word: int(counts[k]) for k, word in STATUS_WORDS.items() if k != OK and counts[k]}
+
+
+class LateDiagnostics(UnitDiagnostics):
+    """Diagnostics that are on a device, and come to the host when one of their arrays is looked at for the first time.
+
+    Parameters
+    ----------
+    fetch : callable
+        Gives the table, on the host.
+    """
+
+    def __init__(self, fetch: Callable[[], np.ndarray]) -> None:
+        object.__setattr__(self, "_fetch", fetch)
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in DIAGNOSTIC_NAMES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.__dict__.update(UnitDiagnostics.from_table(self.__dict__["_fetch"]()).arrays())
+        return self.__dict__[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return UnitDiagnostics, self.columns  # a copy, in a file or in another process, has the arrays
+
+    def scaled(self, factor: float) -> UnitDiagnostics:
+        return UnitDiagnostics(*self.columns).scaled(factor)
 
 
 @dataclass(frozen=True)
@@ -212,6 +246,16 @@ class Summary:
         error[d.undetermined], error[chosen] = 0.0, 0.0
         numbers = (whole.n_obs - inside.n_obs, whole.n_inliers - inside.n_inliers, float(np.vdot(error, error)))
         return whole, cls(by_status, start + int(lost[0]) if len(lost) else -1, *numbers)
+
+    @classmethod
+    def by_sums(cls, sums: np.ndarray, inside: UnitDiagnostics) -> tuple[Summary, Summary]:
+        """The same from sums over the units that are not chosen, and the diagnostics of the others; without `first`.
+
+        `sums` are how many there are of each status, and the other fields in their order.
+        """
+        counts = sums.astype(np.int64).tolist()
+        rest = cls(tuple(counts[:5]), -1, counts[5], counts[6], float(sums[7]))
+        return replace(rest + cls.of(inside), first=-1), replace(rest, n_held=counts[8], n_consensus=counts[9])
 
     def __add__(self, other: Summary) -> Summary:
         """The summary of these units and, after them, the `other` ones."""

@@ -54,12 +54,16 @@ def extend(task: Task, units: np.ndarray | None = None, typical_share: float | N
 
 def to_look_at(bits: np.ndarray, typical: Typical) -> np.ndarray:
     """The units that `later_passes` may change: all that are doubtful, or may rest on one entry, or may have a rival."""
+    n_unknown = int(np.count_nonzero(bits & np.uint8(UNKNOWN)))
+    return np.flatnonzero(bits & np.uint8(wanted_bits(typical, n_unknown)))
+
+
+def wanted_bits(typical: Typical, n_unknown: int) -> int:
+    """One of these bits makes a unit one that `later_passes` may change; `n_unknown` have no spread."""
     wanted = CONTESTABLE | SKEWED
     if typical.again or typical.subsets:
         wanted |= DOUBTFUL
-    if np.count_nonzero(bits & UNKNOWN) <= MOST_UNKNOWN:
-        wanted |= UNKNOWN
-    return np.flatnonzero(bits & np.uint8(wanted))
+    return wanted | UNKNOWN if n_unknown <= MOST_UNKNOWN else wanted
 
 
 def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typical, limits: Limits) -> Extension:
@@ -105,7 +109,7 @@ def _without_contested(task: Task, units: np.ndarray, extension: Extension, bits
     chosen = np.flatnonzero((d.status == OK) & (bits & np.uint8(CONTESTABLE) > 0))
     # by the observations that there are, of which at least the inliers agree with the winner
     n_in = d.n_inliers[chosen]
-    chosen = chosen[too_near(n_in, task.block.counts[units[chosen]] - n_in, task.consensus)]
+    chosen = chosen[too_near(n_in, task.block.counts_of(units[chosen]) - n_in, task.consensus)]
     if chosen.size == 0:
         return extension
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))

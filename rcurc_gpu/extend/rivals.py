@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import betainc
 
-from ..backends.arrays import Array, bring, same_place, to_numpy
+from ..backends.arrays import Array, array_namespace, bring, same_place, to_numpy
 from ..backends.blocks import Block, pieces
 from ..backends.plain import verdicts
 from ..backends.plain.passes import Column, FitPass, again
@@ -58,7 +58,9 @@ def rivals(task: Task, units: np.ndarray, coefficients: Array, share: float | No
     winner, rival = np.zeros((2, len(units)), dtype=np.int64)
     ids, rest = task.unit_ids[units], (task.basis, task.usable)
     beside = same_place(task.block.value, task.basis)
-    for start, stop in pairwise(pieces(task.block.counts[units], _AT_ONCE)):
+    few = task.block.n_obs <= _AT_ONCE  # in one piece, without a look at how long units are, which may be on a device
+    edges = [0, len(units)][: 1 + (len(units) > 0)] if few else pieces(task.block.counts[units], _AT_ONCE)
+    for start, stop in pairwise(edges):
         block, places = task.block, units[start:stop]
         if not beside:
             block, places = block.take_units(places).to(task.basis), np.arange(len(places))
@@ -83,8 +85,9 @@ def _largest_consensus(task: Task, block: Block, ids: np.ndarray, share: float, 
     number = int(min(5 / share**task.rank, most_subsets)) + 1
     first, run = FitPass(task.schedule, 0.0), task.run
     passes = (first, again(first, 0.7, "subsets", number))  # gamma as for restarts in `extension`
-    tables = (run.kernels.regress_all(block, task.basis, fit_pass, run.chunk_bytes, ids)[1] for fit_pass in passes)
-    return np.maximum(*(to_numpy(table)[:, Column.N_INLIERS] for table in tables)).astype(np.int64)
+    found = run.kernels.regress_each(block, task.basis, passes, run.chunk_bytes, ids)
+    first_count, count = (table[:, Column.N_INLIERS] for _, table in found)
+    return to_numpy(array_namespace(count).maximum(first_count, count)).astype(np.int64)
 
 
 def consensus_share(winner: np.ndarray, rival: np.ndarray) -> float:

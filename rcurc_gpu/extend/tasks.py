@@ -8,7 +8,7 @@ inliers need about ten steps for machine precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,11 +18,9 @@ from array_api_compat import is_numpy_array
 
 from ..backends.arrays import (
     Array,
-    array_namespace,
     asarray_on,
     bring,
     default_chunk_bytes,
-    device_of,
     same_place,
     take_rows,
     to_numpy,
@@ -30,6 +28,7 @@ from ..backends.arrays import (
 from ..backends.blocks import Block, ChunkPlan, put_rows
 from ..backends.kernels import RunContext
 from ..backends.linalg import small_svd
+from ..backends.plain.evidence import BasisFacts
 from ..backends.plain.passes import EntryIds, FitPass, entry_ids_on
 from ..backends.plain.regression import Schedule
 from ..backends.plain.verdicts import BINS
@@ -95,6 +94,8 @@ class Task:
     consensus : float, optional
         Share of the entries that agree on another solution than their unit has, as in the core; by default rivals are
         not sought.
+    told : BasisFacts, optional
+        Of the basis, if they are known.
     """
 
     block: Block
@@ -107,6 +108,7 @@ class Task:
     run: RunContext
     start: Array | None = None
     consensus: float | None = None
+    told: BasisFacts | None = None
 
     @property
     def rank(self) -> int:
@@ -116,20 +118,23 @@ class Task:
     @cached_property
     def comparison(self) -> Comparison:
         """What units are compared with, but for what is typical."""
-        return Comparison(self.rank, self.schedule, *geometry(self.basis, self.usable), self.run.holdout, self.consensus)
+        return Comparison(self.rank, self.schedule, *geometry(self.facts), self.run.holdout, self.consensus)
+
+    @cached_property
+    def facts(self) -> BasisFacts:
+        """Of the basis."""
+        return self.run.kernels.basis_facts(self.basis, self.usable) if self.told is None else self.told
 
     @cached_property
     def whitener(self) -> Array:
         """The (r, r) matrix T that makes ``basis @ T.T`` orthonormal."""
-        xp = array_namespace(self.basis)
         # of a symmetric matrix without negative eigenvalues the SVD is the eigendecomposition
-        vectors, eigenvalues, _ = small_svd(self.basis.T @ (self.basis * self.usable[:, None]))
+        vectors, eigenvalues, _ = small_svd(self.facts.gram)
         # keeps a basis with fewer independent columns than r from dividing by 0
-        least = float(xp.finfo(self.basis.dtype).eps) * float(xp.max(xp.abs(eigenvalues))) + float(
-            xp.finfo(self.basis.dtype).smallest_normal
-        )
-        safe = xp.maximum(eigenvalues, xp.full((self.rank,), least, dtype=self.basis.dtype, device=device_of(self.basis)))
-        return (vectors / xp.sqrt(safe)).T
+        info = np.finfo(eigenvalues.dtype)
+        least = float(info.eps) * float(np.max(np.abs(eigenvalues))) + float(info.smallest_normal)
+        white = (vectors / np.sqrt(np.maximum(eigenvalues, eigenvalues.dtype.type(least)))).T
+        return asarray_on(np.ascontiguousarray(white), self.basis)  # or each launch would copy it
 
     @cached_property
     def ids(self) -> EntryIds:
@@ -166,13 +171,13 @@ class Task:
         return begun if max_steps is None else replace(begun, max_steps=max_steps)
 
 
-def pass_over_given(task: Task, units: np.ndarray, coefficients: Array) -> Extension:
-    """Measure coefficients (len(units), r) that come from elsewhere, before units are compared with each other."""
+def measuring(task: Task, units: np.ndarray, coefficients: Array) -> FitPass:
+    """A pass that measures coefficients (len(units), r) from elsewhere, before units are compared with each other."""
     # a pass wants a row for every unit of the block, but reads only those of `units`
     place = np.zeros(task.block.n_units, dtype=np.int64)
     place[units] = np.arange(len(units))
     start = take_rows(coefficients, asarray_on(place, coefficients)) if len(units) else coefficients
-    return run_pass(task, units, task.given(start, max_steps=0))
+    return task.given(start, max_steps=0)
 
 
 def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | None = None) -> Extension:
@@ -184,6 +189,29 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
     if len(units) == 0:
         return found.extension(bring(task.basis[:0, :], task.block.value))
     plan = task.plan(units)
+    kept = []
+    for a, table in _chunks(task, plan, fit_pass, report):
+        if plan.in_order and is_numpy_array(a):  # at once, while it is in the cache, and without a copy of everything
+            found.add(a, table)
+        else:
+            kept.append((a, table))
+    if kept:
+        a, table = (plan.join(list(column)) for column in zip(*kept, strict=True))
+        found.read(to_numpy(table))
+        return found.extension(a)
+    return found.extension()
+
+
+def fits_of(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | None = None) -> tuple[Array, Array]:
+    """Coefficients and table of such a pass over one or more units, as the kernel gives them and where it does."""
+    plan = task.plan(units)
+    columns = zip(*_chunks(task, plan, fit_pass, report), strict=True)
+    a, table = (plan.join(list(column)) for column in columns)
+    return a, table
+
+
+def _chunks(task: Task, plan: ChunkPlan, fit_pass: FitPass, report: Report | None) -> Iterator[tuple[Array, Array]]:
+    """What a pass gives, chunk by chunk."""
     white, all_ids = task.whitener, task.ids  # made here: inside `work` it would run on the stream of the first chunk
 
     def arguments(chosen: np.ndarray, unit_ids: Array | None) -> tuple[Any, ...]:
@@ -193,22 +221,13 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
         ids = all_ids if unit_ids is None else replace(all_ids, unit=unit_ids)
         return task.basis, task.usable, white, ids, replace(fit_pass, start=start)
 
-    kept = []
     regress = task.run.kernels.regress
     place = (task.unit_ids, task.basis)
     there = task.run.kernels.name == "cuda"
     for chosen, (a, table) in through(task.block, list(plan), *place, regress, arguments, task.run.streams, there):
-        if plan.in_order and is_numpy_array(a):  # at once, while it is in the cache, and without a copy of everything
-            found.add(a, table)
-        else:
-            kept.append((a, table))
+        yield a, table
         if report is not None:
             report(len(chosen))
-    if kept:
-        a, table = (plan.join(list(column)) for column in zip(*kept, strict=True))
-        found.read(to_numpy(table))
-        return found.extension(a)
-    return found.extension()
 
 
 class _Found:

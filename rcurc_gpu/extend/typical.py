@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace
+from ..backends.plain.evidence import BasisFacts
 from ..backends.plain.regression import Schedule
 from ..backends.plain.verdicts import BINS, DOUBTFUL, FAILED, WIDEST, Limits
 
@@ -95,15 +95,21 @@ class Tally:
 
 def typical_of(counts: Tally, floor: float) -> Typical:
     """The medians."""
-    share, spread = _median(counts.shares), _median(counts.spreads)
-    medians = (1.0 if share is None else share, 0.0 if spread is None else spread * WIDEST * floor)
-    return Typical(*medians, n_units=int(counts.spreads.sum()))
+    return typical_by(np.asarray([_median(counts.shares), _median(counts.spreads)]), floor)
 
 
-def _median(counts: np.ndarray) -> float | None:
-    """Of numbers from 0 to 1; None of none."""
+def typical_by(medians: np.ndarray, floor: float) -> Typical:
+    """The same from the bins of the medians, and how many units were counted (2, 2): shares first, then spreads."""
+    (share, n_share), (spread, n_spread) = medians.tolist()
+    # of none, a share of 1 and no spread
+    numbers = (share / BINS if n_share else 1.0, spread / BINS * WIDEST * floor if n_spread else 0.0)
+    return Typical(*numbers, n_units=int(n_spread))
+
+
+def _median(counts: np.ndarray) -> tuple[float, float]:
+    """The bin of the median, and the total."""
     total = np.cumsum(counts)
-    return float(np.searchsorted(total, 0.5 * total[-1])) / BINS if total[-1] else None
+    return float(np.searchsorted(total, 0.5 * total[-1])), float(total[-1])
 
 
 def in_doubt(bits: np.ndarray) -> np.ndarray:
@@ -152,14 +158,11 @@ class Comparison:
         return Limits(self.rank, *medians, *thresholds, *basis, float(self.holdout), consensus, contests, self.mended, proof)
 
 
-def geometry(basis: Array, usable: Array) -> tuple[float, float]:
-    """The `length` and the `coherence` of `Limits`, of an orthonormal basis (length, r)."""
-    xp = array_namespace(basis)
-    return max(float(xp.sum(xp.astype(usable > 0, basis.dtype))), 1.0), coherence_of(basis)
+def geometry(basis: BasisFacts) -> tuple[float, float]:
+    """The `length` and the `coherence` of `Limits`, of an orthonormal basis."""
+    return max(basis.n_usable, 1.0), coherence_of(basis)
 
 
-def coherence_of(basis: Array) -> float:
-    """The `coherence` of `Limits`, of an orthonormal basis (length, r)."""
-    xp = array_namespace(basis)
-    largest = float(xp.max(xp.sum(basis * basis, axis=1))) if basis.shape[0] else 0.0
-    return 1 / (basis.shape[0] * largest) if largest > _COHERENT else _INCOHERENT
+def coherence_of(basis: BasisFacts) -> float:
+    """The `coherence` of `Limits`, of an orthonormal basis."""
+    return 1 / (basis.length * basis.largest) if basis.largest > _COHERENT else _INCOHERENT

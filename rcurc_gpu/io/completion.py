@@ -352,6 +352,15 @@ def save_result(path: str | os.PathLike[str], result: Result | Completion, label
     result : Result or Completion
     labels : Labels, optional
         Of the rows and columns, if a `Result` is given.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((60, 50), rank=1, n_rows=30, n_cols=30, rate=0.8, seed=0)
+    >>> labels = rg.io.Labels([f"hut {i}" for i in range(60)], [f"day {j}" for j in range(50)])
+    >>> rg.io.save_result("huts.npz", rg.rcurc(problem.samples), labels)
+    >>> rg.io.load_result("huts.npz").predict(["hut 3"], ["day 5"]).value.shape
+    (1,)
     """
     c = result if isinstance(result, Completion) else Completion.of(result, labels)
     arrays: dict[str, np.ndarray] = {
@@ -384,6 +393,15 @@ def load_result(path: str | os.PathLike[str]) -> Completion:
     ------
     ValueError
         If the file is another one, or damaged.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((60, 50), rank=1, n_rows=30, n_cols=30, rate=0.8, seed=0)
+    >>> rg.io.save_result("huts.npz", rg.rcurc(problem.samples))
+    >>> kept = rg.io.load_result("huts.npz")
+    >>> kept.converged, kept.shape
+    (True, (60, 50))
     """
     where = os.fspath(path)
     a = files.read_npz(path, "CURMatrix", FACTORS)

@@ -42,7 +42,7 @@ def read_pairs(
     usual: tuple[str, str] | None = None,
     progress: bool = False,
 ) -> WantedEntries:
-    """Read pairs (row, column) of labels from a text or Parquet file; further columns are ignored.
+    r"""Read pairs (row, column) of labels from a text or Parquet file; further columns are ignored.
 
     Parameters
     ----------
@@ -53,6 +53,15 @@ def read_pairs(
     usual : tuple of two str, optional
         What the file of observations calls its rows and columns. Where these pairs have columns of both names they are
         taken; a first line with one of them is a header.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import rcurc_gpu as rg
+    >>> _ = Path("pairs.csv").write_text("row,column\nhut 3,day 5\nhut 4,day 1\n")
+    >>> wanted = rg.io.read_pairs("pairs.csv")
+    >>> wanted.rows.names.tolist(), wanted.cols.names.tolist()
+    (['hut 3', 'hut 4'], ['day 5', 'day 1'])
     """
     name = os.fspath(path)
     columns = Columns(row_column, column_column, None, False, header, usual or ())
@@ -72,10 +81,23 @@ def _has_columns(path: str, names: tuple[str, str]) -> bool:
 def write_predictions(
     path: str | os.PathLike[str], pairs: WantedEntries, predictions: Predictions, columns: Sequence[str] | None = None
 ) -> None:
-    """Write ``row,column,value,expected_error,lower,upper`` as CSV, in the order of the pairs; empty where a value is not
+    r"""Write ``row,column,value,expected_error,lower,upper`` as CSV, in the order of the pairs; empty where a value is not
     known. Without intervals, there are no columns ``lower`` and ``upper``.
 
     The first three are called as in `columns`, the names of row, column and value in the file of the observations.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> Y = np.outer(np.arange(1.0, 31.0), np.arange(1.0, 21.0))
+    >>> kept = rg.io.Completion.of(rg.robust_pca(Y, rank=1))
+    >>> _ = Path("pairs.csv").write_text("row,column\n3,5\n4,1\n")
+    >>> wanted = rg.io.read_pairs("pairs.csv")
+    >>> rg.io.write_predictions("wanted.csv", wanted, wanted.predicted(kept))
+    >>> print(Path("wanted.csv").read_text().splitlines()[0])
+    row,column,value,expected_error,lower,upper
     """
     numbers = [(predictions.value, "%.10g"), (predictions.expected_error, "%.3g")]
     if predictions.lower is not None and predictions.upper is not None:
@@ -88,7 +110,20 @@ def write_outliers(
     path: str | os.PathLike[str], outliers: Outliers, labels: Labels, columns: Sequence[str] | None = None
 ) -> None:
     """Write ``row,column,observed,recovered,score`` as CSV, the most suspicious observation first; the first two are called
-    as in `columns`."""
+    as in `columns`.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> Y = np.outer(np.arange(1.0, 31.0), np.arange(1.0, 21.0))
+    >>> Y[3, 5] = -99
+    >>> kept = rg.io.Completion.of(rg.robust_pca(Y, rank=1))
+    >>> rg.io.write_outliers("wrong.csv", kept.outliers, kept.labels)
+    >>> print(Path("wrong.csv").read_text().splitlines()[1][:7])
+    3,5,-99
+    """
     places = [
         Encoded(np.arange(len(outliers)), names) for names in (labels.row_names(outliers.i), labels.col_names(outliers.j))
     ]

@@ -36,7 +36,7 @@ def read_observations(
     layout: str = "auto",
     progress: bool = False,
 ) -> LabelledSamples:
-    """Read observations from a file, by the ending of its name.
+    r"""Read observations from a file, by the ending of its name.
 
     Parameters
     ----------
@@ -72,6 +72,18 @@ def read_observations(
         If it cannot be opened.
     ImportError
         If it is a Parquet file and pyarrow is not installed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import rcurc_gpu as rg
+    >>> lines = [f"hut {i},day {j},{(i + 1) * (j + 2)}" for i in range(30) for j in range(20)]
+    >>> _ = Path("levels.csv").write_text("\n".join(["hut,day,level", *lines]))
+    >>> table = rg.io.read_observations("levels.csv")
+    >>> table.samples.shape, str(table.labels.rows[3])
+    ((30, 20), 'hut 3')
+    >>> rg.rcurc(table.samples).rank
+    1
     """
     name = os.fspath(path)
     if kind_of(name) != "matrix":

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..backends.arrays import array_namespace
-from ..backends.plain.grid import residuals
+from ..backends.arrays import to_numpy
 from ..core.iteration import Core
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import Summary
@@ -46,7 +45,7 @@ class CoreFacts:
 def core_facts(data: CoreProblem, core: Core) -> CoreFacts:
     """Measure a core."""
     m, n = data.grid.shape
-    per_entry = float(array_namespace(core.s).linalg.vector_norm(core.s)) ** 2 / (m * n)
+    per_entry = float(np.linalg.norm(to_numpy(core.s))) ** 2 / (m * n)
     change = core.history[-1].change if core.history else 0.0
     return CoreFacts((m, n), data.rate, core.rank, core.sigma, _noise_square(data, core), per_entry, change)
 
@@ -77,7 +76,5 @@ def expected_error(core: CoreFacts, columns: Summary, rows: Summary) -> float:
 def _noise_square(data: CoreProblem, core: Core) -> float:
     """Mean square of the noise, its tails included: residuals up to six standard deviations, when the robust estimate
     sees only the middle (a few entries much noisier than most)."""
-    residual = residuals(core.W * core.s, core.V, data.sample)
-    xp = array_namespace(residual)
-    near = residual[xp.abs(residual) < 6 * core.sigma]
-    return max(core.sigma**2, float(xp.mean(near * near)) if near.shape[0] else 0.0)
+    measured = data.kernels.measure(data.sample, (core.W, core.s, core.V), 0.0, 0.0, core.sigma)
+    return max(core.sigma**2, measured.near_square)

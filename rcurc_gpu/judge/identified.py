@@ -15,7 +15,6 @@ from ..backends.plain.verdicts import skewed
 from ..core.iteration import Checked
 from ..core.problem import CoreProblem
 from ..extend.diagnostics import ILL_CONDITIONED, OK, UnitDiagnostics
-from ..extend.lone import rests_on_one
 from ..extend.typical import coherence_of
 from ..noise.model import Group, NoiseModel, outlier_threshold
 from ..noise.part import Part
@@ -62,16 +61,18 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     core, rows, cols = checked
     xp = array_namespace(core.W)
     left, right = core.W * core.s, core.V * core.s
-    W, V = (xp.astype(x, xp.float64) for x in (core.W, core.V))
+    W, V = (xp.astype(x, xp.float64, copy=False) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
     blocks = (some, data.block) if some is not None else (data.block,)
     for _ in range(_ROUNDS):
         for block in blocks:
             usable = rows.weights(core.W), cols.weights(core.W)
-            ties = ties_of(agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
+            ties = ties_of(run.kernels.agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
             sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
             known = rows, cols
-            rows, cols = (_without_lone(*side, there, floor) for side, there in zip(sides, usable[::-1], strict=True))
+            rows, cols = (
+                _without_lone(*side, there, floor, run.kernels) for side, there in zip(sides, usable[::-1], strict=True)
+            )
             if ties.gap > _CLEAR:
                 break
         if rows is known[0] and cols is known[1]:
@@ -111,14 +112,22 @@ def _is_rejected(
 
 
 def _without_lone(
-    block: Block, basis: Array, factor: Array, known: UnitDiagnostics, skew: np.ndarray, usable: Array, floor: float
+    block: Block,
+    basis: Array,
+    factor: Array,
+    known: UnitDiagnostics,
+    skew: np.ndarray,
+    usable: Array,
+    floor: float,
+    kernels: Kernels,
 ) -> UnitDiagnostics:
     """Mark units of the core of which a component rests on a single entry, or on none."""
-    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence_of(basis)) & (known.status == OK))
+    coherence = coherence_of(kernels.basis_facts(basis, usable))
+    doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))
-    lone = rests_on_one(block, doubtful, basis, coefficients, usable, floor)
+    lone = kernels.rests_on_one(block, doubtful, basis, coefficients, usable, floor)
     if not lone.any():
         return known
     status = known.status.copy()
@@ -154,11 +163,12 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     gap = max(ties.gap, FREE)  # what is not a group is a single case
     negligible = TIED_TO * ties.gap * _size(fitted)
     free, groups = ties.free or met.free, None
-    if free or (ties.gap < LOOSE and _contradicted(ties, left, right, (i, j, finer * (y - fitted)), negligible)):
+    contradicted = ties.gap < LOOSE and _contradicted(ties, left, right, (i, j, finer * (y - fitted)), negligible)
+    if free or contradicted:
         found = groups_apart(block, kernels, seed) or groups_in(ties, left, right)
-        holds = free or not np.mean(found.apart_at(i[near], j[near])) > _MOST_ACROSS
+        holds = met.free or not np.mean(found.apart_at(i[near], j[near])) > _MOST_ACROSS
         groups = found.first(m, n) if holds and found.first(m, n).apart else None
-        if groups is not None or (free and found.apart):  # I may be in one group, and J in the other
+        if groups is not None or (free and holds and found.apart):  # I may be in one group, and J in the other
             gap = min(ties.gap, met.gap) if free else 0.0
     dependent = _dependent(ties, left, right)
     # rows of many zeros agree with a solution of 0, whatever the rest of them says
@@ -166,7 +176,7 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     # the centre is known no better than the mean of all observations
     square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
     astray = _astray((i, j, y - fitted), near, told, part.shape)
-    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted))
+    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted)
 
 
 def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
@@ -299,6 +309,8 @@ class ModelTies:
         theirs.
     replaced : float
         Share of the observations with one value, wherever the matrix is.
+    contradicted : bool
+        Whether the entries that tie the weakest direction disagree with the model: it is wrong there, or on its way.
     """
 
     gap: float
@@ -306,10 +318,11 @@ class ModelTies:
     groups: Groups | None
     astray: float
     replaced: float = 0.0
+    contradicted: bool = False
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
-        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced])}
+        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted])}
         if self.groups is not None:
             found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
         return found
@@ -318,8 +331,8 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error, *rest = a["ties"].tolist()
-        return cls(gap, error, groups, *rest)
+        gap, error, astray, replaced, *rest = a["ties"].tolist()  # `rest` is empty in older stores
+        return cls(gap, error, groups, astray, replaced, any(rest))
 
 
 # ---------------------------------------------------------------- entries that agree
@@ -341,11 +354,3 @@ def some_of(block: Block, unknowns: int) -> Block | None:
     ).astype(np.int64)
     place = asarray_on(place, block.value)
     return Block(asarray_on(indptr, block.value), gather(block.index, place), gather(block.value, place), block.length)
-
-
-def agreeing(block: Block, left: Array, right: Array, floor: float, usable: tuple[Array, Array]) -> Block:
-    """The entries of a block that agree with left @ right.T, in rows and columns that are `usable`."""
-    xp = array_namespace(block.value)
-    unit, index = block.unit_of_entry(), xp.astype(block.index, xp.int64)
-    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
-    return block.where((xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0))

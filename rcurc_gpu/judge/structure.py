@@ -19,6 +19,7 @@ import numpy as np
 from scipy.special import bdtrc
 
 from ..backends.random import Stream, generator
+from .exact_component import agreeing_exactly, with_other_sign
 
 FEWEST = 100  # rejected entries of a block, below which their signs say nothing
 _DRAWS, _MORE_DRAWS = 4, 40  # random signs to compare with: at first, and where these leave a doubt
@@ -35,7 +36,7 @@ _FOLLOWING = 0.75  # share of the observations there that follow
 _BALANCE = 0.3  # of signs
 _MATTERS = 1e-3  # residuals over the size of an entry from which a component matters: a tenth of the accuracy, as in a core
 _RARE = 1e-3  # chance of naming any row (column) where all have the same share of outliers
-_FAR_MORE = 2.0  # share of the outliers of a row (column) over that of all, from which it is named
+FAR_MORE = 2.0  # share of the outliers of a row (column) over that of all, from which it is named
 _BLOCK = 0.5  # share of the outliers where named rows and columns cross, from which this is a block
 _NAMED = 5  # rows, and columns, that a message names
 _FEWEST_THERE = 20  # observations there, below which nothing is said
@@ -51,7 +52,7 @@ class Structure:
         How far their signs are from random ones, in standard deviations: in the intersection, in columns outside of J and in
         rows outside of I. 0 where there are too few of them to say anything.
     components : tuple of str
-        Where they are a further component of the matrix: "core", "columns" or "rows".
+        Where they are a further component of the matrix, by their signs or by their values: "core", "columns" or "rows".
     crowded_rows, crowded_columns : tuples of ints
         With far more outliers than the rest, the most first.
     block_rows, block_columns : tuples of ints
@@ -103,20 +104,22 @@ def _named(what: str, numbers: tuple[int, ...]) -> str:
     return f"{what}{'s' if len(numbers) > 1 else ''} {listed}"
 
 
-def crowded(n_obs: np.ndarray, n_outliers: np.ndarray) -> np.ndarray:
+def crowded(n_obs: np.ndarray, n_outliers: np.ndarray, of: tuple[int, float, float] | None = None) -> np.ndarray:
     """Numbers of the units with far more outliers than the rest, the most first.
 
     Parameters
     ----------
     n_obs, n_outliers : integer arrays (n,)
+    of : (int, float, float), optional
+        Units, observations and outliers there are, if these are some of the units only.
     """
-    total = int(n_obs.sum())
-    share = int(n_outliers.sum()) / max(total, 1)
-    many = np.flatnonzero(n_outliers > np.maximum(_FAR_MORE * share * n_obs, 2))
+    n_units, total, n_out = (len(n_obs), int(n_obs.sum()), int(n_outliers.sum())) if of is None else of
+    share = n_out / max(total, 1)
+    many = np.flatnonzero(n_outliers > np.maximum(FAR_MORE * share * n_obs, 2))
     if len(many) == 0:
         return many
     chance = bdtrc(n_outliers[many] - 1.0, n_obs[many], share)
-    named = many[chance < _RARE / len(n_obs)]
+    named = many[chance < _RARE / n_units]
     return named[np.argsort(-n_outliers[named] / n_obs[named], kind="stable")]
 
 
@@ -167,12 +170,16 @@ class Scores(NamedTuple):
         How far signs of both kinds make up the singular value: 1 if they do so alike, 0 if all of one kind do.
     size : float
         Median residual of these observations, over a typical recovered value.
+    exact : int
+        Rejected entries whose values agree on a component to rounding, or on the recovered values with the other sign.
+        Where there are any, `following` and `size` are theirs.
     """
 
     score: float = 0.0
     following: float = 0.0
     balance: float = 0.0
     size: float = 0.0
+    exact: int = 0
 
     @property
     def is_component(self) -> bool:
@@ -180,10 +187,11 @@ class Scores(NamedTuple):
 
         Their signs follow rows and columns; they do so on both sides, unlike those of a block that is shifted as a whole;
         and where they do, most observations are rejected, unlike where outliers at random have such signs. Where the
-        residuals are tiny, they are what rounding makes of a component that the core hardly has.
+        residuals are tiny, they are what rounding makes of a component that the core hardly has. Values that agree exactly
+        say more than signs.
         """
-        follows = self.score > LIMIT and self.following > _FOLLOWING and self.balance > _BALANCE
-        return follows and self.size > _MATTERS
+        proven = self.exact > 0 or (self.score > LIMIT and self.balance > _BALANCE)
+        return proven and self.following > _FOLLOWING and self.size > _MATTERS
 
 
 def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
@@ -220,7 +228,22 @@ def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
             top, others = sizes[k][0], sizes[k][1:]
             score = float((top - others.mean()) / max(others.std(ddof=1), _LEAST_SPREAD * others.mean()))
             scores[k] = scores[k]._replace(score=score)
-    return scores
+    return [x if x.is_component else _exactly(block, x, rng) for block, x in zip(blocks, scores, strict=True)]
+
+
+def _exactly(block: Looked, scores: Scores, rng: np.random.Generator) -> Scores:
+    """The scores of a block, by the values of its residuals if these agree on a component."""
+    n, following, size = agreeing_exactly(*block, rng)
+    if n == 0:
+        n, following, size = with_other_sign(*block[2:])
+    if n == 0:
+        return scores
+    return scores._replace(exact=n, following=following, size=size / max(_typical(block.fitted), 1e-300))
+
+
+def _typical(fitted: np.ndarray) -> float:
+    """Size of a recovered value."""
+    return float(np.mean(fitted**2)) ** 0.5
 
 
 class _Signs:
@@ -265,7 +288,7 @@ class _Signs:
         made = self.found * self.weight * u[self.row] * v[self.col]
         positive, both = float(made[u[self.row] * v[self.col] > 0].sum()), float(made.sum())
         sizes = np.abs(block.residual[large[following]])
-        size = float(np.median(sizes)) / max(float(np.mean(block.fitted**2)) ** 0.5, 1e-300) if len(sizes) else 0.0
+        size = float(np.median(sizes)) / max(_typical(block.fitted), 1e-300) if len(sizes) else 0.0
         return float(np.mean(following)), 2 * min(positive, both - positive) / both, size
 
 

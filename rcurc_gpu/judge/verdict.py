@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, quantile_abs, take_rows, to_numpy
+from ..backends.arrays import array_namespace, to_numpy
 from ..backends.linalg import subspace_svd
 from ..backends.operators import random_start
-from ..backends.plain.grid import residuals
+from ..backends.plain.evidence import Compared, Measured
 from ..backends.plain.regression import Schedule
 from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
@@ -56,39 +56,24 @@ def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struct
     Structure in the residuals is not looked for if there cannot be more than `structure`, relative to X.
     """
     # with noise as large as the entries, the threshold would leave none
-    size = min(schedule.floor, 0.5 * float(quantile_abs(data.sample[2])))
-    fit_y, fit_residual = _informative(core, data.sample, size)
-    y, residual = _informative(core, data.held, size)
-    held_out = int(y.shape[0]) >= _LEAST_HELD
-    if not held_out:
-        y, residual = fit_y, fit_residual
+    size = min(schedule.floor, 0.5 * data.sizes.median)
+    kernels, factors = data.kernels, (core.W, core.s, core.V)
+    fit, held = (kernels.measure(entries, factors, schedule.floor, size, core.sigma) for entries in (data.sample, data.held))
+    held_out = held.n_informative >= _LEAST_HELD
+    looked, y = (held, data.held[2]) if held_out else (fit, data.sample[2])
+    compared = kernels.compare(looked, y, schedule.floor)
+    # the sample has no zeros, and those that are said to be something else agree with nothing
+    nonzero = 1 - held.n_zero / max(held.n_informative, 1) if held_out else 1.0
     return Evidence(
-        unexplained=float(quantile_abs(residual, 0.25)) / float(quantile_abs(y, 0.25)) if y.shape[0] else 1.0,
-        held_share=_share_below(residual, schedule.floor),
-        fit_share=_share_below(fit_residual, schedule.floor) * (_nonzero(core, data.held, size) if held_out else 1.0),
-        supported=_supported(core, data) if held_out else int(np.sum(_spread_out(core))),
+        unexplained=compared.residual / compared.value if looked.n_informative else 1.0,
+        held_share=_share(looked.n_agree, looked.n_informative),
+        fit_share=_share(fit.n_agree, fit.n_informative) * nonzero,
+        supported=_supported(core, held, fit) if held_out else int(np.sum(_spread_out(core))),
         missing=_missing(data, core, schedule, seed, structure),
-        informative_share=int(y.shape[0]) / int(data.held[2].shape[0]) if held_out else 1.0,
-        n_held=int(y.shape[0]) if held_out else 0,
-        beyond_chance=_beyond_chance(core, data.held if held_out else data.sample, (y, residual), schedule.floor),
+        informative_share=held.n_informative / held.n if held_out else 1.0,
+        n_held=held.n_informative if held_out else 0,
+        beyond_chance=_beyond_chance(looked, compared, schedule.floor),
     )
-
-
-def _nonzero(core: Core, entries: tuple[Array, Array, Array], size: float) -> float:
-    """Share of the informative entries that are not 0: the sample has none that are, and these agree with nothing."""
-    xp = array_namespace(entries[2])
-    told = xp.abs(entries[2] - residuals(core.W * core.s, core.V, entries)) > size
-    n_zero, n_other = (int(xp.count_nonzero(x)) for x in (told & (entries[2] == 0), (xp.abs(entries[2]) > size) | told))
-    return 1 - n_zero / max(n_other, 1)
-
-
-def _informative(core: Core, entries: tuple[Array, Array, Array], size: float) -> tuple[Array, Array]:
-    """Values and residuals of the entries that are, or are said to be, larger than `size`."""
-    y = entries[2]
-    xp = array_namespace(y)
-    residual = residuals(core.W * core.s, core.V, entries)
-    informative = (xp.abs(y) > size) | (xp.abs(y - residual) > size)
-    return xp.where(xp.abs(y) > size, y, xp.full_like(y, size))[informative], residual[informative]
 
 
 def judge_core(checked: Checked, evidence: Evidence, structure: float, gamma: float, cut_short: bool) -> Verdict:
@@ -256,55 +241,45 @@ def _held_out_faults(outside: tuple[Summary, Summary]) -> Iterator[FittedToChanc
             yield FittedToChance(name, held_share, fit_share, units.n_obs / units.n_units)
 
 
-def _beyond_chance(core: Core, entries: tuple[Array, Array, Array], informative: tuple[Array, Array], floor: float) -> float:
+def _beyond_chance(looked: Measured, compared: Compared, floor: float) -> float:
     """Share of the entries that agree beyond those that would by chance; of all or of the informative ones, the larger.
 
     By chance, an entry agrees with what the solution says of another one. Of ratings from 1 to 5 two in five do, and a
     matrix of rank 3 that takes what was rounded for outliers is right for two in three.
     """
-    y = entries[2]
-    if floor > _FINE * float(quantile_abs(y)):  # with noise all that is small agrees
+    if floor > _FINE * compared.typical:  # with noise all that is small agrees
         return 1.0
     shares = []
-    for value, residual in ((y, residuals(core.W * core.s, core.V, entries)), informative):
-        n = int(value.shape[0])
-        predicted = array_namespace(value).roll(value - residual, n // 2)
-        chance = _share_below(value - predicted, floor) if n else 0.0
-        shares.append((_share_below(residual, floor) - chance) / max(1 - chance, 1e-3))
+    for n, n_below, n_chance in (
+        (looked.n, looked.n_below, compared.chance_of_all),
+        (looked.n_informative, looked.n_agree, compared.chance),
+    ):
+        chance = n_chance / n if n else 0.0
+        shares.append((_share(n_below, n) - chance) / max(1 - chance, 1e-3))
     return max(shares)
 
 
-def _share_below(residual: Array, floor: float) -> float:
-    """Share of the residuals within the threshold; 1 of none."""
-    xp = array_namespace(residual)
-    n = int(residual.shape[0])
-    return int(xp.count_nonzero(xp.abs(residual) < floor)) / n if n else 1.0
+def _share(some: int, n: int) -> float:
+    """1 of none."""
+    return some / n if n else 1.0
 
 
-def _supported(core: Core, data: CoreProblem) -> int:
+def _supported(core: Core, held: Measured, fit: Measured) -> int:
     """Components whose part in the held-out entries is really there.
 
     For each component: its product with the truth on held-out entries (clipped against outliers), over its square on
     fitted ones. That is 1 for a true component. It is about 0 for one that fits noise, and for one that fits the
     outliers of a single row, which is large only where the fit looked.
     """
-    held = residuals(core.W * core.s, core.V, data.held)
-    xp = array_namespace(held)
-    part = _parts(core, data.held)
     # the sample has none of the entries that are 0, the held-out ones are as they come
-    nonzero = xp.mean(xp.astype(data.held[2] != 0, part.dtype))
-    fitted = _parts(core, data.sample) * xp.sqrt(nonzero)
-    bound = xp.abs(part) + 3 * core.sigma
-    clipped = xp.minimum(xp.maximum(held[:, None] + xp.zeros_like(part), -bound), bound)
-    found = xp.mean(part * (part + clipped), axis=0)
-    claimed = xp.mean(fitted * fitted, axis=0)
+    claimed = fit.claimed * (held.n_nonzero / held.n)
     s = to_numpy(core.s)
-    real = s > float(xp.finfo(core.s.dtype).eps) ** 0.5 * s[0]  # the rest is what rounding leaves of nothing
+    real = s > float(np.finfo(s.dtype).eps) ** 0.5 * s[0]  # the rest is what rounding leaves of nothing
     # one that lives where nothing was observed is claimed by nobody
-    seen = to_numpy(claimed) > 0.25 * s**2 / (core.W.shape[0] * core.V.shape[0])
+    seen = claimed > 0.25 * s**2 / (core.W.shape[0] * core.V.shape[0])
     # of one row a few entries are held out at best, if all are few
-    spread = _spread_out(core) if int(held.shape[0]) < _MANY_HELD else np.ones(core.rank, dtype=bool)
-    return int(np.sum(real & seen & spread & (to_numpy(found) > 0.5 * to_numpy(claimed))))
+    spread = _spread_out(core) if held.n < _MANY_HELD else np.ones(core.rank, dtype=bool)
+    return int(np.sum(real & seen & spread & (held.found > 0.5 * claimed)))
 
 
 def _spread_out(core: Core) -> np.ndarray:
@@ -312,12 +287,6 @@ def _spread_out(core: Core) -> np.ndarray:
     xp = array_namespace(core.s)
     alone = xp.maximum(xp.max(core.W * core.W, axis=0), xp.max(core.V * core.V, axis=0))
     return to_numpy(alone) <= _ALONE
-
-
-def _parts(core: Core, entries: tuple[Array, Array, Array]) -> Array:
-    """What each singular component contributes to some entries (n, r)."""
-    i, j, _ = entries
-    return take_rows(core.W * core.s, i) * take_rows(core.V, j)
 
 
 def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, structure: float) -> float:

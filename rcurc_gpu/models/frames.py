@@ -37,8 +37,8 @@ class AxisLabels:
         """The labels of some rows (columns), by number."""
         return self.labels[numbers]
 
-    def find(self, wanted: np.ndarray) -> np.ndarray:
-        """The numbers of labels, int64 (k,); -1 where there is none."""
+    def find(self, wanted: np.ndarray, called: str) -> np.ndarray:
+        """The numbers of labels, int64 (k,), of the column `called` so; -1 where there is none."""
         if self._numbers is None:
             self._numbers = {label: k for k, label in enumerate(_keys(np.asarray(self.labels)))}
         known = self._numbers
@@ -47,7 +47,8 @@ class AxisLabels:
             example, other = _keys(wanted)[0], next(iter(known))
             raise ArgumentError(
                 "pairs",
-                f"has no label of the table in its column {self.name!r}: {example!r} is there, {other!r} in the table",
+                f"must have labels of {self.name!r} in its column {called!r}, and none of them is one: got {example!r}, "
+                f"where the table has {other!r}",
             )
         return found
 
@@ -90,6 +91,7 @@ class Wide:
             rows = AxisLabels(data.index, str(data.index.name or "row"))
             return cls(data, _matrix(data), rows, AxisLabels(data.columns, str(data.columns.name or "column")))
         if is_frame(data):  # polars and pyarrow have no index: a first column of text is one
+            data = _index_first(data)
             names = column_names(data)
             first = vector_of(data[names[0]])
             if first.dtype.kind in "iufb":
@@ -129,6 +131,14 @@ def _numbered(shape: tuple[int, ...], names: Sequence[str] | None = None) -> tup
     return AxisLabels(np.arange(shape[0]), "row"), AxisLabels(columns, "column")
 
 
+def _index_first(data: Any) -> Any:
+    """A table of pyarrow that was made of a pandas frame has the index as its last column: put it first."""
+    names = column_names(data)
+    known = (getattr(getattr(data, "schema", None), "pandas_metadata", None) or {}).get("index_columns", [])
+    index = [name for name in known if isinstance(name, str) and name in names]  # a range of numbers is no column
+    return data.select([*index, *(name for name in names if name not in index)]) if len(index) == 1 else data
+
+
 def _matrix(data: Any) -> np.ndarray:
     """The numbers of a wide table, float32 or float64 (n1, n2)."""
     if hasattr(data, "compute") and not hasattr(data, "dims"):
@@ -137,6 +147,8 @@ def _matrix(data: Any) -> np.ndarray:
         )
     if hasattr(data, "tocoo"):
         raise ArgumentTypeError("data", "must be a table, got a sparse matrix; use rcurc(CrossSamples.from_sparse(data))")
+    if isinstance(data, Mapping):
+        raise ArgumentTypeError("data", f"must be a table, got {type(data).__name__}; pandas.DataFrame(data) makes one of it")
     found = host_array("data", plain_array("data", data))
     if found.ndim != 2 or 0 in found.shape:
         raise ArgumentError("data", f"must be a table of rows and columns, got shape {found.shape}")

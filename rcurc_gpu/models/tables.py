@@ -148,7 +148,7 @@ class CompletedTable(Summarised):
                 raise ArgumentError("pairs", f"must have the columns {names[0]!r} and {names[1]!r}, got {there}")
             names = there
         labels = [vector_of(pairs[name]) for name in names]
-        found = self._completion.predict_at(rows.find(labels[0]), columns.find(labels[1]), level)
+        found = self._completion.predict_at(rows.find(labels[0], names[0]), columns.find(labels[1], names[1]), level)
         numbers = {self.given.value_name: found.value, "expected_error": found.expected_error}
         if found.lower is not None and found.upper is not None:
             numbers |= {"lower": found.lower, "upper": found.upper}
@@ -228,12 +228,22 @@ def complete(
         samples = CrossSamples.from_triplets(*entries, given.shape, duplicates=duplicates, sigma=given.sigma)
     else:
         given = Wide.of(data)
+        _check_finite(given)
         i, j = np.nonzero(~np.isnan(given.values))
         if len(i) == 0:
             raise ArgumentError("data", "has no observation: all of it is missing")
         noise = None if sigma is None else sigma_matrix(sigma, given.values, given.values.shape, "data")[i, j]
         samples = cross_of_table((i, j, given.values[i, j]), given.values.shape, rank, number, sigma=noise)
     return CompletedTable(rcurc(samples, rank, seed=number, **options), given, replace)
+
+
+def _check_finite(given: Wide) -> None:
+    """Name the labels of a value that is infinite."""
+    where = np.argwhere(np.isinf(given.values))
+    if len(where):
+        i, j = where[0].tolist()
+        labels = f"row {given.rows.labels[i]!r}, column {given.columns.labels[j]!r}"
+        raise ArgumentError("data", f"must be finite where it is not missing, got {given.values[i, j]} at {labels}")
 
 
 def cross_of_table(

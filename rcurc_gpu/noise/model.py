@@ -123,6 +123,9 @@ class Confirmation:
     excess : float
         Root mean square residual over what the model predicts of it, of fitted entries that are no outliers, as if each had
         been left out: above 1 where single rows and columns are worse than they seem.
+    mistaken : float
+        Root mean square, over all held-out entries, of the residuals of those that were taken for outliers and may be none:
+        where values are few, a rating for example, nobody can tell one from the other. 0 where values are many.
     """
 
     n_held: int
@@ -132,6 +135,7 @@ class Confirmation:
     size: float
     log_likelihood: float
     excess: float = 1.0
+    mistaken: float = 0.0
 
 
 def outlier_threshold(noise: Noise) -> float:

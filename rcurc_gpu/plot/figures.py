@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +26,16 @@ def new_figure(width: float, height: float, dpi: float = 150, **gaps: float) -> 
     ------
     ImportError
         If matplotlib is not installed; says which extra brings it.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> figure = rg.plot.new_figure(9, 4)
+    >>> left, right = figure.subplots(1, 2)
+    >>> _ = rg.plot.sampling_pattern(problem.samples, left)
+    >>> _ = rg.plot.convergence(rg.rcurc(problem.samples), right)
+    >>> figure.savefig("both.png")
     """
     try:
         import matplotlib  # noqa: F401  # the parent first: a cached submodule would hide that it is gone
@@ -34,7 +46,15 @@ def new_figure(width: float, height: float, dpi: float = 150, **gaps: float) -> 
     figure = Figure(figsize=(width, height), dpi=dpi)
     figure.set_layout_engine("constrained", **gaps)
     FigureCanvasAgg(figure)
+    figure._repr_png_ = functools.partial(_png, figure)  # type: ignore[attr-defined]
     return figure
+
+
+def _png(figure: Figure) -> bytes:
+    """The picture as a notebook shows it; pyplot, which would tell notebooks how, is not used here."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
 def titled(figure: Figure, result: Result | Completion, facts: str, fontsize: float) -> Figure:
@@ -46,8 +66,12 @@ def titled(figure: Figure, result: Result | Completion, facts: str, fontsize: fl
 
 
 def axes_or_new(ax: Axes | None, width: float = 5.0, height: float = 3.8) -> Axes:
-    """`ax`, or the Axes of a new Figure."""
-    return new_figure(width, height).add_subplot() if ax is None else ax
+    """`ax`, or the Axes of a new Figure, which notebooks show as that."""
+    if ax is None:
+        figure = new_figure(width, height)
+        ax = figure.add_subplot()
+        ax._repr_png_ = figure._repr_png_  # type: ignore[attr-defined]
+    return ax
 
 
 def finish(ax: Axes, **legend: Any) -> Axes:

@@ -45,6 +45,13 @@ def demo_figure(problem: SyntheticProblem, result: Result) -> Figure:
     -------
     matplotlib.figure.Figure
         Three panels.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> result = rg.rcurc(problem.samples)
+    >>> rg.plot.demo_figure(problem, result).savefig("demo.png")
     """
     figure = new_figure(13.5, 4.2, dpi=110, wspace=0.08)
     axes = figure.subplots(1, 3, width_ratios=[1.0, 1.15, 1.15])
@@ -75,6 +82,13 @@ def sampling_pattern(samples: CrossSamples, ax: Axes | None = None, order: str =
     Returns
     -------
     matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> ax = rg.plot.sampling_pattern(problem.samples)
+    >>> ax.figure.savefig("seen.png")
     """
     check_choice("order", order, ("auto", "given", "chosen first"))
     ax = axes_or_new(ax, 4.4, 4.2)
@@ -139,6 +153,13 @@ def convergence(
     Returns
     -------
     matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> ax = rg.plot.convergence(rg.rcurc(problem.samples))
+    >>> ax.figure.savefig("convergence.png")
     """
     check_choice("x", x, ("iteration", "seconds"))
     ax = axes_or_new(ax)
@@ -201,6 +222,13 @@ def strengths(result: Result | Completion, ax: Axes | None = None) -> Axes:
     -------
     matplotlib.axes.Axes
         A bar for each component. One below the noise may be well known all the same, from many entries.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> ax = rg.plot.strengths(rg.rcurc(problem.samples))
+    >>> ax.figure.savefig("strengths.png")
     """
     ax = axes_or_new(ax)
     sizes, noise = np.asarray(result.strengths), float(result.noise)
@@ -231,6 +259,13 @@ def singular_values(result: Result | Completion, ax: Axes | None = None) -> Axes
     Returns
     -------
     matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> ax = rg.plot.singular_values(rg.rcurc(problem.samples))
+    >>> ax.figure.savefig("singular_values.png")
     """
     ax = axes_or_new(ax)
     values = result.cur.singular_values()
@@ -259,6 +294,13 @@ def column_diagnostics(result: Result | Completion, ax: Axes | None = None) -> A
     Returns
     -------
     matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> ax = rg.plot.column_diagnostics(rg.rcurc(problem.samples))
+    >>> ax.figure.savefig("column_diagnostics.png")
     """
     ax = axes_or_new(ax)
     d = result.columns

@@ -40,6 +40,13 @@ def result_figure(completion: Completion) -> Figure:
     Returns
     -------
     matplotlib.figure.Figure
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
+    >>> rg.plot.result_figure(kept).savefig("result.png")
     """
     figure = new_figure(15.5, 8.4, dpi=110, wspace=0.06, hspace=0.08)
     axes = figure.subplots(2, 3)
@@ -49,7 +56,16 @@ def result_figure(completion: Completion) -> Figure:
 
 
 def pictures(completion: Completion) -> dict[str, Callable[[Axes | None], Axes]]:
-    """Every picture that can be drawn of a result, by name: functions that take an Axes or None."""
+    """Every picture that can be drawn of a result, by name: functions that take an Axes or None.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))
+    >>> for name, draw in rg.plot.pictures(kept).items():
+    ...     draw(None).figure.savefig(f"{name}.png")
+    """
     c = completion
     rank: Any = strengths if c.has_noise_model else singular_values
     # the most telling six come first; with noise the core is only where the noise model begins
@@ -95,6 +111,13 @@ def intervals(
     ------
     ValueError
         If there are no intervals (``intervals=False``), or no observations (a file of version 0.1).
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((200, 150), 2, noise=0.1, n_rows=90, n_cols=90, rate=0.6, seed=0)
+    >>> ax = rg.plot.intervals(rg.rcurc(problem.samples))
+    >>> ax.figure.savefig("intervals.png")
     """
     i, j, value = _observations(result) if observed is None else (np.asarray(x) for x in observed)
     if value.size == 0:
@@ -150,6 +173,14 @@ def outlier_map(completion: Completion, ax: Axes | None = None) -> Axes:
     -------
     matplotlib.axes.Axes
         The chosen rows and columns come first; cells without observations are grey.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
+    >>> ax = rg.plot.outlier_map(kept)
+    >>> ax.figure.savefig("outlier_map.png")
     """
     from matplotlib.colors import LinearSegmentedColormap
 
@@ -201,6 +232,14 @@ def unit_fit(completion: Completion, axis: str, ax: Axes | None = None) -> Axes:
     Returns
     -------
     matplotlib.axes.Axes
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
+    >>> ax = rg.plot.unit_fit(kept, "columns")
+    >>> ax.figure.savefig("unit_fit.png")
     """
     check_choice("axis", axis, ("rows", "columns"))
     ax = axes_or_new(ax)
@@ -236,6 +275,14 @@ def worst_units(completion: Completion, axis: str, ax: Axes | None = None) -> Ax
     -------
     matplotlib.axes.Axes
         At most twelve bars; those with fewer than five observations are left out.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((400, 300), rank=2, n_rows=80, n_cols=80, rate=0.5, seed=0)
+    >>> kept = rg.io.Completion.of(rg.rcurc(problem.samples))  # or rg.io.load_result
+    >>> ax = rg.plot.worst_units(kept, "rows")
+    >>> ax.figure.savefig("worst_units.png")
     """
     check_choice("axis", axis, ("rows", "columns"))
     ax = axes_or_new(ax)

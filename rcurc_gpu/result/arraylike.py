@@ -172,7 +172,7 @@ class ArrayLike:
         size = n1 * n2 * array_namespace(self.left).finfo(self.dtype).bits // 8
         if size > MOST_FORMED:
             raise ValueError(
-                f"{what} would form {n1:,} x {n2:,} numbers ({size / 2**30:,.3g} GiB); at most {MOST_FORMED >> 30} GiB is "
+                f"{what} would form {n1:,} x {n2:,} numbers ({size / 2**30:,.1f} GiB); at most {MOST_FORMED >> 30} GiB is "
                 f"formed unasked: {_PARTS}"
             )
 
@@ -253,6 +253,21 @@ class ArrayLike:
 
     def __rsub__(self, other: Any) -> Array:
         return self._with(operator.sub, "-", other, True)
+
+    def __pow__(self, other: Any) -> Array:
+        return self._with(operator.pow, "**", other)
+
+    def __lt__(self, other: Any) -> Array:
+        return self._with(operator.lt, "<", other)
+
+    def __le__(self, other: Any) -> Array:
+        return self._with(operator.le, "<=", other)
+
+    def __gt__(self, other: Any) -> Array:
+        return self._with(operator.gt, ">", other)
+
+    def __ge__(self, other: Any) -> Array:
+        return self._with(operator.ge, ">=", other)
 
 
 def _host(index: Any) -> np.ndarray:

@@ -18,8 +18,9 @@ from ..extend.diagnostics import OK, UnitDiagnostics
 from ..extend.extension import extend
 from ..extend.tasks import Extension, Task
 from ..judge.causes import Cause
+from ..judge.exact_component import FEWEST_EXACT
 from ..judge.new_units import NewUnits, judge_new
-from ..judge.structure import FEWEST, Looked, component_scores
+from ..judge.structure import Looked, component_scores
 from ..judge.words import Verdict
 from ..noise.estimate import UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.part import on_host
@@ -178,7 +179,7 @@ class _Seen:
 def _has_component(seen: _Seen, matrix: LowRankMatrix, columns: bool, threshold: float) -> bool:
     """Whether what new units reject has structure: a component of their own."""
     d = seen.diagnostics
-    if int(np.maximum(d.n_obs - d.n_inliers, 0)[d.status == OK].sum()) < FEWEST:
+    if int(np.maximum(d.n_obs - d.n_inliers, 0)[d.status == OK].sum()) < FEWEST_EXACT:
         return False
     rng = generator(0, Stream.REJECTED, 2)
     block = seen.block

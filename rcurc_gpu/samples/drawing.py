@@ -35,6 +35,15 @@ def ccs_sample(Y: Any, n_rows: int, n_cols: int, rate_rows: float, rate_cols: fl
     Returns
     -------
     CrossSamples
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> Y = np.outer(np.arange(1.0, 101.0), np.arange(1.0, 81.0))
+    >>> samples = rg.ccs_sample(Y, 30, 20, rate_rows=0.5, rate_cols=0.5, seed=0)
+    >>> samples.shape, len(samples.rows), len(samples.cols)
+    ((100, 80), 30, 20)
     """
     Y = known_matrix(Y, "for stored ones")
     home, Y = home_of(Y), native(Y, "Y")

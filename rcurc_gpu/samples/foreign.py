@@ -97,8 +97,10 @@ def _column_numbers(name: str, column: Any, x: Any) -> np.ndarray:
     except TypeError:
         example = next((v for v in found.tolist() if type(v).__name__ not in _MISSING), None)
         index = f", or make it the index: {name}.set_index({column!r})" if library_of(x) == "pandas" else ""
+        # only `complete` calls it so, and takes lists of readings, too
+        listed = "; of a list of readings name the columns, with rows=, columns= and values=" if name == "data" else ""
         raise TypeError(
-            f"{name} must hold numbers, but its column {column!r} has {example!r}; leave the column out{index}"
+            f"{name} must hold numbers, but its column {column!r} has {example!r}; leave the column out{index}{listed}"
         ) from None
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
 
-from ..backends.arrays import Array, array_namespace, device_of, to_numpy
+from ..backends.arrays import Array, array_namespace, device_of, takes_kernels, to_numpy
 from ..backends.blocks import Block
 
 _ODD = 0x5851F42D4C957F2D  # any large odd number: products with it differ in their upper digits
@@ -28,10 +29,15 @@ class Intersection:
     block: Block
     seen_by: Array
 
+    @cached_property
+    def by_cols(self) -> Block:
+        """The same by columns."""
+        return self.block.transpose()
+
     def first_copies(self) -> tuple[np.ndarray, np.ndarray]:
         """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
         firsts = []
-        for block in (self.block, self.block.transpose()):
+        for block in (self.block, self.by_cols):
             _, first, which = np.unique(to_numpy(_fingerprints(block)), return_index=True, return_inverse=True)
             firsts.append(first[np.ravel(which)])
         return firsts[0], firsts[1]
@@ -43,6 +49,10 @@ def _fingerprints(block: Block) -> Array:
     They are sums of whole numbers, which do not depend on their order, and are made where the entries are.
     """
     value, index, indptr = block.value, block.index, block.indptr
+    if takes_kernels(value):
+        from ..backends.cuda import blocks
+
+        return blocks.fingerprints(block, _ODD)
     if not (is_numpy_array(value) or is_cupy_array(value)):  # other libraries do not show the digits of a number
         value, index, indptr = (to_numpy(x) for x in (value, index, indptr))
     xp = array_namespace(value)

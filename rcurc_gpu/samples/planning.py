@@ -134,6 +134,17 @@ def plan_samples(
     Returns
     -------
     SamplePlan
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> plan = rg.plan_samples(n1=2000, n2=1500, rank=4, outliers=0.2)
+    >>> plan.n_rows < 2000 and plan.n_cols < 1500
+    True
+    >>> problem = rg.synthetic((2000, 1500), rank=4, seed=0)  # stands for your matrix
+    >>> samples = plan.draw(problem, seed=0)
+    >>> rg.rcurc(samples, rank=4).converged
+    True
     """
     n1, n2 = check_count("n1", n1), check_count("n2", n2)
     rank = check_count("rank", rank, 1, min(n1, n2))

@@ -51,7 +51,7 @@ def shard_file(
     memory_bytes: int = MEMORY_BYTES,
     progress: bool = False,
 ) -> LabelledShards:
-    """Write the observations of a table, or of a table in several files, into a directory of shards.
+    r"""Write the observations of a table, or of a table in several files, into a directory of shards.
 
     Nothing needs to fit into memory but the labels and the intersection. Files are read once, from front to back. The
     samples are those that `io.read_observations` makes of the same table.
@@ -89,6 +89,18 @@ def shard_file(
         If a file cannot be opened, or `folder` not be made.
     ImportError
         If there is a Parquet file and pyarrow is not installed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import rcurc_gpu as rg
+    >>> lines = [f"user{i},item{j},{(i + 1) * (j + 2)}" for i in range(30) for j in range(20)]
+    >>> _ = Path("table.csv").write_text("\n".join(["user,item,amount", *lines]))
+    >>> shards = rg.shard_file("table.csv", "shards")
+    >>> shards.samples.shape
+    (30, 20)
+    >>> rg.rcurc(shards.samples, rank=1).converged
+    True
     """
     options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress, sigma_column is not None)
     columns = Columns(row_column, column_column, value_column, header=header, sigma=sigma_column)

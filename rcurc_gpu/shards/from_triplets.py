@@ -66,6 +66,19 @@ def shard_triplets(
     -------
     ShardedSamples
         What `ShardedSamples.open` gives for `folder`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> Y = np.outer(np.arange(1.0, 101.0), np.arange(1.0, 81.0))
+    >>> def chunks():  # as they come from a database: never all at once
+    ...     for i in range(100):
+    ...         yield np.full(80, i), np.arange(80), Y[i]
+    >>> samples = rg.shard_triplets(chunks(), "shards", Y.shape, rows=range(20), cols=range(15))
+    >>> result = rg.rcurc(samples, rank=1)
+    >>> bool(np.allclose(result.cur, Y))
+    True
     """
     n1, n2 = check_shape("shape", shape)
     options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress, bool(sigma))

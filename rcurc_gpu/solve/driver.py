@@ -52,7 +52,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
     begun = time.perf_counter()
     rank = check_rank(rank, min(len(samples.rows), len(samples.cols)), "min(|I|, |J|)")
     check_where(samples, settings, where)
-    room = _Room(samples, where)
+    room, users = _Room(samples, where), np.geterr()
     with room, ExitStack() as at_the_end:
         # a core that diverges overflows; the verdict says so, in other words than NumPy's
         at_the_end.enter_context(np.errstate(over="ignore", invalid="ignore"))
@@ -77,7 +77,7 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         scale = power_of_two(supply.view.largest[0], supply.like)
         view = supply.view if scale == 1 else supply.view.scaled(1 / scale)
         scaled = settings if scale == 1 else settings.scaled(1 / scale)
-        show = at_the_end.enter_context(Progress(where.progress, _watcher(settings, supply, scale)))
+        show = at_the_end.enter_context(Progress(where.progress, _watcher(settings, supply, scale, users)))
         # core: W, s, V on I x J, judged by its held-out entries
         given = None
         if settings.method == "paper":
@@ -164,10 +164,18 @@ def _stores(supply: Supply, rank: int | str, settings: Settings, where: Where) -
     return output.steps, output
 
 
-def _watcher(settings: Settings, supply: Supply, scale: float) -> Any:
-    """The user's callback, for states on samples that were divided by `scale`."""
+def _watcher(settings: Settings, supply: Supply, scale: float, users: Any) -> Any:
+    """The user's callback, for states on samples that were divided by `scale`; `users` is what NumPy is to say there."""
     callback = settings.callback
-    return None if callback is None else lambda state: callback(state_at(state, supply.like, scale, supply.home))
+    if callback is None:
+        return None
+
+    def watch(state: Any) -> Any:
+        seen = state_at(state, supply.like, scale, supply.home)
+        with np.errstate(**users):
+            return callback(seen)
+
+    return watch
 
 
 def _noise_model(

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from ..backends.arrays import asarray_on, gather
 from ..backends.blocks import Block, join_blocks
 from ..backends.kernels import RunContext, StepStore, choose
 from ..noise.part import on_host
@@ -147,13 +146,8 @@ def sampled(
     shard: Shard, block: None, side: Any, run: RunContext, units: np.ndarray, taken: np.ndarray | None
 ) -> tuple[Arrays, Arrays]:
     """The observations of some units of a shard, for the driver."""
-    some = on_host(taken_from(shard.some(units), taken))
+    some = on_host(shard.some(units) if taken is None else shard.some(units).at_positions(taken))
     return {}, {name: x for name in ("indptr", "index", "value", "sigma") if (x := getattr(some, name)) is not None}
-
-
-def taken_from(block: Block, taken: np.ndarray | None) -> Block:
-    """The entries of a block at the positions that are `taken` (length,), all by default, where they are."""
-    return block if taken is None else block.where(gather(asarray_on(taken, block.value), block.index))
 
 
 @dataclass(frozen=True)

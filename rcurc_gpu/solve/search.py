@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import array_namespace, asarray_on, device_name, free_memory, profiled, quantile_abs
+from ..backends.arrays import array_namespace, asarray_on, device_name, free_memory, profiled
 from ..backends.kernels import XP, RunContext
 from ..backends.plain.loop import Factors
 from ..backends.plain.regression import Schedule
@@ -94,18 +94,15 @@ class CoreSearch:
             # eta = 0.75 / p: with the paper's 1 / p the iteration is slower or stalls
             steps = replace(steps, rows=steps.rows or 0.75 / view.rate_rows, cols=steps.cols or 0.75 / view.rate_cols)
         self.data, self.steps = prepare(view, steps, self.run)
-        y = self.data.sample[2]
-        xp = array_namespace(y)
-        nonzero = y[y != 0]
-        if nonzero.shape[0] == 0:
+        self.typical_size = self.data.sizes.median  # of entries that are not 0, if there are any
+        if self.typical_size == 0:
             raise ValueError("all observations of the intersection are 0: there is nothing to recover")
-        self.typical_size = float(quantile_abs(nonzero))
         # zeta_0 = 5 medians: with 10, r = 20 and 20 % outliers of size 10 fail; with max|Y|, all outliers of size 100 do;
         # with 2, a real video does (19 dB instead of 51 to 53).
         self.zeta0 = 5 * self.typical_size if s.zeta0 is None else s.zeta0
         # Entries of very different size (dark and bright pixels, few large singular values): the median may be too small
         # to begin with. Larger thresholds let outliers in, so they come later.
-        self.other_zeta0 = [] if s.zeta0 is not None else [5 * float(xp.mean(xp.abs(y))), 20 * self.typical_size]
+        self.other_zeta0 = [] if s.zeta0 is not None else [5 * self.data.sizes.mean, 20 * self.typical_size]
         self.no_threshold = 0.0 if s.outliers else _BEYOND * max(view.largest)
 
     def find(self, rank: int | str) -> SolvedCore:
@@ -179,7 +176,7 @@ class CoreSearch:
 
     def _is_believed(self, attempt: SolvedCore, noise: float) -> bool:
         """Whether held-out entries are nearer to an attempt than such noise lets them be: a large rank may fit the noise."""
-        quartile = float(quantile_abs(self.data.sample[2], 0.25))
+        quartile = self.data.sizes.quartile
         return attempt.evidence.unexplained * quartile < _LOWER_QUARTILE * noise
 
     def _hidden_core(self, glimpse: Glimpse, attempt: SolvedCore) -> SolvedCore | None:
@@ -475,7 +472,7 @@ class CoreSearch:
             return attempt.evidence
 
         # held-out errors of half the resolution, relative to a small entry (lower quartile), count as none
-        quartile = float(quantile_abs(self.data.sample[2], 0.25))
+        quartile = self.data.sizes.quartile
         zero = 0.5 * self.settings.resolution / quartile if quartile > 0 else 0.0
         return choose_rank(evaluate, largest, self._structure, zero)
 
@@ -490,6 +487,4 @@ class CoreSearch:
 
         A tenth of the accuracy: thresholds clip the residuals, so ten times as much may be there.
         """
-        y = self.data.sample[2]
-        size = float(array_namespace(y).mean(y * y)) ** 0.5
-        return max(0.1 * self.accuracy, self.settings.resolution / size)
+        return max(0.1 * self.accuracy, self.settings.resolution / self.data.sizes.square**0.5)

@@ -11,7 +11,7 @@ import numpy as np
 from ..backends.arrays import Array
 from ..backends.operators import invert
 from ..extend.diagnostics import Summary
-from ..extend.typical import Tally, typical_of, with_gates
+from ..extend.typical import Tally, typical_by, typical_of, with_gates
 from ..progress import Progress
 from ..shards.source import Shard
 from .jobs import Engine, Job, Stage
@@ -88,6 +88,9 @@ class Sides:
         parts = [part for part, _ in found]
         typical = []
         for side, numbers in zip(sides, self._by_side(sides, found), strict=True):
+            if "medians" in numbers[0]:  # of one shard, on a device
+                typical.append(typical_by(numbers[0]["medians"], side.schedule.floor))
+                continue
             tallies = [Tally.unpacked(x) for x in numbers]
             typical.append(typical_of(sum(tallies[1:], tallies[0]), side.schedule.floor))
         # Gates need the doubtful units of all shards, and these need the medians of all shards: hence a step in between.

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
+from array_api_compat import is_numpy_array
 
-from ..backends.arrays import Array, array_namespace, asarray_on, bring, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, bring, same_place, take_rows, to_numpy
 from ..backends.blocks import Block, blank_rows, join_units, others, put_rows
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, choose
+from ..backends.plain.evidence import BasisFacts
 from ..backends.plain.regression import Schedule
-from ..backends.plain.verdicts import Limits
-from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics
-from ..extend.extension import later_passes, to_look_at, without_nan
-from ..extend.tasks import Extension, Task, pass_over_given, run_pass
+from ..backends.plain.verdicts import CONTESTABLE, DOUBTFUL, Limits
+from ..extend.diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, Summary, UnitDiagnostics, join_diagnostics
+from ..extend.extension import later_passes, to_look_at, wanted_bits, without_nan
+from ..extend.tasks import Extension, Task, fits_of, measuring, run_pass
 from ..extend.typical import Comparison, Tally, Typical, geometry, in_doubt
 from ..options import Settings
 from ..shards.on_disk import checksum
@@ -96,8 +99,13 @@ class Side:
     @cached_property
     def comparison(self) -> Comparison:
         """What units are compared with, but for what is typical."""
-        numbers = (*geometry(self.basis, self.usable), self.settings.holdout, self.consensus)
+        numbers = (*geometry(self.facts), self.settings.holdout, self.consensus)
         return Comparison(self.rank, self.schedule, *numbers, mended=self.mended)
+
+    @cached_property
+    def facts(self) -> BasisFacts:
+        """Of the basis."""
+        return choose(self.settings.kernels, self.basis).at(self.rank).basis_facts(self.basis, self.usable)
 
     @cached_property
     def stamp(self) -> str:
@@ -129,7 +137,7 @@ class _Here:
         basis, usable = bring(s.basis, like), bring(s.usable, like)
         unit_ids = self.ids if ids is None else ids
         task = Task(self.scaled(block), basis, usable, unit_ids, s.index_ids, s.side == "r", s.schedule, self.run)
-        return replace(task, consensus=s.consensus)
+        return replace(task, consensus=s.consensus, told=s.facts)
 
     def scaled(self, block: Block) -> Block:
         """The block in the scale of the solve."""
@@ -147,82 +155,153 @@ class _Here:
             core = take_rows(core, asarray_on(self.places, core))
         return bring(core, like)
 
+    def factor(self, a: Array) -> Array:
+        """The rows of the factor for all units of the shard, from the coefficients of those outside of the core."""
+        core, scale = self.core_rows(a), self.side.to_factor
+        a = array_namespace(core).astype(a, core.dtype, copy=False)
+        if scale is None:
+            return join_units(core, a, self.inside, self.n_units)
+        if not is_numpy_array(a):
+            return join_units(core, a * bring(scale, a), self.inside, self.n_units)
+        factor = join_units(core, a, self.inside, self.n_units)
+        factor *= bring(scale, factor)  # a copy of everything would take as long as all that is judged here
+        return put_rows(factor, self.inside, core)
+
+    def put(self, factor: Array, units: np.ndarray, a: Array) -> Array:
+        """The factor with new coefficients of some units."""
+        rows = array_namespace(factor).astype(a, factor.dtype, copy=False)
+        return put_rows(factor, units, rows if self.side.to_factor is None else rows * bring(self.side.to_factor, rows))
+
+    def unit_table(self) -> Any:
+        """A table on a device of what is known of the units, if they are there to stay; else None.
+
+        What a checkpoint keeps goes to files, from the host.
+        """
+        make, block, run = self.run.kernels.unit_table, self.shard.resident, self.run
+        if make is None or block is None or run.store is not None or len(self.outside) == 0:
+            return None
+        if not same_place(block.value, run.like):
+            return None
+        return make(run.like, self.n_units, self.inside, self.side.core_diagnostics.take(self.places).as_table())
+
 
 def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array | None = None) -> tuple[Arrays, Arrays]:
     """One pass over the units of a shard outside of the core, or a measurement of the coefficients that are `given`."""
     here = _Here(side, shard, run)
     task = here.task(block)
-    if given is None and side.no_threshold:  # no outliers: plain least squares, and thresholds only judge
+    report = run.progress.advance if given is None else None
+    if given is None and side.no_threshold and len(here.outside):
+        # no outliers: plain least squares, and thresholds only judge
         free = replace(task, schedule=replace(side.schedule, zeta0=side.no_threshold, floor=side.no_threshold))
-        given = run_pass(free, here.outside, free.first, run.progress.advance).coefficients
-    if given is None:
-        extension = run_pass(task, here.outside, task.first, run.progress.advance)
-    else:
-        extension = pass_over_given(task, here.outside, given)
+        given, report = fits_of(free, here.outside, free.first, report)[0], None
+    fit_pass = task.first if given is None else measuring(task, here.outside, given)
+    known = here.unit_table()
+    if known is not None:
+        a, fits = fits_of(task, here.outside, fit_pass, report)
+        return {"coefficients": a, "known": known}, {"medians": known.diagnose(fits, side.rank, side.schedule.floor)}
+    extension = run_pass(task, here.outside, fit_pass, report)
     part = {"coefficients": extension.coefficients, "held": extension.held} | extension.diagnostics.arrays()
     return part, extension.tally.packed()
 
 
 def doubts(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
     """Count the units that are not typical; what was found of units in memory is kept for the next step."""
-    status, bits = run.at(side.rank).kernels.judge(_diagnostics(part).columns, side.comparison.limits(typical))
+    limits = side.comparison.limits(typical)
+    if "known" in part:
+        n_doubtful, n_failed, _ = part["known"].judge(limits)
+        return {}, {"doubts": np.asarray([n_doubtful, n_failed, shard.stop - shard.start - len(side.chosen)])}
+    status, bits = run.at(side.rank).kernels.judge(_diagnostics(part).columns, limits)
     return {} if shard.resident is None else {"judged": (status, bits)}, {"doubts": in_doubt(bits)}
 
 
 def second(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays, typical: Typical) -> tuple[Arrays, Arrays]:
     """Fit units again that are not typical, and put all units of the shard together."""
     here = _Here(side, shard, run)
-    a, first = at_home(shard, part["coefficients"]), _diagnostics(part)
-    limits = side.comparison.limits(typical)
+    a, limits = at_home(shard, part["coefficients"]), side.comparison.limits(typical)
+    if "known" in part:
+        return _second_on_device(here, a, part["known"], typical, limits)
+    first = _diagnostics(part)
     status, bits = part.get("judged") or here.run.kernels.judge(first.columns, limits)
     chosen = to_look_at(bits, typical)
-    core = here.core_rows(a)
-    xp = array_namespace(core)
-    factor = join_units(core, xp.astype(a, core.dtype, copy=False), here.inside, here.n_units)
+    factor = here.factor(a)
     inside = side.core_diagnostics.take(here.places)
     diagnostics = join_diagnostics(inside, replace(first, status=status), here.inside, here.n_units)
     held = part["held"]
     if chosen.size:
-        found = _again(here, Extension(a, first, _NOTHING, held), chosen, typical, limits)
         units = here.outside[chosen]
-        factor = put_rows(factor, units, xp.astype(found.coefficients, core.dtype, copy=False))
+        found = _again(here, Extension(a, first, _NOTHING, held).take(chosen), units, typical, limits)
+        factor = here.put(factor, units, found.coefficients)
         diagnostics.write(units, found.diagnostics)
         held = held.copy()
         held[chosen] = found.held
-    if side.to_factor is not None:
-        factor *= bring(side.to_factor, factor)  # a copy of everything would take as long as all that is judged here
-        factor = put_rows(factor, here.inside, core)
-    return _finished(here, factor, diagnostics, held)
-
-
-def _again(here: _Here, first: Extension, chosen: np.ndarray, typical: Typical, limits: Limits) -> Extension:
-    """`later_passes` over some units of a shard; if it is not in memory, their observations alone are read."""
-    shard, units = here.shard, here.outside[chosen]
-    if shard.resident is not None:
-        task, places = here.task(shard.resident), units
-    else:
-        task, places = here.task(shard.some(units), shard.start + units), np.arange(len(units))
-    return later_passes(task, places, first.take(chosen), typical, limits)
-
-
-def _finished(here: _Here, factor: Array, diagnostics: UnitDiagnostics, held: np.ndarray) -> tuple[Arrays, Arrays]:
-    """The part of the last step, in the scale of the data, and summaries of all units and of those outside of the core."""
-    side = here.side
-    whole, outside = Summary.parted(diagnostics, here.inside, here.shard.start)
+    whole, outside = Summary.parted(diagnostics, here.inside, shard.start)
     n_held, n_consensus = held.sum(axis=0, dtype=np.int64).tolist()
     outside = replace(outside, n_held=n_held, n_consensus=n_consensus)
-    factor = factor * side.scale if side.side == "r" and side.scale != 1 else factor
-    if side.settings.undetermined == "nan":
-        factor = blank_rows(factor, diagnostics.undetermined)
-    elif side.settings.undetermined == "prior":
-        factor = _typical_rows(factor, diagnostics, side)
+    factor = _finished(here, factor, diagnostics.undetermined)
     diagnostics = diagnostics.scaled(side.scale) if side.scale != 1 else diagnostics
     return {"factor": factor} | diagnostics.arrays(), whole.named("whole") | outside.named("outside")
 
 
-def _typical_rows(factor: Array, diagnostics: UnitDiagnostics, side: Side) -> Array:
+def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limits: Limits) -> tuple[Arrays, Arrays]:
+    """`second`, where what is known of the units stays on a device: only those that are not typical come to the host."""
+    side, factor = here.side, here.factor(a)
+    _, _, n_unknown = known.judge(limits)
+    wanted = wanted_bits(typical, n_unknown)
+    fit = wanted & (CONTESTABLE | DOUBTFUL)
+    _mark_lone(here, a, known, wanted & ~fit, fit)
+    chosen, rows = known.chosen(fit)
+    if chosen.size:
+        diagnostics, held = UnitDiagnostics.from_table(rows), rows[:, len(DIAGNOSTIC_NAMES) :].astype(np.int32)
+        first = Extension(take_rows(a, asarray_on(chosen, a)), diagnostics, _NOTHING, held)
+        units = here.outside[chosen]
+        found = _again(here, first, units, typical, limits)
+        factor = here.put(factor, units, found.coefficients)
+        known.put(units, np.concatenate([found.diagnostics.as_table(), found.held], axis=1))
+    whole, outside = Summary.by_sums(known.summary(), side.core_diagnostics.take(here.places))
+    lost = np.zeros(0, np.int64)
+    if whole.n_undetermined:
+        lost = known.undetermined()
+        firsts = lost + here.shard.start, lost[~np.isin(lost, here.inside)] + here.shard.start
+        whole, outside = (
+            replace(x, first=int(k[0]) if len(k) else -1) for x, k in zip((whole, outside), firsts, strict=True)
+        )
+    factor, known.lost = _finished(here, factor, lost), lost
+    known.scale(side.scale)
+    return {"factor": factor, "known": known}, whole.named("whole") | outside.named("outside")
+
+
+def _mark_lone(here: _Here, a: Array, known: Any, wanted: int, unwanted: int) -> None:
+    """`lone.without_lone` for units with some bits and none of the others, which stay on the device."""
+    places, block, kernel = known.picked(wanted, unwanted), here.shard.resident, here.run.kernels.lone
+    assert block is not None
+    assert kernel is not None
+    if len(places):
+        task = here.task(block)
+        rest = (task.basis, take_rows(a, places), task.usable, task.schedule.floor)
+        known.mark(places, kernel(task.block, known.units_at(places), *rest), ILL_CONDITIONED)
+
+
+def _again(here: _Here, first: Extension, units: np.ndarray, typical: Typical, limits: Limits) -> Extension:
+    """`later_passes` over some units of a shard; if it is not in memory, their observations alone are read."""
+    shard = here.shard
+    if shard.resident is not None:
+        task, places = here.task(shard.resident), units
+    else:
+        task, places = here.task(shard.some(units), shard.start + units), np.arange(len(units))
+    return later_passes(task, places, first, typical, limits)
+
+
+def _finished(here: _Here, factor: Array, lost: np.ndarray) -> Array:
+    """The factor in the scale of the data, with what belongs there for units that are not determined (`lost`)."""
+    side = here.side
+    factor = factor * side.scale if side.side == "r" and side.scale != 1 else factor
+    if side.settings.undetermined == "nan":
+        return blank_rows(factor, lost)
+    return _typical_rows(factor, lost, side) if side.settings.undetermined == "prior" else factor
+
+
+def _typical_rows(factor: Array, lost: np.ndarray, side: Side) -> Array:
     """`factor` with the mean of the determined chosen units for those that are not determined; 0 if none is."""
-    lost = diagnostics.undetermined
     if len(lost) == 0:
         return factor
     xp = array_namespace(factor)

@@ -64,6 +64,15 @@ def synthetic_ratings(
     Returns
     -------
     SyntheticRatings
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> made = rg.synthetic_ratings((200, 300), n=5_000, wrong=0.1, seed=0)
+    >>> sorted(set(made.values.tolist()))
+    [1.0, 2.0, 3.0, 4.0, 5.0]
+    >>> float(made.is_wrong.mean().round(1))
+    0.1
     """
     n1, n2 = check_shape("shape", shape)
     n, rank = check_count("n", n, 1, max(n1 * n2 // 4, 1)), check_count("rank", rank)

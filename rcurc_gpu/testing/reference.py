@@ -74,6 +74,22 @@ def rcurc_reference(
     Returns
     -------
     ReferenceState
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import rcurc_gpu as rg
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 50))
+    >>> I, J = np.arange(0, 60, 2), np.arange(0, 50, 2)
+    >>> Y = np.where(rng.random(X.shape) < 0.05, 30.0, X)
+    >>> all_rows, all_cols = np.ones((30, 50), bool), np.ones((60, 25), bool)
+    >>> state = rg.rcurc_reference(
+    ...     Y[I], Y[:, J], all_rows, all_cols, I, J, 2,
+    ...     zeta0=5.0, gamma=0.9, step_rows=1.0, step_cols=1.0, max_iter=100,
+    ... )
+    >>> bool(np.allclose((state.W * state.s) @ state.V.T, X[np.ix_(I, J)], atol=1e-3))
+    True
     """
     xp = array_namespace(Y_rows, Y_cols)
     zero = xp.zeros_like(Y_rows[:1, :1])

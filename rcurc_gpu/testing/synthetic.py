@@ -163,6 +163,16 @@ def synthetic(
     Returns
     -------
     SyntheticProblem
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> problem = rg.synthetic((1000, 800), rank=3, alpha=0.1, c=5, seed=0)
+    >>> problem.samples.shape, len(problem.samples.rows)
+    ((1000, 800), 300)
+    >>> result = rg.rcurc(problem.samples)
+    >>> problem.relative_error(result.cur) < 1e-8
+    True
     """
     n1, n2 = check_shape("shape", shape)
     rank = check_count("rank", rank, 1, min(n1, n2))

@@ -29,6 +29,13 @@ def psnr(found: Any, reference: Any, *, peak: float = 255.0, undetermined: str =
     -------
     float
         Infinite if there is no difference.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from rcurc_gpu.video import psnr
+    >>> round(psnr(np.full((4, 3), 101.0), np.full((4, 3), 100.0)), 1)  # off by one grey level
+    48.1
     """
     peak = check_number("peak", peak, open_low=True)
     check_choice("undetermined", undetermined, ("nan", "skip"))

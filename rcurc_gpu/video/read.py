@@ -134,6 +134,15 @@ def open_video(
         If the file cannot be read.
     ValueError
         If it is not a video.
+
+    Examples
+    --------
+    >>> from rcurc_gpu.video import open_video, separate, surveillance_scene
+    >>> scene = surveillance_scene((48, 64), frames=60, seed=2, fps=5, crowd=0.5)
+    >>> made = separate(scene, "street")
+    >>> video = open_video("street/background.mp4", start=10, stop=40, step=3)
+    >>> len(video), next(iter(video)).shape
+    (10, (48, 64))
     """
     path = Path(path)
     start = check_count("start", start, 0)

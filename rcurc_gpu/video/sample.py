@@ -40,6 +40,15 @@ def sample_video(
     CrossSamples
         With float32 values, in which uint8 is exact. If the source gives fewer frames than it says, as a damaged file does,
         n2 is the number that came.
+
+    Examples
+    --------
+    >>> import rcurc_gpu as rg
+    >>> from rcurc_gpu.video import sample_video, surveillance_scene
+    >>> scene = surveillance_scene((32, 40), frames=60, seed=0)
+    >>> samples = sample_video(scene)
+    >>> samples.shape  # pixels x frames
+    (1280, 60)
     """
     share_rows = check_number("share_rows", share_rows, 0, 1, open_low=True)
     share_cols = check_number("share_cols", share_cols, 0, 1, open_low=True)

@@ -113,6 +113,15 @@ def surveillance_scene(
     Returns
     -------
     SurveillanceScene
+
+    Examples
+    --------
+    >>> from rcurc_gpu.video import surveillance_scene
+    >>> scene = surveillance_scene((48, 64), frames=50, seed=0)
+    >>> len(scene), scene.frame(7).shape
+    (50, (48, 64))
+    >>> scene.background_matrix.shape  # the truth: pixels x frames
+    (3072, 50)
     """
     height, width = check_shape("shape", shape)
     if min(height, width) < 16:

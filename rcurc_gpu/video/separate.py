@@ -208,6 +208,16 @@ def separate(
         If the background is not confirmed.
     VideoWarning
         If a part of a file cannot be read.
+
+    Examples
+    --------
+    >>> from rcurc_gpu.video import separate, surveillance_scene
+    >>> scene = surveillance_scene((48, 64), frames=60, seed=2, fps=5, crowd=0.5)
+    >>> made = separate(scene, "street")  # or "street.mp4"
+    >>> made.matrix.shape  # the background: pixels x frames
+    (3072, 60)
+    >>> sorted(path.name for path in made.files)[:2]
+    ['background.mp4', 'background.png']
     """
     given = locals()
     options = Options(**{option.name: given[option.name] for option in fields(Options)})

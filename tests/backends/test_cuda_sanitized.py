@@ -162,7 +162,34 @@ for K in (3, 6, 18):
 print("finished")
 """
 
+# Blocks taken apart and joined, verdicts and evidence: what sums over blocks, and what one block does alone.
+VERDICTS = """
+from rcurc_gpu.backends.cuda import blocks, evidence, ties, verdicts, votes
+from rcurc_gpu.backends.plain.verdicts import Limits
+verdicts._MOST_BLOCKS, evidence._MOST_BLOCKS = 3, 3
+first, second = block_of([0, 5, 40, 60, 33, 7, 9, 60, 1], 61), block_of([3, 50, 40, 0, 33, 7, 9, 60, 1], 61)
+joined, code = blocks.join(first, second)
+some, unit = blocks.select(joined, np.asarray([8, 1, 3]), cupy.asarray(rng.random(joined.n_obs) < 0.5), with_units=True)
+blocks.fingerprints(joined, 12345)
+left, right = (cupy.asarray(rng.standard_normal((n, 3))) for n in (9, 61))
+blocks.residuals(joined, np.arange(9), np.arange(61) % 2 == 0, (left, np.arange(9)), (right, np.arange(61)))
+ones = [cupy.asarray(np.ones(n)) for n in (9, 61)]
+votes.agreeing(joined, left, right, 0.5, ones)
+ties.rests_on_one(joined, np.arange(9), right, left, ones[1], 0.5)
+entries = tuple(map(cupy.asarray, (rng.integers(0, 9, 700), rng.integers(0, 61, 700), rng.standard_normal(700))))
+measured = evidence.measure(entries, (left, cupy.asarray(np.ones(3)), right), 0.5, 0.3, 0.1)
+evidence.compare(measured, entries[2], 0.5), evidence.sizes(entries[2]), evidence.basis_facts(right, ones[1])
+known = verdicts.UnitTable(left, 402, np.asarray([0, 7]), np.zeros((2, 6)))
+fits = np.stack([rng.integers(5, 40, 400), rng.integers(2, 30, 400), *rng.random((6, 400))], axis=1)
+known.diagnose(cupy.asarray(fits), 3, 0.5)
+known.judge(Limits(3, 0.8, 0.1, 0.5, 10.0, 60.0, 1e300, 0.05, 0.02, True, True, 5))
+known.chosen(255), known.undetermined(), known.crowded(2.0)
+assert np.isfinite(known.summary()).all()
+print("finished")
+"""
+
 SCRIPTS = {
+    "verdicts": VERDICTS,
     "regress": REGRESS,
     "core": CORE,
     "sketch": SKETCH,

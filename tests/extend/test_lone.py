@@ -5,8 +5,8 @@ import pytest
 
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
+from rcurc_gpu.backends.plain.lone import rests_on_one
 from rcurc_gpu.extend.diagnostics import ILL_CONDITIONED
-from rcurc_gpu.extend.lone import rests_on_one
 
 
 def test_leverage_tells(xp):

@@ -30,6 +30,7 @@ __all__ = [
     "installed",
     "reset_stats",
     "sanitizer_environment",
+    "set_listener",
     "set_memory_limit",
     "set_nvrtc",
     "set_seed",
@@ -321,6 +322,13 @@ def set_nvrtc(architectures) -> None:
 def set_memory_limit(limit: int) -> None:
     """From now on allocations fail that would need more device memory than this."""
     _State.driver.hostgpu_set_memory_limit(ctypes.c_size_t(limit))
+
+
+def set_listener(listener=None) -> None:
+    """From now on `listener` is called for each launch, with the name of the kernel, "graph" or "cublas.gemmEx" and -1, and
+    for each copy from or to the host, with "h2d" or "d2h" and its bytes; None ends it."""
+    _State.driver.hostgpu_set_listener(ctypes.py_object(listener))
+    pointers.Capture.listener = listener
 
 
 def stats() -> dict:

@@ -8,6 +8,7 @@ import functools
 import re
 import sys
 import types
+from collections.abc import Callable
 
 import numpy as np
 
@@ -25,6 +26,7 @@ class Capture:
     """Whether a stream captures, and what to do with what must not happen then; install() sets the driver."""
 
     driver: ctypes.PyDLL | None = None
+    listener: Callable[[str, int], None] | None = None  # see set_listener()
 
     @classmethod
     def refuse(cls, error: type[Exception], what: str) -> None:
@@ -91,6 +93,8 @@ def counted(module: str, name: str, function):
     def call(*args, **kwargs):
         Capture.refuse(NotImplementedError, f"{module}.{name} was called")  # CuPy refuses it, too, in setStream
         library_calls[f"{module}.{name}"] += 1
+        if Capture.listener is not None:
+            Capture.listener(f"{module}.{name}", -1)
         return function(*args, **kwargs)
 
     call.__name__ = name

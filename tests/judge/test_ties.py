@@ -9,9 +9,9 @@ import pytest
 import rcurc_gpu as rg
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import XP, choose
+from rcurc_gpu.backends.plain.votes import agreeing
 from rcurc_gpu.io import load_result, save_result
 from rcurc_gpu.judge.groups import groups_apart, groups_in
-from rcurc_gpu.judge.identified import agreeing
 from rcurc_gpu.judge.ties import FREE, ties_of
 
 KERNELS = [XP, choose("auto", np.empty(0))]

@@ -188,7 +188,7 @@ def test_pairs_that_do_not_fit_are_errors(wide):
     with pytest.raises(ValueError, match=r"pairs must have the columns 'day' and 'site', got \['a', 'b', 'c'\]"):
         wide.predict(pd.DataFrame({"a": [1], "b": [2], "c": [3]}))
     with pytest.raises(
-        ValueError, match="pairs has no label of the table in its column 'site': 3 is there, 's0' in the table"
+        ValueError, match="pairs must have labels of 'site' in its column 'site', and none of them is one: got 3, where"
     ):
         wide.predict(pd.DataFrame({"day": DAYS[:1], "site": [3]}))
     with pytest.raises(ValueError, match="pairs must be a data frame with two columns of labels, got list"):
@@ -200,3 +200,39 @@ def test_a_warning_points_to_the_callers_line():
     with pytest.warns(rg.ConvergenceWarning) as caught:
         rg.complete(noise, accuracy=1e-9)
     assert caught[0].filename == __file__
+
+
+def test_what_is_no_table_gets_an_error_with_the_way_out(levels_frame):
+    long = levels_frame.rename_axis("site").reset_index().melt("site", var_name="day", value_name="level").dropna()
+    with pytest.raises(TypeError, match=r"'site' has 's0'.* of a list of readings name the columns, with rows=, columns="):
+        rg.complete(long)
+    with pytest.raises(TypeError, match=r"data must be a table, got dict; pandas\.DataFrame\(data\) makes one of it"):
+        rg.complete({"a": [1, 2]})
+    far = levels_frame.copy()
+    far.loc["s3", "d5"] = np.inf
+    with pytest.raises(ValueError, match="data must be finite where it is not missing, got inf at row 's3', column 'd5'"):
+        rg.complete(far)
+    done = rg.complete(long, rows="site", columns="day", values="level")
+    with pytest.raises(ValueError, match="labels of 'site' in its column 'a', and none of them is one: got 1, where"):
+        done.predict(pd.DataFrame({"a": [1], "b": [2]}))
+
+
+def test_a_table_of_pyarrow_keeps_the_index_that_pandas_gave_it(levels_frame):
+    pa = pytest.importorskip("pyarrow")
+    done = rg.complete(pa.Table.from_pandas(levels_frame.rename_axis("site")))
+    assert done.table.column_names == ["site", *levels_frame.columns]
+    assert done.table["site"].to_pylist() == list(levels_frame.index)
+    assert done.given.rows.name == "site"
+    plain = rg.complete(levels_frame).table
+    np.testing.assert_allclose(np.column_stack([done.table[c] for c in levels_frame.columns]), plain, atol=1e-9)
+
+
+@pytest.fixture(scope="module")
+def levels_frame():
+    """Sixty sites, forty days; some entries missing and some wrong."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((60, 2)) @ rng.standard_normal((2, 40))
+    Y = np.where(rng.random(X.shape) < 0.04, 30.0, X)
+    Y[rng.random(X.shape) < 0.2] = np.nan
+    Y[0, 0] = X[0, 0]
+    return pd.DataFrame(Y, [f"s{k}" for k in range(60)], [f"d{k}" for k in range(40)])

@@ -414,3 +414,18 @@ def test_an_array_times_the_matrix():
     x, Y = rng.standard_normal(7), rng.standard_normal((4, 7))
     np.testing.assert_allclose(x @ cur, x @ left @ right.T)
     np.testing.assert_allclose(Y @ cur, Y @ left @ right.T)
+
+
+def test_powers_and_comparisons_are_those_of_the_entries():
+    rng = np.random.default_rng(0)
+    cur = LowRankMatrix(rng.standard_normal((5, 2)), rng.standard_normal((4, 2)))
+    X = np.asarray(cur)
+    np.testing.assert_array_equal(cur**2, X**2)
+    for found, wanted in ((cur > 0, X > 0), (cur >= X, X >= X), (cur < 0.1, X < 0.1), (cur <= 0, X <= 0), (0 < cur, X > 0)):
+        np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_is_too_large_says_its_size_in_full():
+    big = LowRankMatrix(np.ones((10**6, 1)), np.ones((10**6, 1)))
+    with pytest.raises(ValueError, match=r"cur \*\* X would form 1,000,000 x 1,000,000 numbers \(7,450\.6 GiB\)"):
+        big**2

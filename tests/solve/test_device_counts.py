@@ -3,7 +3,10 @@
 The problem is the paper's (20 % outliers of ten times the size of an entry, 25 % seen), smaller.
 """
 
+import pickle
+import sys
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +20,9 @@ if DEVICE != "emulator":
 import cupy
 import hostgpu
 
+sys.path.append(str(Path(__file__).parents[2]))  # where bench is, if pytest was started elsewhere
+
+from bench.device_requests import Requests
 from rcurc_gpu.backends.cuda import loop
 
 RANK = 5
@@ -68,6 +74,39 @@ def test_groups_of_five_iterations_are_one_graph_each(problem, monkeypatch):
     assert solver_calls(groups[-1][2]) == solver_calls(groups[0][2]) == 0
     assert solver_calls(stats["library_calls"]) <= 3
     assert stats["graph_kernels_by_name"]["small_svd"] == 5 * (len(groups) - 1)
+
+
+def test_what_is_asked_for_beside_the_core_and_what_comes_to_the_host(problem):
+    """The limits are what `bench.device_requests` lists today, and some more: a line that asks for much is seen here."""
+    samples, requests = problem.samples.to_namespace(cupy), Requests()
+    hostgpu.reset_stats()
+    hostgpu.set_listener(requests)
+    try:
+        result = rg.rcurc(samples, RANK)
+    finally:
+        hostgpu.set_listener(None)
+    assert result.converged
+    assert requests.of("ties")[0] <= 40  # the check whether rows and columns are tied together
+    assert requests.of("rest")[0] <= 200  # 60 are wanted
+    stats = hostgpu.stats()
+    # 64 KB, and the rows of the factors that are compared with what was rejected
+    assert stats["d2h_bytes"] < (64 << 10) + result.cur.left.nbytes + result.cur.right.nbytes
+    assert solver_calls(stats["library_calls"]) <= 3
+
+
+def test_what_is_known_of_rows_and_columns_comes_when_it_is_looked_at(problem):
+    result = rg.rcurc(problem.samples.to_namespace(cupy), RANK)
+    hostgpu.reset_stats()
+    assert result.rows.undetermined.size == 0
+    assert 0 < hostgpu.stats()["d2h_bytes"] <= 64 * 500  # eight numbers of each row, and nothing of the columns
+    on_host = rg.rcurc(problem.samples, RANK)
+    for ours, theirs in ((result.rows, on_host.rows), (result.columns, on_host.columns)):
+        for name in ("status", "n_obs", "n_inliers", "n_informative"):
+            np.testing.assert_array_equal(getattr(ours, name), getattr(theirs, name))
+            assert getattr(ours, name).dtype == getattr(theirs, name).dtype
+        copied = pickle.loads(pickle.dumps(ours))
+        np.testing.assert_array_equal(copied.status, theirs.status)
+    assert result.message.partition(";")[0] == on_host.message.partition(";")[0]
 
 
 def test_cusolver_can_be_asked_for_and_agrees(problem, monkeypatch):

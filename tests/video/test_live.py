@@ -13,7 +13,7 @@ import pytest
 from helpers import write_video
 
 from rcurc_gpu.video import BackgroundSubtractor, LiveSource, is_live, open_video, surveillance_scene
-from rcurc_gpu.video.live import _Kept
+from rcurc_gpu.video.adapt import Kept
 from rcurc_gpu.video.write import write_png
 
 SHAPE = (48, 64)
@@ -107,7 +107,7 @@ def test_learning_beside_the_work_gives_a_background_too(scene):
 
 
 def test_what_is_kept_is_bounded_and_spread_over_the_history():
-    kept = _Kept((1, 1), 8, 100)
+    kept = Kept((1, 1), 8, 100)
     for k in range(1000):
         kept.add(np.full((1, 1), k % 256, np.uint8))
         assert len(kept.pictures()) <= 8

@@ -12,6 +12,7 @@ import numpy as np
 from ..arrays import Array, scatter
 from ..blocks import Block
 from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
+from .blocks import select, transpose
 from .launch import dense, kernel, launch, pointer
 from .loop import CudaLoop
 from .sources import MOST_WIDTH
@@ -216,16 +217,14 @@ class CudaGrid(KernelGrid):
     def of(cls, block: Block, weight: Array) -> CudaGrid:
         """Lay out `block`; entries of weight 0 are left out."""
         with block.value.device:
-            fit = cupy.flatnonzero(weight > 0)
-            counted = cupy.zeros(block.n_obs + 1, dtype=np.int64)
-            cupy.cumsum(weight > 0, dtype=np.int64, out=counted[1:])
-            indptr = counted[block.indptr]
-            index, value = block.index[fit], block.value[fit]
-            # The place of each entry goes through the transposition as its value.
-            places = cupy.arange(value.shape[0], dtype=np.int64)
-            flipped = Block(indptr, index, places, block.length).transpose()
-            by_column = (flipped.indptr, dense(flipped.index, np.int32), flipped.value)
-            return cls((block.n_units, block.length), value, dense(weight[fit], value.dtype), indptr, index, by_column)
+            # the weights go with the entries as their sigma
+            weight = dense(weight, block.value.dtype)
+            fit, _ = select(Block(block.indptr, block.index, block.value, block.length, weight), flags=weight > 0)
+            # the place of each entry goes through the transposition as its value
+            places = cupy.arange(fit.n_obs, dtype=np.int64)
+            flipped = transpose(Block(fit.indptr, fit.index, places, block.length))
+            by_column = (flipped.indptr, flipped.index, flipped.value)
+            return cls((block.n_units, block.length), fit.value, fit.sigma, fit.indptr, fit.index, by_column)
 
     @property
     def _places(self) -> tuple[Any, Any]:

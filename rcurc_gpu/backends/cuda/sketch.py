@@ -106,4 +106,4 @@ def library_svd(x: Array) -> tuple[Array, Array, Array]:
 def of_product(left: Array, Q: Array) -> tuple[Array, Array, Array]:
     """W, s, V of ``left @ Q.T`` for an orthonormal `Q`, by cuSOLVER."""
     W, s, vt = library_svd(left)
-    return W, s, Q @ vt.T
+    return dense(W), s, dense(Q @ vt.T)  # rows in one piece: all kernels that follow want them so

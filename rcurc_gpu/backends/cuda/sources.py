@@ -11,6 +11,7 @@ from typing import Any
 
 from ..plain.passes import LEAST_HELD, PART
 from ..plain.regression import HALVINGS, RIDGE, TIGHT
+from .rules import rules
 
 MOST_RANK = 32  # a lane of a warp for each unknown
 LONG = 1024  # entries from which all warps of a block take a unit; see team.cuh
@@ -29,8 +30,14 @@ KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
             *("floor_threshold", "change", "record", "note", "scale"),
         ),
     ),
-    "votes.cu": (None, ("held_out", "count_votes", "take_rejected")),
-    "ties.cu": ("RANK", ("grams", "invert", "couple", "gauge", "project", "append")),
+    "blocks.cu": (
+        None,
+        ("count_wanted", "take_wanted", "take_residuals", "exchange", "count_union", "take_union", "fingerprint"),
+    ),
+    "verdicts.cu": (None, ("diagnose", "medians", "judge", "pick_units", "gather_units", "summarise")),
+    "evidence.cu": ("RANK", ("measure", "compare", "sizes", "basis_facts")),
+    "votes.cu": (None, ("held_out", "agree", "count_votes", "take_rejected")),
+    "ties.cu": ("RANK", ("grams", "invert", "lone", "couple", "gauge", "project", "append")),
     "sketch.cu": ("WIDTH", ("orthonormalise", "combine", "small_svd", "rotate")),
     "elementwise.cu": (None, ("threshold_each", "union_each")),
 }
@@ -58,6 +65,8 @@ def source(name: str) -> str:
         if name in seen:
             return ""
         seen.add(name)
+        if name == "rules.cuh":  # there is no such file: the rules are written in Python
+            return rules()
         text = folder().joinpath(name).read_text(encoding="utf-8")
         return _INCLUDE.sub(lambda match: expand(match[1]), text.replace("#pragma once\n", ""))
 
@@ -78,4 +87,6 @@ def options(name: str, dtype: str, size: int) -> tuple[str, ...]:
         "PANEL_BYTES": PANEL_BYTES,
     }
     given = [f"-DGIVEN_{name}={value}" for name, value in constants.items()]
-    return ("--std=c++17", f"-DREAL={real}", *given, *([] if macro is None else [f"-D{macro}={size}"]))
+    # the rules have to say of a unit what the CPU says: no product is added before it is rounded
+    exact = ["--fmad=false"] if name == "verdicts.cu" else []
+    return ("--std=c++17", *exact, f"-DREAL={real}", *given, *([] if macro is None else [f"-D{macro}={size}"]))

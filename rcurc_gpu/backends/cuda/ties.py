@@ -9,7 +9,9 @@ import numpy as np
 
 from ..arrays import Array
 from ..blocks import Block
+from ..plain import lone as plain_lone
 from ..plain import ties as plain
+from ..plain.regression import RIDGE
 from .graphs import ReadBack, capture
 from .launch import dense, kernel, launch, pointer
 from .sources import MOST_RANK
@@ -35,6 +37,28 @@ def grams(block: Block, right: Array) -> Array:
     return packed
 
 
+def rests_on_one(
+    block: Block, units: np.ndarray, basis: Array, coefficients: Array, usable: Array, floor: float
+) -> np.ndarray:
+    """`plain.lone.rests_on_one`, in one launch."""
+    if basis.shape[1] > MOST_RANK or len(units) == 0:
+        return plain_lone.rests_on_one(block, units, basis, coefficients, usable, floor)
+    return np.asarray(cupy.asnumpy(lone(block, units, basis, coefficients, usable, floor)))
+
+
+def lone(block: Block, units: np.ndarray | Array, basis: Array, coefficients: Array, usable: Array, floor: float) -> Array:
+    """The same of one or more units, on the device, where their numbers may be."""
+    K, dtype, n = basis.shape[1], basis.dtype, len(units)
+    with basis.device:
+        out, eps = cupy.empty(n, np.bool_), float(np.finfo(dtype).eps)
+        numbers = (dtype.type(x) for x in (floor, RIDGE * eps, plain_lone.ALONE, K / eps**0.5))
+        known = (cupy.asarray(units, dtype=np.int64), *_places(block))
+        given = (dense(x, dtype) for x in (block.value, basis, coefficients, usable))
+        blocks = _units_to_blocks(n, _SOLVERS)
+        launch(kernel("ties.cu", "lone", dtype.name, K), blocks, 32 * _SOLVERS, (np.int64(n), *known, *given, *numbers, out))
+    return out
+
+
 def _places(block: Block) -> tuple[Array, Array]:
     return dense(block.indptr, np.int64), dense(block.index, np.int32)
 
@@ -45,12 +69,14 @@ class CudaLanczos(plain.Lanczos):
     def __init__(self, ties: plain.TieProblem, most: int) -> None:
         (m, K), n, dtype = ties.left.shape, len(ties.right), ties.right.dtype
         self._graph: Any = None
-        self._done, self._ridge = -1, ties.ridge
+        self._ridge = ties.ridge
         with ties.right.device:
             self._left, self._right, self._G, self._gauge = map(dense, (ties.left, ties.right, ties.G, ties.gauge))
             self._rows, self._columns = _places(ties.block), _places(ties.across)
             self._vectors, self._images = cupy.empty((2, most + 1, n, K), dtype)
-            self._numbers = ReadBack((2, most + 1), dtype)  # alpha, and sizes of vectors
+            self._alpha, self._sizes = cupy.empty((2, most + 1), dtype)
+            self._numbers = ReadBack((1, 2), dtype)  # the last alpha, and the size of the last vector
+            self._lengths: list[float] = []  # sizes of all vectors
             self._step = cupy.full(1, -1, np.int32)
             self._moved, self._w, self._share = (cupy.empty(shape, dtype) for shape in ((m, K), (n, K), K * K))
             self._first, self._second = cupy.empty((2, most + 1), dtype)  # parts along the vectors
@@ -77,35 +103,35 @@ class CudaLanczos(plain.Lanczos):
 
     def size(self) -> float:
         """``(v . G v) ** 0.5`` of the last vector."""
-        return float(self._table[1, self._done])
+        return self._lengths[-1]
 
     def step(self) -> float:
         """Make the next vector; how much of the last one the rows follow."""
         with self._right.device:
-            if self._done == 0:  # the first by single launches: then all modules are loaded
-                self._iterate()
-            else:
-                if self._graph is None:
-                    self._graph = capture(self._iterate)
-                self._graph.launch()
-            self._read(sent=True)
-        return float(self._table[0, self._done - 1])
+            if self._graph is None:
+                # all other kernels have been launched: nothing is loaded in a capture
+                self._couple(self._rows, (self._left, self._right), self._vectors, None, self._inverse_rows, self._moved[:0])
+                self._graph = capture(self._iterate)
+            self._graph.launch()
+            return self._read(sent=True)
 
     def combined(self, weights: np.ndarray) -> tuple[Array, Array]:
         """A direction of the columns, with what the rows do."""
         n, dtype = len(weights), self._right.dtype
         with self._right.device:
-            each = cupy.asarray((weights / self._table[1, :n]).astype(dtype))
+            each = cupy.asarray((weights / np.asarray(self._lengths[:n])).astype(dtype))
             b = (each[None, :] @ self._vectors[:n].reshape(n, -1)).reshape(self._w.shape)
             rows = cupy.empty_like(self._moved)
             self._couple(self._rows, (self._left, self._right), b, None, self._inverse_rows, rows)
             return -rows, b
 
-    def _read(self, sent: bool = False) -> None:
+    def _read(self, sent: bool = False) -> float:
+        """Wait for the next vector; keep its size, and give the alpha of the one before."""
         if not sent:
             self._numbers.send()
-        self._table = self._numbers.wait()
-        self._done += 1
+        alpha, size = self._numbers.wait()[0].tolist()
+        self._lengths.append(size)
+        return float(alpha)
 
     # What follows may be captured: it takes no memory and calls no library.
 
@@ -118,7 +144,7 @@ class CudaLanczos(plain.Lanczos):
         self._couple(self._rows, factors, self._vectors, self._step, self._inverse_rows, self._moved)
         self._couple(self._columns, factors[::-1], self._moved, None, self._inverse, self._w)
         self._find_gauge(None)
-        self._project(self._share, None, self._first, self._numbers.table[0])
+        self._project(self._share, None, self._first, self._alpha)
         self._project(None, self._first, self._second, None)  # twice is enough
         self._find_gauge(self._second)
         self._append()
@@ -134,7 +160,7 @@ class CudaLanczos(plain.Lanczos):
         out: Array,
     ) -> None:
         (units, _), length = out.shape, len(factors[1])
-        last = (x, pointer(step), self._numbers.table[1])
+        last = (x, pointer(step), self._sizes)
         arguments = (np.int64(units), np.int64(length), *places, *factors, *last, inverse, out)
         self._launch("couple", _units_to_blocks(units, _WARPS), arguments)
 
@@ -145,13 +171,13 @@ class CudaLanczos(plain.Lanczos):
 
     def _project(self, share: Array | None, along: Array | None, found: Array, alpha: Array | None) -> None:
         taken = (pointer(share), pointer(along))
-        known = (self._vectors, self._images, self._numbers.table[1], self._right)
+        known = (self._vectors, self._images, self._sizes, self._right)
         work = (self._w, self._partial, self._arrived, found, pointer(alpha))
         self._launch("project", self._blocks, (np.int64(len(self._w)), self._step, *taken, *known, *work))
 
     def _append(self) -> None:
         known = (self._w, self._share, self._right, self._G, self._vectors, self._images)
-        work = (self._partial, self._arrived, self._numbers.table[1])
+        work = (self._partial, self._arrived, self._alpha, self._sizes, self._numbers.table)
         self._launch("append", self._blocks, (np.int64(len(self._w)), self._step, *known, *work))
 
 

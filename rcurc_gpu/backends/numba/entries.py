@@ -18,6 +18,7 @@ from numba import njit
 
 from ..random import MIX_1, MIX_2
 from .caching import can_cache
+from .parts import KernelCompiler, PartCompiler, not_inlined
 
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 OPTIONS: Any = {
@@ -26,12 +27,22 @@ OPTIONS: Any = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz"},
     "no_cfunc_wrapper": True,  # nothing calls them from C: less to compile
+    "pipeline_class": KernelCompiler,
 }
 WITHIN = {
     **OPTIONS,
     "cache": False,
     "no_cpython_wrapper": True,
+    "pipeline_class": PartCompiler,
 }  # of functions that are called, and kept, within others alone
+INSIDE = {name: option for name, option in WITHIN.items() if name != "cache"}  # of what stands for others (`overload`)
+
+
+def entry(part: Any) -> Any:
+    """A part of kernels as a kernel by itself."""
+    return njit(**OPTIONS)(part.py_func)
+
+
 PADDING = 16  # buffers have room for so many entries more than the longest unit: none is ever empty
 
 _MIX_1, _MIX_2 = np.uint64(MIX_1), np.uint64(MIX_2)
@@ -64,6 +75,7 @@ def hashed(z):
 @njit(**WITHIN)
 def residual(D, y, a, res, m, R):
     """res = y - D a; four columns at a time, or memory is what it waits for"""
+    not_inlined()
     for t in range(m):
         res[t] = y[t]
     for block in range(R // 4):
@@ -82,6 +94,7 @@ def residual(D, y, a, res, m, R):
 @njit(**WITHIN)
 def products(D, x, b, m, R):
     """b = D^T x"""
+    not_inlined()
     for block in range(R // 4):
         q = 4 * block
         D0, D1, D2, D3 = D[q], D[q + 1], D[q + 2], D[q + 3]

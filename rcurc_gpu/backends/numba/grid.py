@@ -14,9 +14,9 @@ from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
 from . import core_kernels
+from .entries import entry
 from .joining_kernel import with_weight
 from .loop import MOST_WIDTH, CompiledLoop
-from .loop_kernel import add_product, back_product, back_product_full, split_rows
 from .threads import fixed, run
 
 # Share of the intersection above which adding zeros in vectors is cheaper than adding single entries by their indices.
@@ -25,6 +25,18 @@ _FULL = 0.25
 _MOST_PIECES = 32
 # Observations of a piece, some milliseconds. Pieces depend on the data alone, so sums are the same on any number of cores.
 _PIECE = 1 << 16
+
+# Parts of the compiled loop by themselves, for sketches that are too large for it
+_split_rows, _add_product, _back_product, _change, _floor_threshold = map(
+    entry,
+    (
+        core_kernels.split_rows,
+        core_kernels.add_product,
+        core_kernels.back_product,
+        core_kernels.change,
+        core_kernels.floor_threshold,
+    ),
+)
 
 
 @dataclass(eq=False)
@@ -61,7 +73,7 @@ class CompiledGrid(Grid):
         if begin.whole[2].shape[1] > MOST_WIDTH:
             return super().loop(recipe, begin)
         entries = (self.indptr, self.index, self.value, self.weights)
-        return CompiledLoop(entries, self.edges, self._full or None, recipe, begin)
+        return CompiledLoop(entries, self.edges, self._full, recipe, begin)
 
     @property
     def _full(self) -> bool:
@@ -77,22 +89,24 @@ class CompiledGrid(Grid):
         G, Z = self._inliers, np.empty_like(left)
         sums = np.zeros((len(self.edges) - 1, 2))
         used = int(np.flatnonzero(np.any(left, axis=1)).max(initial=-1)) + 1
-        there = (self.indptr, self.index, self.value, self.weights, self.edges, 0, len(sums))
-        split_rows(*there, left, QT, used, float(zeta), outliers, G, Z, sums)
+        there = (self.indptr, self.index, self.value, self.weights, self.edges)
+        rest = (left, QT, used, float(zeta), outliers, G, Z, sums)
+        run(_split_rows, [(*there, p, p + 1, *rest) for p in range(len(sums))])
         square, count = sums.sum(axis=0).astype(left.dtype)
         return [G], [outliers], Z.T, square, count
 
     def mul(self, G: list[Array], X: Array, base: Array | None = None) -> Array:
         XT = _rows(X)
         Z = np.zeros((XT.shape[0], self.shape[0]), dtype=X.dtype) if base is None else np.array(base.T, order="C")
-        add_product(self.indptr, self.index, self.edges, 0, len(self.edges) - 1, G[0], XT, Z)
+        there = (self.indptr, self.index, self.edges)
+        run(_add_product, [(*there, p, p + 1, G[0], XT, Z) for p in range(len(self.edges) - 1)])
         return Z.T
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
         PT = _rows(P)
         out = np.empty((len(self.edges) - 1, PT.shape[0], self.shape[1]), dtype=P.dtype)
-        product = back_product_full if self._full else back_product
-        product(self.indptr, self.index, self.edges, 0, len(out), G[0], PT, out)
+        there = (self.indptr, self.index, self.edges)
+        run(_back_product, [(*there, p, p + 1, G[0], PT, out, self._full) for p in range(len(out))])
         total = out.sum(axis=0).T
         return total if base is None else base + total
 
@@ -111,7 +125,9 @@ class CompiledGrid(Grid):
 
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
         old_s = np.asarray(old_s, dtype=np.float64)
-        found = core_kernels.change(_rows(left), _rows(Q), _rows(old_left), _rows(old_Q), old_s)
+        k = len(old_s)
+        memory = (np.empty((k, k)), np.empty((k, k)), np.empty(max(self.shape), dtype=left.dtype))
+        found = _change(_rows(left), _rows(Q), _rows(old_left), _rows(old_Q), old_s, *memory)
         return np.asarray(found, dtype=left.dtype)
 
     def scale(self, P: Array, s: Array, rank: int) -> tuple[Array, Array]:
@@ -119,9 +135,9 @@ class CompiledGrid(Grid):
         return P * s, s
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
-        sizes = np.empty((2, len(sample[2])))
+        sizes = np.empty(len(sample[2]), dtype=left.dtype)
         places = map(fixed, sample)
-        found = core_kernels.floor_threshold(*places, _rows(left), _rows(Q), left.shape[1], float(zeta), float(floor), sizes)
+        found = _floor_threshold(*places, _rows(left), _rows(Q), left.shape[1], float(zeta), float(floor), sizes)
         return np.asarray(found, dtype=left.dtype)
 
 

@@ -15,6 +15,7 @@ from numba.extending import overload
 from ..plain.passes import Column
 from ..plain.regression import RIDGE
 from .entries import WITHIN
+from .parts import compact, not_inlined
 from .vectors import load, root, size, splat, store, total, where
 
 _N_INLIERS, _SPREAD, _ILL = int(Column.N_INLIERS), int(Column.SPREAD), int(Column.ILL)
@@ -50,6 +51,7 @@ def larger(x, y):
 @njit(**WITHIN)
 def classify(res, fit, w, limit, active, rows):
     """Let `w` be 1 where the residual is below the limit; how many entries of each lane changed."""
+    not_inlined()
     changed = splat(0.0)
     for t in range(rows):
         last = load(w, t)
@@ -62,6 +64,7 @@ def classify(res, fit, w, limit, active, rows):
 @njit(**WITHIN)
 def normal_equations(D, y, w, G, b, rows, rank, alone):
     """G = D^T diag(w) D, its lower half, and b = D^T diag(w) y; four entries at a time, or memory is what it waits for."""
+    not_inlined()
     R = number_of(rank)
     for p in range(R):
         store(b, p, splat(0.0))
@@ -98,6 +101,7 @@ def normal_equations(D, y, w, G, b, rows, rank, alone):
 @njit(**WITHIN)
 def residuals(D, y, a, w, res, rows, rank, alone):
     """res = y - D a; the number of inliers and the sum of their squares."""
+    not_inlined()
     R = number_of(rank)
     n_in = splat(0.0)
     square = splat(0.0)
@@ -123,6 +127,7 @@ def residuals(D, y, a, w, res, rows, rank, alone):
 @njit(**WITHIN)
 def cholesky(G, L, eps, rank):
     """L L^T = G + ridge, from the lower half of G; the diagonal of L is inverted. Returns the trace with the ridge."""
+    not_inlined()
     R = number_of(rank)
     trace = splat(0.0)
     for p in range(R):
@@ -143,6 +148,7 @@ def cholesky(G, L, eps, rank):
 @njit(**WITHIN)
 def solve(G, L, b, a, eps, rank):
     """a = (G + ridge)^-1 b"""
+    not_inlined()
     R = number_of(rank)
     cholesky(G, L, eps, rank)
     for p in range(R):
@@ -160,6 +166,7 @@ def solve(G, L, b, a, eps, rank):
 @njit(**WITHIN)
 def measure(G, L, M, T, b, res, fit, w, y, numbers, floor, informative, eps, rows, rank, alone):
     """The columns of the table of a fit pass but N_FIT and N_HELD; `T` is the whitener, in all lanes."""
+    compact()
     R = number_of(rank)
     n_in, square, n_informative, n_agree = splat(0.0), splat(0.0), splat(0.0), splat(0.0)
     for t in range(rows):

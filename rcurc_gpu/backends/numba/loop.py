@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..plain.loop import NUMBERS, Begin, Group, Loop, Recipe
-from .loop_kernel import iterate, iterate_compiled
-from .threads import fixed
+from .loop_kernel import ALL, ON, iterate
+from .threads import fixed, run
 
 # Columns of the factors up to which the loop is compiled: those of rank 32. Beyond, LAPACK and BLAS, which work in blocks,
 # are faster than the loops here, and what Python costs is lost among them.
@@ -20,7 +20,7 @@ class CompiledLoop(Loop):
     """See `loop_kernel.iterate`, also for `entries`, `edges` and `full`, which are those of a `CompiledGrid`."""
 
     def __init__(
-        self, entries: tuple[np.ndarray, ...], edges: np.ndarray, full: bool | None, recipe: Recipe, begin: Begin
+        self, entries: tuple[np.ndarray, ...], edges: np.ndarray, full: bool, recipe: Recipe, begin: Begin
     ) -> None:
         value, n_pieces = entries[2], len(edges) - 1
         P, s, Q = begin.whole
@@ -31,12 +31,12 @@ class CompiledLoop(Loop):
         self._given = ((*entries, edges), full, tuple(map(fixed, recipe.sample)))
         self._factors = (PT, s, QT, np.empty_like(PT))
         parts, sums = np.empty((n_pieces, *QT.shape), dtype), np.zeros((n_pieces, 2))
-        sizes = np.empty((2, len(recipe.sample[2])))
-        memory = (np.empty_like(PT), np.empty_like(QT), np.empty_like(value), np.zeros_like(value), parts, sums, sizes)
-        small = tuple(np.empty((4, width, width)))
+        sizes, rest = np.empty(len(recipe.sample[2]), dtype), np.empty(max(PT.shape[1], QT.shape[1]), dtype)
+        memory = (np.empty_like(PT), np.empty_like(QT), np.empty_like(value), np.zeros_like(value), parts, sums, sizes, rest)
+        small = tuple(np.empty((5, width, width)))
         self._memory = ((np.empty_like(PT), np.empty_like(s), np.empty_like(QT)), memory, small)
         self._held = np.zeros(2)
-        self._iterate = iterate if len(value) >= _SHARED else iterate_compiled  # whatever the machine: the same bits on all
+        self._n_pieces, self._shared = n_pieces, len(value) >= _SHARED  # whatever the machine: the same bits on all
         # no step of the SVD: the first iterate is that which was given, and only its residual is split
         if begin.zeta is None:
             self._run([0], [recipe.zeta(begin.k)], recipe.floor, False)
@@ -50,22 +50,26 @@ class CompiledLoop(Loop):
         ks = range(self.k + 1, self.k + n + 1)
         numbers, trail = self._run([*map(self.recipe.steps, ks)], [*map(self.recipe.zeta, ks)], self.recipe.floor, each)
         kept = None
-        if trail is not None:
+        if each:
             W, V = (np.concatenate(pair).transpose(0, 2, 1) for pair in zip(first, trail, strict=True))
             kept = (W, V)
         return Group(self.k, numbers, (PT.T, s.astype(PT.dtype), QT.T), kept)
 
     def _run(
         self, steps: list[int], zetas: list[float], floor: float, each: bool
-    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
+    ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """Iterate once for each of `steps`; the numbers, and the factors after each (none if not asked for)."""
         PT, s, QT, _ = self._factors
         rank, n = self.recipe.rank, len(steps)
         numbers = np.empty((n, NUMBERS + len(s)))
-        trail = None
-        if each:
-            trail = (np.empty((n, rank, PT.shape[1]), PT.dtype), np.empty((n, rank, QT.shape[1]), QT.dtype))
-        plan = (np.asarray(steps), np.asarray(zetas, dtype=np.float64), (rank, floor), self.recipe.svd_tol or None)
-        self._iterate(*self._given, self._factors, *self._memory, *plan, self._held, numbers, trail)
+        kept = n if each else 0
+        trail = (np.empty((kept, rank, PT.shape[1]), PT.dtype), np.empty((kept, rank, QT.shape[1]), QT.dtype))
+        plan = (np.asarray(steps), np.asarray(zetas, dtype=np.float64), (rank, float(floor), float(self.recipe.svd_tol)))
+        common = (np.zeros(3, np.int64), *self._given, self._factors, *self._memory, *plan, self._held, numbers, trail)
+        if self._shared:
+            while (task := iterate(ON, 0, 0, *common)) != 0:
+                run(iterate, [(task, p, p + 1, *common) for p in range(self._n_pieces)])
+        else:
+            iterate(ALL, 0, 0, *common)
         self.k += n
         return numbers, trail

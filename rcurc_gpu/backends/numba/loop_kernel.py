@@ -1,151 +1,145 @@
 """A group of the core's iterations as one call: `plain.loop.PlainLoop` over again, compiled as a whole.
 
-Factors are transposed, (k, m) and (k, n): rows are what loops run along. `iterate` is written once and runs in two ways:
-compiled, in one thread, without coming back to Python; or, where the intersection is so large that several threads pay, as
-Python that calls the compiled parts and hands the pieces of the large ones to all cores. Pieces depend on the data alone and
-are added up in their order, so the number of threads does not change a bit.
+Factors are transposed, (k, m) and (k, n): rows are what loops run along. One thread does everything without coming back to
+Python. Where the intersection is so large that several threads pay, the same function comes back where there are pieces of
+work for all cores, and does these pieces, too. Pieces depend on the data alone and are added up in their order, so the number
+of threads does not change a bit.
 """
 
-# Numba looks at the age of this file alone: after a change of `entries`, touch it, or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `core_kernels`, `entries`, `parts` or `small_kernels`, touch it,
+# or what was compiled before is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
 
-from typing import Any
-
 from numba import njit
-from numba.extending import overload
 
-from . import core_kernels
-from .entries import OPTIONS, WITHIN
+from .core_kernels import add_parts, add_product, back_product, change, floor_threshold, split_rows
+from .entries import OPTIONS
+from .parts import compact
 from .small_kernels import combine, copy, inner, orthonormal, small_svd, turn_between
-from .threads import run
 
-_INSIDE: Any = {name: option for name, option in WITHIN.items() if name != "cache"}
-
-
-def split_rows(indptr, index, value, weight, edges, first, last, left, QT, used, zeta, S, G, Z, sums):
-    """`core_kernels.threshold`; of all pieces, on all cores."""
-    there, rest = (indptr, index, value, weight, edges), (left, QT, used, zeta, S, G, Z, sums)
-    run(core_kernels.threshold, [(*there, p, p + 1, *rest) for p in range(first, last)])
-
-
-def add_product(indptr, index, edges, first, last, G, XT, Z):
-    """`core_kernels.mul`; of all pieces, on all cores."""
-    run(core_kernels.mul, [(indptr, index, edges, p, p + 1, G, XT, Z) for p in range(first, last)])
-
-
-def back_product(indptr, index, edges, first, last, G, PT, parts):
-    """`core_kernels.rmul`; of all pieces, on all cores."""
-    run(core_kernels.rmul, [(indptr, index, edges, p, p + 1, G, PT, parts) for p in range(first, last)])
-
-
-def back_product_full(indptr, index, edges, first, last, G, PT, parts):
-    """`core_kernels.rmul_full`; of all pieces, on all cores."""
-    run(core_kernels.rmul_full, [(indptr, index, edges, p, p + 1, G, PT, parts) for p in range(first, last)])
-
-
-# In compiled code these are the kernels themselves, in one call for all pieces.
-
-
-@overload(split_rows, jit_options=_INSIDE)
-def _split_rows(indptr, index, value, weight, edges, first, last, left, QT, used, zeta, S, G, Z, sums):
-    return core_kernels.threshold.py_func
-
-
-@overload(add_product, jit_options=_INSIDE)
-def _add_product(indptr, index, edges, first, last, G, XT, Z):
-    return core_kernels.mul.py_func
-
-
-@overload(back_product, jit_options=_INSIDE)
-def _back_product(indptr, index, edges, first, last, G, PT, parts):
-    return core_kernels.rmul.py_func
-
-
-@overload(back_product_full, jit_options=_INSIDE)
-def _back_product_full(indptr, index, edges, first, last, G, PT, parts):
-    return core_kernels.rmul_full.py_func
+# What to do: all iterations, as far as the next pieces, or some pieces of one of three kinds
+ALL, ON, PRODUCT, BACK, SPLIT = range(5)
+_BEGIN, _AGAIN, _ROWS, _COLUMNS, _CUT, _END = range(6)  # stages of an iteration
 
 
 @njit(**OPTIONS)
-def keep(left, s, QT, old_left, old_s, old_QT):
-    """Copy the factors of an iterate."""
-    copy(left, old_left)
-    copy(QT, old_QT)
-    for q in range(s.shape[0]):
-        old_s[q] = s[q]
-
-
-def iterate(entries, full, sample, factors, before, work, small, steps, zetas, limits, svd_tol, held, numbers, trail):
+def iterate(
+    task, first, last, at, entries, full, sample, factors, before, work, small, steps, zetas, limits, held, numbers, trail
+):
     """`PlainLoop.advance`.
 
     Parameters
     ----------
+    task : ALL, ON, PRODUCT, BACK or SPLIT
+        One of the last three for the pieces `first` to `last`.
+    at : int64 array (3,)
+        The iteration, the step of its SVD and the stage that come next; 0 at first.
     entries : (indptr, index, value, weight, edges)
-    full : True or None
+    full : bool
         Whether products take the zeros of a row along.
     sample : (i, j, y)
     factors : (PT (k, m), s (k,), QT (k, n), left (k, m))
         U = left^T QT, here and at the end.
     before : (left, s, QT)
         Memory for those of the iteration before.
-    work : (Z (k, m), C (k, n), G, S, parts (n_pieces, k, n), sums (n_pieces, 2), sizes)
+    work : (Z (k, m), C (k, n), G, S, parts (n_pieces, k, n), sums (n_pieces, 2), sizes, rest)
         (U + G) Q transposed, inliers and outliers of the last iterate; memory.
-    small : (R, M, U, V), each float64 (k, k)
+    small : (R, M, U, V, T), each float64 (k, k)
     steps, zetas : arrays (n,)
         Of each iteration: steps of the SVD, and the threshold after it if the floor does not hold it up.
-    limits : (rank, floor)
-    svd_tol : float or None
-        What is None here and below is not compiled.
-    held : float64 array (2,)
-        The threshold and the number of outliers of the last iterate.
+    limits : (rank, floor, svd_tol)
+    held : float64 array (3,)
+        The threshold and the number of outliers of the last iterate, and the change to the next.
     numbers : float64 array (n, 5 + k)
         As in `Group`.
-    trail : (float array (n, r, m), float array (n, r, n)) or None
-        For the factors after each iteration.
+    trail : (float array (n, r, m), float array (n, r, n))
+        For the factors after each iteration; empty if they are not asked for.
+
+    Returns
+    -------
+    int
+        What has to be done with all pieces before the next call; 0 at the end.
     """
+    compact()
     indptr, index, value, weight, edges = entries
     n_pieces = edges.shape[0] - 1
     PT, s, QT, left = factors
-    Z, C, G, S, parts, sums, sizes = work
-    R, M, U, V = small
-    rank, floor = limits
-    for k in range(steps.shape[0]):
-        keep(left, s, QT, before[0], before[1], before[2])
-        last = steps[k] - 1
-        for step in range(steps[k]):
-            if step > 0:
-                inner(C, before[2], M)
-                combine(M, before[0], Z, rank)
-                add_product(indptr, index, edges, 0, n_pieces, G, C, Z)
-            orthonormal(Z, R)
-            inner(Z, before[0], M)
-            combine(M, before[2], C, rank)
-            if full is None:
-                back_product(indptr, index, edges, 0, n_pieces, G, Z, parts)
+    old_left, old_s, old_QT = before
+    Z, C, G, S, parts, sums, sizes, rest = work
+    R, M, U, V, T = small
+    rank, floor, svd_tol = limits
+    K = s.shape[0]
+    k, step, stage = at[0], at[1], at[2]
+    pieces = task if task > ON else 0
+    while pieces > 0 or k < steps.shape[0]:
+        if pieces > 0:
+            if task == ON:
+                at[0], at[1], at[2] = k, step, stage
+                return pieces
+            if task == ALL:
+                first, last = 0, n_pieces
+            if pieces == PRODUCT:
+                add_product(indptr, index, edges, first, last, G, C, Z)
+            elif pieces == BACK:
+                back_product(indptr, index, edges, first, last, G, Z, parts, full)
             else:
-                back_product_full(indptr, index, edges, 0, n_pieces, G, Z, parts)
-            core_kernels.add_parts(parts, C)
-            orthonormal(C, R)
-            if svd_tol is not None or step == last:
+                split_rows(indptr, index, value, weight, edges, first, last, left, QT, rank, held[0], S, G, Z, sums)
+            if task != ALL:
+                return 0
+            pieces = 0
+        elif stage == _BEGIN:
+            copy(left, old_left)
+            copy(QT, old_QT)
+            for q in range(K):
+                old_s[q] = s[q]
+            step = 0
+            stage = _ROWS if steps[k] > 0 else _CUT
+        elif stage == _AGAIN:
+            inner(C, old_QT, M)
+            combine(M, old_left, Z, rank, T[0])
+            stage, pieces = _ROWS, PRODUCT
+        elif stage == _ROWS:
+            orthonormal(Z, R, T[0])
+            inner(Z, old_left, M)
+            combine(M, old_QT, C, rank, T[0])
+            stage, pieces = _COLUMNS, BACK
+        elif stage == _COLUMNS:
+            add_parts(parts, C)
+            orthonormal(C, R, T[0])
+            step += 1
+            stage = _CUT if step == steps[k] else _AGAIN
+            if svd_tol > 0 or stage == _CUT:
                 small_svd(R, U, s, V)
-                if svd_tol is not None:
+                if svd_tol > 0:
                     copy(PT, left)
-                combine(U, Z, PT, PT.shape[0])
-                combine(V, C, QT, PT.shape[0])
-                if svd_tol is not None:
-                    if step > 0 and turn_between(PT, left, rank) <= svd_tol:
-                        break
+                combine(U, Z, PT, K, T[0])
+                combine(V, C, QT, K, T[0])
+                if svd_tol > 0:
                     copy(QT, C)
-        core_kernels.scale(PT, s, rank, left)
-        change = core_kernels.change(left, QT, before[0], before[2], before[1])
-        zeta = core_kernels.floor_threshold(sample[0], sample[1], sample[2], left, QT, rank, zetas[k], floor, sizes)
-        split_rows(indptr, index, value, weight, edges, 0, n_pieces, left, QT, rank, zeta, S, G, Z, sums)
-        core_kernels.record(numbers[k], held, sums, change, zeta, s)
-        if trail is not None:
-            copy(PT[:rank], trail[0][k])
-            copy(QT[:rank], trail[1][k])
-
-
-iterate_compiled = njit(**OPTIONS)(iterate)
+                    if step > 1 and turn_between(PT, left, rank, rest, T[0]) <= svd_tol:
+                        stage = _CUT
+        elif stage == _CUT:
+            for q in range(K):
+                s[q] = s[q] if q < rank else 0.0
+                for t in range(left.shape[1]):
+                    left[q, t] = s[q] * PT[q, t]
+            numbers[k, 1], numbers[k, 2] = held[1], held[0]
+            numbers[k, 3] = change(left, QT, old_left, old_QT, old_s, M, T, rest)
+            held[0] = floor_threshold(sample[0], sample[1], sample[2], left, QT, rank, zetas[k], floor, sizes)
+            stage, pieces = _END, SPLIT
+        else:
+            numbers[k, 0], held[1] = 0.0, 0.0
+            for p in range(n_pieces):
+                numbers[k, 0] += sums[p, 0]
+                held[1] += sums[p, 1]
+            numbers[k, 4] = held[0]
+            for q in range(K):
+                numbers[k, 5 + q] = s[q]
+            if trail[0].shape[0] > 0:
+                copy(PT, trail[0][k])
+                copy(QT, trail[1][k])
+            k += 1
+            stage = _BEGIN
+    return 0

@@ -20,8 +20,9 @@ from numba.extending import overload
 
 from ..plain.passes import LEAST_HELD, PART, Column
 from ..plain.regression import HALVINGS, TIGHT
-from .entries import OPTIONS, WITHIN, hashed, pair_of, uniform
+from .entries import INSIDE, OPTIONS, WITHIN, hashed, pair_of, uniform
 from .lanes import ROWS, all_lanes, classify, larger, measure, normal_equations, number_of, residuals, solve
+from .parts import compact, not_inlined
 from .vectors import LANES, gathered, indices, load, places, prefetch, root, size, splat, store, total, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a fit pass begins
@@ -38,7 +39,7 @@ def _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, r
     """Begin with what is drawn; the first threshold."""
 
 
-@overload(_drawn)
+@overload(_drawn, jit_options=INSIDE)
 def _drawn_for(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
     def drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
         if begin == PART_OF:
@@ -57,6 +58,7 @@ def regress(
     begin, number, start, zeta0, floor, gamma, max_steps, informative, rank, a_out, table
 ):  # fmt: skip
     """`passes.regress` for some units."""
+    compact()
     R = number_of(rank)
     most = max(_CACHED // (8 * LANES * R), _SHORT * R)  # entries of a unit that goes with others
     longest = 0
@@ -187,10 +189,12 @@ def _vectors(n):
 @njit(**WITHIN)
 def _by_length(indptr, units, most):
     """An order in which units of about the same length are neighbours, and those longer than `most` come last."""
+    compact()
     first = np.zeros(most + 3, np.int64)
     for unit in units:
         first[min(indptr[unit + 1] - indptr[unit], most + 1) + 1] += 1
-    first = np.cumsum(first)
+    for m in range(most + 2):
+        first[m + 1] += first[m]
     order = np.empty(units.shape[0], np.int64)
     for k in range(units.shape[0]):
         m = min(indptr[units[k] + 1] - indptr[units[k]], most + 1)
@@ -202,6 +206,7 @@ def _by_length(indptr, units, most):
 @njit(**WITHIN)
 def _ask_for(indptr, index, value, units, order, first, n):
     """Have the entries of the next `n` units on their way while others are worked on: no machine foresees this order."""
+    compact()
     for k in range(first, min(first + n, units.shape[0])):
         unit = units[order[k]]
         low = indptr[unit]
@@ -215,6 +220,7 @@ def _ask_for(indptr, index, value, units, order, first, n):
 @njit(**WITHIN)
 def _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, rank):
     """Bring entries to their lanes: in row t stands number ``low + t * apart``, and past the end of a lane nothing."""
+    not_inlined()
     R = number_of(rank)
     flat = basis.ravel()
     full = min(heights)
@@ -238,6 +244,7 @@ def _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, ran
 @njit(**WITHIN)
 def _draw(index, index_ids, names, low, heights, apart, transposed, key, pair, lot, rows):
     """Draw the lots of the entries. Numbers are unsigned: Numba looks whether others are negative."""
+    compact()
     for lane in range(LANES):
         f, e, name = np.uint64(lane), np.uint64(low[lane]), np.uint64(names[lane])
         for _ in range(heights[lane]):
@@ -250,6 +257,7 @@ def _draw(index, index_ids, names, low, heights, apart, transposed, key, pair, l
 
 @njit(**WITHIN)
 def _hash(pair, key, lot, rows):
+    not_inlined()
     for f in range(rows * LANES):
         lot[f] = hashed(pair[f] ^ key)
 
@@ -257,6 +265,7 @@ def _hash(pair, key, lot, rows):
 @njit(**WITHIN)
 def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, key, count, floor, eps, rows, R, alone):
     """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
+    compact()
     for t in range(rows):
         for lane in range(LANES):
             entry = t * LANES + lane if alone else t
@@ -275,6 +284,7 @@ def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, key, count, floor, ep
 @njit(**WITHIN)
 def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
     """Begin with the best of many random subsets of as many entries as unknowns."""
+    compact()
     stride = 1 if alone else LANES
     n_drawn = R + -R % ROWS
     drawn_D, drawn_y, drawn_w, best = _vectors(n_drawn * R), _vectors(n_drawn), _vectors(n_drawn), _vectors(R)
@@ -315,6 +325,7 @@ def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, numb
 @njit(**WITHIN)
 def _middle(res, fit, sizes, rows, wanted, alone):
     """`regression.middle_residual`; `sizes` is for its use."""
+    compact()
     low, high = splat(0.0), splat(0.0)
     for t in range(rows):
         inside, x = splat(0.0) < load(fit, t), size(load(res, t))

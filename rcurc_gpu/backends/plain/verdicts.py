@@ -15,6 +15,7 @@ OK, TOO_FEW_OBSERVATIONS, TOO_FEW_INLIERS, ILL_CONDITIONED, CONTESTED = 0, 1, 2,
 # What may have to be done with a unit, as bits of a number: fit it again; try random subsets, since its inliers are too few;
 # seek a rival; see whether a component rests on one observation, or nothing tells since its inliers have no spread.
 DOUBTFUL, FAILED, CONTESTABLE, SKEWED, UNKNOWN = 1, 2, 4, 8, 16
+FORMER = 5  # on a device, the status before units were compared is above these bits
 
 # Where zeta of a regression stops, in standard deviations of the noise: 6e-5 of normal noise lies beyond. Without a floor,
 # regressions run on a handful of entries: the background of a real video came out at 29 dB instead of 51 to 53 dB.

@@ -45,6 +45,14 @@ def split(
     return np.diff(winner), Block(indptr, here.index[out], here.value[out], here.length)
 
 
+def agreeing(block: Block, left: Array, right: Array, floor: float, usable: tuple[Array, Array]) -> Block:
+    """The entries of a block that agree with left @ right.T, in units and at positions that are `usable`."""
+    xp = array_namespace(block.value)
+    unit, index = block.unit_of_entry(), xp.astype(block.index, xp.int64)
+    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
+    return block.where((xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0))
+
+
 def _ends(block: Block, chosen: Array) -> np.ndarray:
     """The `indptr` of a block that has only the entries `chosen` (bool), on the host."""
     xp = array_namespace(chosen)

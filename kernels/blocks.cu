@@ -1,0 +1,280 @@
+// Blocks of entries by units (backends/blocks.py) taken apart and put together: some units, some entries, two blocks as one, units
+// and positions exchanged. Values are moved as they are; but for residuals, nothing is computed with them.
+//
+// A warp has a unit. What a unit gets is counted first, and the last block to arrive makes the places where units begin of it.
+// REAL is given with -D, for the size of a value alone.
+#include "entry.cuh"
+#include "reduce.cuh"
+
+constexpr int WARPS = 4;  // of a block, as in cuda/blocks.py
+constexpr int THREADS = 32 * WARPS;
+
+template <int SIZE>
+struct WordOf;
+template <>
+struct WordOf<4> {
+    typedef unsigned type;
+};
+template <>
+struct WordOf<8> {
+    typedef uint64 type;
+};
+typedef typename WordOf<sizeof(REAL)>::type Word;
+
+// From counts in ends[1 .. n] to where units begin, by one block. Its threads have a range of units each.
+__device__ __forceinline__ void scan(int64 n, int64* ends) {
+    __shared__ int64 totals[THREADS];
+    const int64 each = (n + THREADS - 1) / THREADS;
+    const int64 first = threadIdx.x * each, last = first + each < n ? first + each : n;
+    int64 sum = 0;
+    for (int64 k = first; k < last; k++) {
+        sum += __ldcg(ends + k + 1);
+    }
+    totals[threadIdx.x] = sum;
+    __syncthreads();
+    sum = 0;
+    for (int t = 0; t < int(threadIdx.x); t++) {
+        sum += totals[t];
+    }
+    for (int64 k = first; k < last; k++) {
+        sum += __ldcg(ends + k + 1);
+        ends[k + 1] = sum;
+    }
+    if (threadIdx.x == 0) {
+        ends[0] = 0;
+    }
+}
+
+// Which entries are wanted: those with a flag of their own, and at positions with a flag; null stands for all.
+struct Wanted {
+    const bool* flags;
+    const bool* places;
+
+    __device__ __forceinline__ bool at(int64 at, int position) const {
+        return (!flags || flags[at]) && (!places || places[position]);
+    }
+};
+
+// Where the wanted entries of some units (all, if null) will begin: ends (n + 1).
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    count_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                 const bool* __restrict__ flags, const bool* __restrict__ places, unsigned* arrived, int64* ends) {
+    const Wanted wanted = {flags, places};
+    const int lane = threadIdx.x % 32;
+    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+        const int64 unit = units ? units[k] : k;
+        int64 count = indptr[unit + 1] - indptr[unit];
+        if (flags || places) {
+            int found = 0;
+            for (int64 at = indptr[unit] + lane; at < indptr[unit + 1]; at += 32) {
+                found += wanted.at(at, index[at]);
+            }
+            __syncwarp();
+            count = warp_sum(found);
+        }
+        if (lane == 0) {
+            ends[k + 1] = count;
+        }
+    }
+    if (last_block(arrived, gridDim.x)) {
+        scan(n, ends);
+    }
+}
+
+// The wanted entries, in their order: their positions, values and sigma (or null), and, where there is room for them, the numbers
+// of their units in the list.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    take_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
+                const Word* __restrict__ value, const Word* __restrict__ sigma, int* __restrict__ to_index,
+                Word* __restrict__ to_value, Word* __restrict__ to_sigma, int64* __restrict__ to_unit) {
+    const Wanted wanted = {flags, places};
+    const int lane = threadIdx.x % 32;
+    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+        const int64 unit = units ? units[k] : k;
+        int64 to = starts[k];
+        const int64 end = indptr[unit + 1];
+        for (int64 at = indptr[unit] + lane; at - lane < end; at += 32) {
+            const bool taken = at < end && wanted.at(at, index[at]);
+            __syncwarp();
+            const unsigned mask = __ballot_sync(EVERY_LANE, taken);
+            if (taken) {
+                const int64 place = to + __popc(mask & ((1u << lane) - 1));
+                to_index[place] = index[at];
+                to_value[place] = value[at];
+                if (sigma) {
+                    to_sigma[place] = sigma[at];
+                }
+                if (to_unit) {
+                    to_unit[place] = k;
+                }
+            }
+            to += __popc(mask);
+        }
+    }
+}
+
+// What is left of the wanted entries without a product of factors, as the upper half of a float32 (its digits to 0.2 %), and their
+// positions, in 16 bits where these are enough: a third of the bytes that go to the host. Unit k of the list has row own_rows[k] of its factor, position p has row
+// other_rows[p] of the other.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    take_residuals(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                   const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
+                   const REAL* __restrict__ value, const REAL* __restrict__ own, const int64* __restrict__ own_rows,
+                   const REAL* __restrict__ other, const int64* __restrict__ other_rows, int rank, unsigned short* __restrict__ small,
+                   int* __restrict__ large, unsigned short* __restrict__ left_over) {
+    const Wanted wanted = {flags, places};
+    const int lane = threadIdx.x % 32;
+    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+        const int64 unit = units ? units[k] : k;
+        int64 to = starts[k];
+        const int64 end = indptr[unit + 1];
+        for (int64 at = indptr[unit] + lane; at - lane < end; at += 32) {
+            const bool taken = at < end && wanted.at(at, index[at]);
+            __syncwarp();
+            const unsigned mask = __ballot_sync(EVERY_LANE, taken);
+            if (taken) {
+                const int64 place = to + __popc(mask & ((1u << lane) - 1));
+                REAL rest = value[at];
+                for (int q = 0; q < rank; q++) {
+                    rest = fma(-own[own_rows[k] * rank + q], other[other_rows[index[at]] * rank + q], rest);
+                }
+                left_over[place] = (unsigned short)((__float_as_uint(float(rest)) + 0x8000u) >> 16);
+                if (small) {
+                    small[place] = (unsigned short)(index[at]);
+                } else {
+                    large[place] = index[at];
+                }
+            }
+            to += __popc(mask);
+        }
+    }
+}
+
+// The first place of an ascending list that is not below x.
+template <class V>
+__device__ __forceinline__ int64 lower_bound(const V* __restrict__ list, int64 first, int64 last, V x) {
+    while (first < last) {
+        const int64 middle = first + (last - first) / 2;
+        if (list[middle] < x) {
+            first = middle + 1;
+        } else {
+            last = middle;
+        }
+    }
+    return first;
+}
+
+// Units and positions exchanged: `order` sorts the entries by position, and keeps the order of those at the same one. A thread has
+// an entry; it also writes where the positions begin after the one before it, up to its own.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    exchange(int64 n, int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
+             const int64* __restrict__ order, const Word* __restrict__ value, const Word* __restrict__ sigma,
+             int64* __restrict__ to_indptr, int* __restrict__ to_index, Word* __restrict__ to_value, Word* __restrict__ to_sigma) {
+    for (int64 t = int64(blockIdx.x) * THREADS + threadIdx.x; t <= n; t += int64(gridDim.x) * THREADS) {
+        const int64 from = t > 0 ? index[order[t - 1]] : -1, position = t < n ? index[order[t]] : length;
+        for (int64 p = from + 1; p <= position; p++) {
+            to_indptr[p] = t;
+        }
+        if (t < n) {
+            const int64 at = order[t];
+            to_index[t] = int(lower_bound(indptr, int64(0), units + 1, at + 1) - 1);
+            to_value[t] = value[at];
+            if (sigma) {
+                to_sigma[t] = sigma[at];
+            }
+        }
+    }
+}
+
+// Where the entries of units will begin that have those of two blocks, each position once.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    count_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ indptr2,
+                const int* __restrict__ index2, unsigned* arrived, int64* ends) {
+    const int lane = threadIdx.x % 32;
+    for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
+        const int64 first = indptr2[unit], last = indptr2[unit + 1];
+        int alone = 0;
+        for (int64 at = indptr[unit] + lane; at < indptr[unit + 1]; at += 32) {
+            const int64 there = lower_bound(index2, first, last, index[at]);
+            alone += there == last || index2[there] != index[at];
+        }
+        __syncwarp();
+        alone = warp_sum(alone);
+        if (lane == 0) {
+            ends[unit + 1] = last - first + alone;
+        }
+    }
+    if (last_block(arrived, gridDim.x)) {
+        scan(n, ends);
+    }
+}
+
+struct Half {
+    const int64* indptr;
+    const int* index;
+    const Word* value;
+    const Word* sigma;
+};
+
+// The entries of one of two blocks go to where they stand among those of both. Those that both have are written by the first.
+__device__ __forceinline__ void merge(const Half& mine, const Half& other, bool is_first, int64 unit, int64 to, int lane,
+                                      int* to_index, Word* to_value, Word* to_sigma, signed char* code) {
+    const int64 begin = mine.indptr[unit], end = mine.indptr[unit + 1];
+    const int64 first = other.indptr[unit], last = other.indptr[unit + 1];
+    int64 before = 0;  // entries that both have, so far
+    for (int64 at = begin + lane; at - lane < end; at += 32) {
+        int64 there = last;
+        bool both = false;
+        if (at < end) {
+            there = lower_bound(other.index, first, last, mine.index[at]);
+            both = there < last && other.index[there] == mine.index[at];
+        }
+        __syncwarp();
+        const unsigned mask = __ballot_sync(EVERY_LANE, both);
+        if (at < end && (is_first || !both)) {
+            const int64 place = to + at - begin + there - first - before - __popc(mask & ((1u << lane) - 1));
+            to_index[place] = mine.index[at];
+            to_value[place] = mine.value[at];
+            if (mine.sigma) {
+                to_sigma[place] = mine.sigma[at];
+            }
+            code[place] = both ? 3 : is_first ? 1 : 2;
+        }
+        before += __popc(mask);
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    take_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const Word* __restrict__ value,
+               const Word* __restrict__ sigma, const int64* __restrict__ indptr2, const int* __restrict__ index2,
+               const Word* __restrict__ value2, const Word* __restrict__ sigma2, const int64* __restrict__ starts,
+               int* __restrict__ to_index, Word* __restrict__ to_value, Word* __restrict__ to_sigma,
+               signed char* __restrict__ code) {
+    const Half first = {indptr, index, value, sigma}, second = {indptr2, index2, value2, sigma2};
+    for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
+        merge(first, second, true, unit, starts[unit], threadIdx.x % 32, to_index, to_value, to_sigma, code);
+        merge(second, first, false, unit, starts[unit], threadIdx.x % 32, to_index, to_value, to_sigma, code);
+    }
+}
+
+// A number for each unit, the same for two that have the same entries: `samples.intersection._fingerprints`.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    fingerprint(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const Word* __restrict__ value, uint64 odd,
+                uint64* __restrict__ out) {
+    for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
+        uint64 sum = 0;
+        for (int64 at = indptr[unit] + threadIdx.x % 32; at < indptr[unit + 1]; at += 32) {
+            // shifts of signed numbers, as NumPy has them
+            const int64 digits = sizeof(Word) == 8 ? int64(value[at]) : int64(int(value[at]));
+            uint64 place = (uint64(index[at]) + 1) * odd;
+            place = (place ^ uint64(int64(place) >> 29)) * odd;
+            sum += ((uint64(digits) ^ uint64(digits >> 32)) + odd) * place;
+        }
+        __syncwarp();
+        sum = warp_sum(sum);
+        if (threadIdx.x % 32 == 0) {
+            out[unit] = sum;
+        }
+    }
+}

@@ -1,0 +1,168 @@
+"""Blocks of entries taken apart and put together on CUDA: the methods of `blocks.Block`, which asks here first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import cupy  # type: ignore[import-not-found]
+import numpy as np
+
+from ..arrays import Array
+from ..blocks import Block
+from .launch import dense, kernel, launch, pointer
+
+_WARPS, _THREADS = 4, 128  # of a block, as in blocks.cu
+_MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time
+_SHORT = 1 << 16  # positions up to which 16 bits tell them
+_WORDS = {4: "float32", 8: "float64"}  # values are moved, whatever they are
+
+
+def serves(block: Block) -> bool:
+    """Whether the kernels take such a block."""
+    value, sigma = block.value, block.sigma
+    return value.dtype.itemsize in _WORDS and (sigma is None or sigma.dtype.itemsize == value.dtype.itemsize)
+
+
+def _launch(name: str, block: Block, blocks: int, arguments: tuple[Any, ...]) -> None:
+    function = kernel("blocks.cu", name, _WORDS[block.value.dtype.itemsize])
+    launch(function, min(blocks, _MOST_BLOCKS), _THREADS, arguments)
+
+
+def _units_to_blocks(units: int) -> int:
+    return -(-units // _WARPS)
+
+
+def _places(block: Block) -> tuple[Array, Array]:
+    return dense(block.indptr, np.int64), dense(block.index, np.int32)
+
+
+def _numbers(block: Block) -> tuple[Array, Any]:
+    """Values, and their sigma if there is any."""
+    return dense(block.value), pointer(None if block.sigma is None else dense(block.sigma))
+
+
+def _room(block: Block, total: int) -> tuple[Array, Array, Array | None]:
+    """Memory for positions, values and sigma."""
+    sigma = None if block.sigma is None else cupy.empty(total, block.sigma.dtype)
+    return cupy.empty(total, np.int32), cupy.empty(total, block.value.dtype), sigma
+
+
+def select(
+    block: Block,
+    units: np.ndarray | None = None,
+    flags: Array | None = None,
+    places: Array | None = None,
+    with_units: bool = False,
+) -> tuple[Block, Array | None]:
+    """Some entries, in two launches: how many there are has to be known before they are taken.
+
+    Parameters
+    ----------
+    block : Block
+    units : integer array, optional
+        Numbers of the units to take, in their order; all by default.
+    flags : bool array (n_obs,), optional
+        Which entries to take.
+    places : bool array (length,), optional
+        The positions to take entries at.
+    with_units : bool
+        Whether the unit of each entry is wanted as well.
+
+    Returns
+    -------
+    block : Block
+    unit : int64 array (n,) or None
+        Numbers in the new block.
+    """
+    with block.value.device:
+        n = block.n_units if units is None else len(units)
+        chosen = None if units is None else cupy.asarray(units, dtype=np.int64)
+        wanted = (pointer(x if x is None else dense(x, np.bool_)) for x in (flags, places))
+        known = (np.int64(n), pointer(chosen), *_places(block), *wanted)
+        ends = cupy.empty(n + 1, np.int64)
+        _launch("count_wanted", block, _units_to_blocks(n), (*known, cupy.zeros(1, np.uint32), ends))
+        index, value, sigma = _room(block, int(ends[n]))
+        unit = cupy.empty(len(index), np.int64) if with_units else None
+        out = (index, value, pointer(sigma), pointer(unit))
+        _launch("take_wanted", block, _units_to_blocks(n), (*known, ends, *_numbers(block), *out))
+    return Block(ends, index, value, block.length, sigma), unit
+
+
+def residuals(
+    block: Block,
+    units: np.ndarray,
+    places: np.ndarray | None,
+    own: tuple[Array, np.ndarray],
+    other: tuple[Array, np.ndarray],
+) -> Block:
+    """What a product of factors leaves of some entries, to 0.2 %, on the host.
+
+    Parameters
+    ----------
+    block : Block
+    units : int64 array (n,)
+        On the host.
+    places : bool array (length,), optional
+        The positions to take entries at, on the host.
+    own, other : (float array, int64 array)
+        The factor of the units, and the rows of it that they have (n,); the other factor, and the rows that positions have
+        (length,).
+    """
+    with block.value.device:
+        n, real = len(units), block.value.dtype
+        chosen, own_rows, other_rows = (cupy.asarray(x, dtype=np.int64) for x in (units, own[1], other[1]))
+        wanted = (pointer(None), pointer(None if places is None else cupy.asarray(places)))
+        known = (np.int64(n), chosen, *_places(block), *wanted)
+        ends = cupy.empty(n + 1, np.int64)
+        _launch("count_wanted", block, _units_to_blocks(n), (*known, cupy.zeros(1, np.uint32), ends))
+        indptr = cupy.asnumpy(ends)
+        total = int(indptr[-1])
+        index = cupy.empty(total, np.uint16 if block.length <= _SHORT else np.int32)
+        rest, given = cupy.empty(total, np.uint16), (dense(own[0], real), own_rows, dense(other[0], real), other_rows)
+        to = (index, pointer(None)) if index.dtype == np.uint16 else (pointer(None), index)
+        arguments = (*known, ends, dense(block.value), *given, np.int32(own[0].shape[1]), *to, rest)
+        _launch("take_residuals", block, _units_to_blocks(n), arguments)
+        upper = cupy.asnumpy(rest).astype(np.uint32) << 16
+        found = cupy.asnumpy(index).astype(np.int32), upper.view(np.float32).astype(np.float64)
+    return Block(indptr, *found, block.length)
+
+
+def transpose(block: Block) -> Block:
+    """`Block.transpose`: a sort and one launch."""
+    with block.value.device:
+        places = _places(block)
+        indptr = cupy.empty(block.length + 1, np.int64)
+        unit, value, sigma = _room(block, block.n_obs)
+        sizes = (np.int64(block.n_obs), np.int64(block.n_units), np.int64(block.length))
+        arguments = (*sizes, *places, cupy.argsort(places[1], kind="stable"), *_numbers(block))
+        blocks = -(-(block.n_obs + 1) // _THREADS)
+        _launch("exchange", block, blocks, (*arguments, indptr, unit, value, pointer(sigma)))
+    return Block(indptr, unit, value, block.n_units, sigma)
+
+
+def join(by_r: Block, by_c: Block) -> tuple[Block, Array]:
+    """`joining.join`, in two launches."""
+    from ..plain import joining
+
+    same = by_r.value.dtype == by_c.value.dtype and (by_r.sigma is None) == (by_c.sigma is None)
+    if not (same and serves(by_r) and serves(by_c)):
+        return joining.join(by_r, by_c)
+    with by_c.value.device:
+        n, both = by_c.n_units, (*_places(by_r), *_places(by_c))
+        ends = cupy.empty(n + 1, np.int64)
+        _launch("count_union", by_c, _units_to_blocks(n), (np.int64(n), *both, cupy.zeros(1, np.uint32), ends))
+        index, value, sigma = _room(by_c, int(ends[n]))
+        code = cupy.empty(len(index), np.int8)
+        halves = (*both[:2], *_numbers(by_r), *both[2:], *_numbers(by_c))
+        arguments = (np.int64(n), *halves, ends, index, value, pointer(sigma), code)
+        _launch("take_union", by_c, _units_to_blocks(n), arguments)
+    return Block(ends, index, value, by_c.length, sigma), code
+
+
+def fingerprints(block: Block, odd: int) -> Array:
+    """`samples.intersection._fingerprints`, in one launch."""
+    with block.value.device:
+        out = cupy.empty(block.n_units, np.int64)
+        arguments = (np.int64(block.n_units), *_places(block), dense(block.value), np.uint64(odd), out)
+        _launch("fingerprint", block, _units_to_blocks(block.n_units), arguments)
+    return out

@@ -1,0 +1,102 @@
+"""Functions that are compiled as parts of others alone, in a fraction of the time.
+
+Numba optimises every function, and makes machine code of it, before it links it into those that call it, where all of that is
+done once more. A part is left as it is until then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
+from numba.extending import intrinsic as numba_intrinsic
+
+intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
+
+
+# What kernels have no use for: closures, array expressions, generated loops over tuples.
+_NEEDLESS = {
+    "with_lifting",
+    "inline_closure_likes",
+    "make_function_op_code_to_jit_function",
+    "find_literally",
+    "literal_unroll",
+    "LiteralPropagation",
+    "inline_overloads",
+    "nopython_rewrites",
+    "dump_parfor_diagnostics",
+}
+
+
+class _Whole(JITCodeLibrary):  # type: ignore[misc]
+    """The code of a kernel with all its parts; it is optimised as a whole, and not each function before that."""
+
+    def _optimize_functions(self, ll_module: Any) -> None:
+        ll_module.data_layout = self._codegen._data_layout
+
+
+class _Part(_Whole):
+    """The code of a part: linked into others, not optimised, never run by itself."""
+
+    def _optimize_final_module(self) -> None:
+        pass
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    def get_pointer_to_function(self, name: str) -> int:
+        self._ensure_finalized()
+        return 0  # there is none, as of any function without a wrapper for Python
+
+    @property
+    def codegen(self) -> _Part:
+        return self
+
+    def set_env(self, name: str, env: Any) -> None:
+        """Nothing: what Numba would set stands in machine code, of which there is none."""
+
+
+class KernelCompiler(Compiler):  # type: ignore[misc]
+    """Numba's own but for where the code goes, and without steps that kernels do not need: ``njit(pipeline_class=...)``."""
+
+    _library: Any = _Whole
+
+    def define_pipelines(self) -> Any:
+        self.state.library = self._library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        self.state.library.enable_object_caching()
+        pipelines = super().define_pipelines()
+        for pipeline in pipelines:
+            pipeline.passes = [step for step in pipeline.passes if step[0].name() not in _NEEDLESS]
+        return pipelines
+
+
+class PartCompiler(KernelCompiler):
+    """For functions that are called by kernels alone."""
+
+    _library = _Part
+
+
+def _attributes(*names: str) -> Any:
+    """What gives the function in which it is called these attributes of LLVM."""
+
+    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        for name in names:
+            builder.function.attributes.add(name)
+        return context.get_dummy_value()
+
+    return types.void(), emit
+
+
+@intrinsic
+def not_inlined(typing):  # type: ignore[no-untyped-def]
+    """Written at the top of a function: it is compiled once, and not into each of those that call it."""
+    return _attributes("noinline")
+
+
+@intrinsic
+def compact(typing):  # type: ignore[no-untyped-def]
+    """`not_inlined`, and loops are left as they are: they are short, or seldom run, or made of vectors already."""
+    return _attributes("noinline", "optsize")
