@@ -77,7 +77,7 @@ def _fit(
             break
         scale *= SHRINK
     agree = np.mean(np.abs(values - found @ design.T) < last, axis=1, dtype=np.float32)
-    return found, agree
+    return found, np.asarray(agree)
 
 
 def _solve(weights: np.ndarray, values: np.ndarray, design: np.ndarray, products: np.ndarray) -> np.ndarray:
