@@ -65,7 +65,7 @@ _NOT_LIVE = ("preview", "model", "truth")
 @click.option("--frames", type=click.IntRange(min=1), help="Take the first so many frames.")
 @click.option("--region", type=IN_FILE, metavar="FILE", help="Picture that is white where to look for foreground.")
 @click.option(
-    "--min-area", type=click.IntRange(min=1), help="Pixels of the smallest thing.  [default: 1 / 5000 of the picture]"
+    "--min-area", type=click.IntRange(min=1), help="Pixels of the smallest thing.  [default: 1 / 10000 of the picture]"
 )
 @click.option("--shadows/--no-shadows", default=True, help="Whether shadows are background; in colour.")
 @click.option("--only", type=click.Choice(list(KINDS)), multiple=True, help="Write only this; may be given several times.")

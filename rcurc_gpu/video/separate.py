@@ -158,7 +158,7 @@ def separate(
     region : path or bool array (height, width), optional
         Foreground is only looked for here; of a picture where it is brighter than half.
     min_area : int, optional
-        Pixels of the smallest thing in the mask; by default 1 / 5000 of the picture.
+        Pixels of the smallest thing in the mask; by default 1 / 10000 of the picture.
     median : int, optional
         Side of the square of pixels whose majority decides, odd; by default 5, and 3 for frames below 120 lines.
     only : str or sequence of str, optional

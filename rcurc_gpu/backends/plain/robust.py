@@ -76,8 +76,8 @@ def _fit(
         if scale == last:
             break
         scale *= SHRINK
-    agree = np.asarray(np.mean(np.abs(values - found @ design.T) < last, axis=1, dtype=np.float32))
-    return found, agree
+    agree = np.mean(np.abs(values - found @ design.T) < last, axis=1, dtype=np.float32)
+    return found, np.asarray(agree)
 
 
 def _solve(weights: np.ndarray, values: np.ndarray, design: np.ndarray, products: np.ndarray) -> np.ndarray:
