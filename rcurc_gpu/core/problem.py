@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
-from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.evidence import Sizes
 from ..backends.plain.grid import Entries, Grid
 from ..backends.random import Stream, generator
 from ..errors import NothingObservedError
 from ..samples.view import CoreView
+
+if TYPE_CHECKING:
+    from ..backends.kernels import Kernels, RunContext
 
 _SAMPLE = 16384  # entries from which medians are taken: they are known to about 1 %, and more would cost at each iteration
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from array_api_compat import is_numpy_array
@@ -26,7 +26,6 @@ from ..backends.arrays import (
     to_numpy,
 )
 from ..backends.blocks import Block, ChunkPlan, put_rows
-from ..backends.kernels import RunContext
 from ..backends.linalg import small_svd
 from ..backends.plain.evidence import BasisFacts
 from ..backends.plain.passes import EntryIds, FitPass, entry_ids_on
@@ -35,6 +34,9 @@ from ..backends.plain.verdicts import BINS
 from ..backends.streaming import through
 from .diagnostics import UnitDiagnostics
 from .typical import Comparison, Tally, geometry
+
+if TYPE_CHECKING:
+    from ..backends.kernels import RunContext
 
 Report = Callable[[int], None]  # called with how many units are done
 
