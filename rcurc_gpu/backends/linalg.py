@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from array_api_compat import array_namespace, is_cupy_array, is_numpy_array
 
-from .arrays import Array, takes_kernels
+if TYPE_CHECKING:
+    from .arrays import Array
 
 
 def qr(x: Array, library: bool = False) -> tuple[Array, Array]:
@@ -16,7 +18,7 @@ def qr(x: Array, library: bool = False) -> tuple[Array, Array]:
 
     On CuPy by a kernel, if the matrix has few columns and nobody asks for the `library`: cuSOLVER's takes ten times as long.
     """
-    if takes_kernels(x) and not library:
+    if is_cupy_array(x) and not library:
         from .cuda import sketch
 
         if sketch.serves(x):
@@ -40,7 +42,7 @@ def small_svd(x: Array, library: bool = False) -> tuple[Array, Array, Array]:
     if is_cupy_array(x):
         from .cuda import sketch
 
-        if not library and takes_kernels(x) and sketch.serves(x) and x.shape[0] == x.shape[1]:
+        if not library and sketch.serves(x) and x.shape[0] == x.shape[1]:
             return sketch.svd(x)
         return sketch.library_svd(x)
     try:

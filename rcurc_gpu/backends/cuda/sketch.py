@@ -8,7 +8,7 @@ from typing import Any
 import cupy  # type: ignore[import-not-found]
 import numpy as np
 
-from ..arrays import Array
+from ..arrays import Array, takes_kernels
 from .launch import dense, kernel, launch, pointer
 from .sources import MOST_WIDTH, PANEL_BYTES
 
@@ -75,7 +75,8 @@ class Small:
 
 def serves(x: Array) -> bool:
     """Whether the kernels do the QR of `x`."""
-    return x.ndim == 2 and x.dtype.kind == "f" and x.dtype.itemsize >= 4 and 0 < x.shape[1] <= min(x.shape[0], MOST_WIDTH)
+    fits = x.ndim == 2 and 0 < x.shape[1] <= min(x.shape[0], MOST_WIDTH)
+    return fits and x.dtype.kind == "f" and x.dtype.itemsize >= 4 and takes_kernels(x)
 
 
 def qr(x: Array) -> tuple[Array, Array]:
