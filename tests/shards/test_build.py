@@ -589,16 +589,16 @@ def test_shards_without_labels_open_with_numbers(tmp_path):
 
 
 def test_bars_are_shown_when_they_are_asked_for(tmp_path, capsys, monkeypatch):
-    import tqdm.auto
+    import tqdm
 
     shown = []
 
-    class Recorded(tqdm.auto.tqdm):
+    class Recorded(tqdm.tqdm):
         def __init__(self, *args, **how):
             super().__init__(*args, **(how | {"delay": 0}))
             shown.append(self)
 
-    monkeypatch.setattr(tqdm.auto, "tqdm", Recorded)
+    monkeypatch.setattr(tqdm, "tqdm", Recorded)
     write_table(tmp_path / "t.csv", *drawn(5000))
     shard_file(tmp_path / "t.csv", tmp_path / "s", duplicates="mean", progress=True)
     names = [bar.desc.rstrip(": ") for bar in shown]
