@@ -40,7 +40,6 @@ class Stream(IntEnum):
     TIES = 14  # judge.ties: where Lanczos begins; judge.groups: coefficients at random
     REJECTED = 16  # solve.rejected: which columns and rows are looked at; with a 1 more, judge.structure: random signs;
     # with a 2 or 3, result.transform: which new columns and which of their entries are looked at
-    NOISE_FIRST = 17  # noise.fit: the rows, or columns, that the first sweeps see
     VIDEO_PIXELS = 10  # video.find: pixels that are solved for first; was 1, the numbers of SAMPLE in the same solve
 
 

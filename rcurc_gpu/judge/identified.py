@@ -166,9 +166,9 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     contradicted = ties.gap < LOOSE and _contradicted(ties, left, right, (i, j, finer * (y - fitted)), negligible)
     if free or contradicted:
         found = groups_apart(block, kernels, seed) or groups_in(ties, left, right)
-        holds = met.free or not np.mean(found.apart_at(i[near], j[near])) > _MOST_ACROSS
+        holds = free or not np.mean(found.apart_at(i[near], j[near])) > _MOST_ACROSS
         groups = found.first(m, n) if holds and found.first(m, n).apart else None
-        if groups is not None or (free and holds and found.apart):  # I may be in one group, and J in the other
+        if groups is not None or (free and found.apart):  # I may be in one group, and J in the other
             gap = min(ties.gap, met.gap) if free else 0.0
     dependent = _dependent(ties, left, right)
     # rows of many zeros agree with a solution of 0, whatever the rest of them says

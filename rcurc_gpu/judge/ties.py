@@ -190,10 +190,5 @@ def _positive_inverse(matrix: np.ndarray) -> np.ndarray:
     inverse, failed = (None, failed) if failed else dpotri(factor, lower=1)
     if inverse is None or failed:
         return np.asarray(np.linalg.inv(matrix))
-    n = len(inverse)
-    for low in range(0, n, _SMALL):  # block by block: whole triangles are copied through memory, for as long as it took
-        here = slice(low, low + _SMALL)
-        block = np.tril(inverse[here, here])
-        inverse[here, here] = block + np.tril(block, -1).T
-        inverse[:low, here] = inverse[here, :low].T
-    return np.asarray(inverse)
+    lower = np.tril(inverse)
+    return lower + np.tril(lower, -1).T

@@ -8,12 +8,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..backends.arrays import to_numpy
-from ..backends.blocks import others
 from ..backends.operators import product_svd
 from ..backends.plain.posterior import Fit, Noise, Positions
 from .model import Confirmation, Group
-from .part import Part
-from .start import Start, structure_in
+from .start import structure_in
 from .sweeps import Sweeps
 
 _DEAD = 2e-3  # variance of a component over that of the noise, below which nothing is left of it
@@ -30,12 +28,9 @@ _SINGLE, _SPARSE = 2.5, 0.15
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
-_GROWTH = 8  # components that are added at a time
-# Sweeps after which entries that are held out are forgotten, and as many where there are few entries: factors after 4 are 1
-# to 2 % below those after 12, of spectra more (intervals cover .915 instead of .93), and sweeps over few entries are cheap.
-_FORGETTING, _FORGETTING_FEW, _FEW_ENTRIES = 4, 8, 20_000
+_GROWTH = 5  # components that are added at a time
+_FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
-_QUICK = 2  # halvings of the temperature in a step, where many rows are fitted that sweeps will see again
 # Share of the observations with a value from which it is one of a few, and share of the observations that have such values.
 _COMMON, _NEARLY_ALL = 0.01, 0.9
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
@@ -51,30 +46,6 @@ class Choices(Sweeps):
         # the scale that belongs to other tails: the same median
         scores = [float(np.sum(self.log_likelihood(residual, variance, noise))) for noise in noises]
         self.noise = noises[int(np.argmax(scores))]
-
-    def moved(self, part: Part, side: str, places: np.ndarray) -> Choices:
-        """The same fit, of a part that has more rows or columns (`side`): those known so far are at `places` of it.
-
-        The others follow from their priors.
-        """
-        m, n = part.shape
-        nothing = Start(self.centre, np.zeros(m), np.zeros(n), np.zeros((m, 0)), np.zeros((n, 0)), 1.0)
-        to = Choices(part, nothing, self.offsets, self.run.kernels, self.settings, self.form)
-        to.believe(self.belief)
-        to.rows, to.cols, to.noise = self.rows, self.cols, replace(self.noise, span=to.noise.span)
-        known, (name, units) = getattr(self, side), self.views(side)[0]
-        fresh = Group.at(np.zeros((part.shape[side == "cols"], known.mean.shape[1])))
-        rest = others(places, len(fresh))
-        heats = from_prior(self.precision(side), to.positions(name), to.noise, _QUICK)
-        found, _ = to.posterior(name, units, self.precision(side), heats, fresh[rest], rest)
-        setattr(to, side, fresh.put(places, known).put(rest, found))
-        return to
-
-    def left_out_square(self) -> float:
-        """Mean squared residual of entries that are no outliers, as if each had been left out."""
-        residual, variance = self.left_out()
-        inlier = self.inlying(residual, variance)
-        return float(np.sum(inlier * residual**2) / max(float(np.sum(inlier)), 1e-300))
 
     # ------------------------------------------------------------ single rows, components
 
@@ -244,7 +215,7 @@ class Choices(Sweeps):
         kept = self.rows, self.cols, self.centre, self.noise, dict(self.tables)
         self.hold_out(max(self.settings.holdout, min(_ENOUGH_HELD / len(self.is_held), _MOST_HELD)))
         if self.is_held.any() and not self.is_held.all():
-            for _ in range(_FORGETTING_FEW if len(self.is_held) < _FEW_ENTRIES else _FORGETTING):
+            for _ in range(_FORGETTING):
                 if math.isnan(self.sweep(1.0)):
                     break
             told = self._told(left_out)
@@ -307,13 +278,10 @@ def _quantile_of_t(level: float, tail: float) -> float:
     return float(stdtrit(tail, 0.5 + 0.5 * level))
 
 
-def from_prior(precision: np.ndarray, at: Positions, noise: Noise, halvings: int = 1) -> tuple[float, ...]:
-    """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1.
-
-    With more `halvings` in each step it takes fewer of them.
-    """
+def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[float, ...]:
+    """Temperatures of a fit that begins at the prior: first what the prior allows is no outlier; by halves down to 1."""
     steps = math.ceil(math.log2(max(2 * prior_size(precision, at) / noise.variance**0.5, 4.0)))
-    return (*(2.0**k for k in range(min(steps, _MOST_HALVINGS), 0, -halvings)), 1.0, 1.0)
+    return (*(2.0**k for k in range(min(steps, _MOST_HALVINGS), 0, -1)), 1.0, 1.0)
 
 
 def prior_size(precision: np.ndarray, at: Positions) -> float:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from ..backends.arrays import triangle, unpacking
 from ..backends.kernels import Kernels
-from ..backends.random import Stream, generator
 from ..options import Settings
 from .choices import Choices
 from .model import Group, NoiseModel
@@ -31,34 +30,11 @@ _STILL = 0.05  # relative change of the noise by a sweep, likewise: where it is 
 # Change of the predictions over their size, or over the noise, after which a fit that used up its sweeps still counts as
 # settled, and after which it is time to look for more components.
 _NEARLY, _NEARLY_NOISE = 5e-3, 0.1
-# Sweeps between two choices, and the first choice: at 12, `octane` kept the heavy tails of the start too long (error of 60 %
-# missing 1.5 times as large).
-_TAIL_EVERY, _FIRST_TAIL = 4, 8
+_TAIL_EVERY = 4  # sweeps between two choices
 _LAST_TURN = 30  # sweep after which components are not turned any more, so that what was turned can come to rest
-# The same for a fit that goes on with all rows after some of them: it is near its end from the start.
-_SETTLED_AGAIN = 0.04
-# Mean squared residual of entries as if they were left out, over that before components were added, below which these were
-# of use. At 0.99 `cotemp` takes 30 components and three times as long, for an error 4 % lower than that with 18.
-_USEFUL = 0.96
+_USEFUL = 0.99  # variance of the noise over that before components were added, below which these were of use
 _REST = 6  # sweeps after which what was added has found its place
 _USUAL = NoiseForm()
-# Rows for each column, at least, and rows at least, that the first sweeps see where there are so many times as many. They
-# find components and tails in a third of the time; errors are the same to a few per cent, either way.
-_FIRST, _LEAST_FIRST, _WORTH_IT = 2, 240, 1.5
-
-
-@dataclass(frozen=True)
-class _Reached:
-    """Where sweeps came to: how many there were, the last change of the predictions, and whether that was next to none."""
-
-    number: int = 0
-    change: float = math.inf
-    settled: bool = False
-    ended: bool = False
-    may_grow: bool = True
-
-
-_BEGIN = _Reached()
 
 
 def _heat(number: int) -> float:
@@ -84,19 +60,47 @@ def fit_noise(
     `form` is what the noise may look like.
     """
     s = settings
-    i, j, _ = part.entries
+
+    i, j, y = part.entries
     offsets = s.offsets is not False
     asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
+    start = start_of((i, j, y), part.shape, most, offsets)
+    state = Choices(part, start, offsets, kernels, s, form)
+    settled, number, grown, may_grow, last = False, 0, 0, True, (math.inf, 0)
     enough = most_components((i, j), part.shape)
-    side, places = _first_units(part) if s.sweeps is None else ("rows", None)
-    first = part if places is None else part.thinned(side, places)
-    state = Choices(first, start_of(first.entries, first.shape, most, offsets), offsets, kernels, s, form)
     limit = min(most, enough)
-    reached = _swept(state, part, limit, s, report)
-    if places is not None:
-        state = state.moved(part, side, places)
-        reached = _swept(state, part, limit, s, report, reached)
-    settled, number, change = reached.settled, reached.number, reached.change
+    for number in range(1, (MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
+        state.believe(min((number - 1) / _HEATED, 1.0))
+        before = state.noise.variance
+        change = state.sweep(_heat(number))
+        if math.isnan(change):  # the noise of exact data has shrunk beyond all digits
+            break
+        still = abs(math.log(state.noise.variance / before)) < _STILL
+        if number > _HEATED and number % _TAIL_EVERY == 0:
+            state.choose_tail()
+            state.drop_dead()
+            if number == 3 * _TAIL_EVERY:
+                state.restart_far()
+        fine = state.fineness
+        settled = number > _HEATED + 1 and change < max(_SETTLED * fine / form.patience, _FINEST) and still
+        if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
+            tail = state.noise.tail
+            state.choose_tail()
+            settled = state.noise.tail == tail
+        nearly = max(_NEARLY, _NEARLY_NOISE * fine)
+        resting = settled or (number > _HEATED and number - grown >= _REST and change < nearly)
+        if report(number, change):
+            break
+        if resting and number <= _LAST_TURN and state.compress():
+            settled, resting = False, False
+        if resting:  # also in vain: two SVDs in every sweep would take as long as the sweeps
+            level, wide = state.noise.variance * state.noise.tail / (state.noise.tail - 2), len(state.strengths)
+            may_grow = may_grow and number <= _LAST_TURN and (level < _USEFUL * last[0] or wide > last[1])
+            last = level, wide
+            more, grown = may_grow and state.grow(limit), number
+            settled = settled and not more
+        if settled:
+            break
     settled = settled or change < max(_NEARLY, _NEARLY_NOISE * state.fineness)
     state.restart_far()
     if s.offsets is True:
@@ -133,65 +137,6 @@ def fit_noise(
         confirmation=confirmation,
         sigma=state.sigma,
     )
-
-
-def _first_units(part: Part) -> tuple[str, np.ndarray | None]:
-    """Which side of the part is long, and some of its units, ascending, if these are enough for the first sweeps."""
-    m, n = part.shape
-    side, long, short = ("rows", m, n) if m >= n else ("cols", n, m)
-    some = max(_FIRST * short, _LEAST_FIRST)
-    if not part.is_whole or _WORTH_IT * some > long:
-        return side, None
-    return side, np.sort(generator(0, Stream.NOISE_FIRST).choice(long, some, replace=False))
-
-
-def _swept(
-    state: Choices,
-    whole: Part,
-    limit: int,
-    settings: Settings,
-    report: Callable[[int, float], bool],
-    so_far: _Reached = _BEGIN,
-) -> _Reached:
-    """Sweep until nothing moves, and choose tails and components on the way, at most `limit` of these."""
-    if so_far.ended:
-        return so_far
-    settled, grown, may_grow, last = False, so_far.number, so_far.may_grow, math.inf
-    enough = (_SETTLED if so_far is _BEGIN else _SETTLED_AGAIN) / state.form.patience
-    number, change = so_far.number, so_far.change
-    for number in range(so_far.number + 1, (MOST_SWEEPS if settings.sweeps is None else settings.sweeps) + 1):
-        state.believe(min((number - 1) / _HEATED, 1.0))
-        before = state.noise.variance
-        change = state.sweep(_heat(number))
-        if math.isnan(change):  # the noise of exact data has shrunk beyond all digits
-            break
-        still = abs(math.log(state.noise.variance / before)) < _STILL
-        if number >= _FIRST_TAIL and number % _TAIL_EVERY == 0:
-            state.choose_tail()
-            state.drop_dead()
-            if number == 3 * _TAIL_EVERY:
-                state.restart_far()
-        fine = state.fineness
-        settled = number > _HEATED + 1 and change < max(enough * fine, _FINEST) and still
-        if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
-            tail = state.noise.tail
-            state.choose_tail()
-            settled = state.noise.tail == tail
-        nearly = max(_NEARLY, _NEARLY_NOISE * fine)
-        resting = settled or (number > _HEATED and number - grown >= _REST and change < nearly)
-        if report(number, change):
-            return _Reached(number, change, settled, True)
-        if resting and number <= _LAST_TURN and state.compress():
-            settled, resting = False, False
-        if resting:  # also in vain: two SVDs in every sweep would take as long as the sweeps
-            level = state.left_out_square()
-            may_grow = may_grow and number <= _LAST_TURN and level < _USEFUL * last
-            last = level
-            more, grown = may_grow and state.grow(limit), number
-            settled = (settled or state.part is not whole) and not more
-        if settled:
-            break
-    return _Reached(number, change, settled, may_grow=may_grow)
 
 
 def _ordered(group: Group, numbers: np.ndarray) -> Group:

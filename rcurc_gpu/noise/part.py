@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -40,22 +40,6 @@ class Part:
     def shape(self) -> tuple[int, int]:
         """Rows and columns of the part."""
         return len(self.row_ids), len(self.col_ids)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the intersection is all there is."""
-        return self.columns.n_units == self.rows.n_units == 0
-
-    def thinned(self, side: str, places: np.ndarray) -> Part:
-        """The same with some of the "rows" or "cols" alone (their numbers, ascending); the intersection is all there is."""
-        if side == "rows":
-            inside, row_ids, col_ids = self.inside.take_units(places), self.row_ids[places], self.col_ids
-        else:
-            inside = self.by_cols.take_units(places).transpose()
-            row_ids, col_ids = self.row_ids, self.col_ids[places]
-        none = inside.take_units(np.zeros(0, np.int64))
-        columns, rows = (replace(none, length=n) for n in (inside.n_units, inside.length))
-        return Part(inside, columns, rows, row_ids, col_ids)
 
     @cached_property
     def by_rows(self) -> Block:

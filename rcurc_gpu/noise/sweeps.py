@@ -91,7 +91,7 @@ class Sweeps:
         settings: Settings,
         form: NoiseForm,
     ) -> None:
-        self.part, self.offsets, self.settings, self.form = part, offsets, settings, form
+        self.part, self.offsets, self.settings = part, offsets, settings
         self.run = RunContext(np.empty(0), kernels, chunk_bytes=settings.chunk_bytes)
         self.centre = start.centre
         self.rows = Group.at(np.c_[start.left, start.row_offset] if offsets else start.left)
@@ -303,9 +303,7 @@ class Sweeps:
     def predicted(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """The matrix at some places, without its centre."""
         k = self.rows.mean.shape[1] - self.offsets
-        left, right = self.rows.mean[:, :k], self.cols.mean[:, :k]
-        all_of_them = len(left) * len(right) <= _CELLS * len(i)
-        x = (left @ right.T)[i, j] if all_of_them else np.einsum("nk,nk->n", left[i], right[j])
+        x = np.einsum("nk,nk->n", self.rows.mean[i, :k], self.cols.mean[j, :k])
         return x + self.rows.mean[i, k] + self.cols.mean[j, k] if self.offsets else x
 
     def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
