@@ -11,6 +11,11 @@ constexpr int THREADS = 128;  // as in cuda/verdicts.py
 enum Known { STATUS, N_OBS, N_INLIERS, SPREAD, ERROR, N_INFORMATIVE, N_HELD, N_CONSENSUS, COLUMNS };
 enum Fit { FIT_OBS, FIT_INLIERS, FIT_SPREAD, FIT_ILL, FIT_ERROR, FIT_INFORMATIVE, FIT_HELD, FIT_CONSENSUS };  // passes.Column
 
+// A bin that exists, whatever came out of a fit.
+__device__ inline int within(double bin) {
+    return bin > 0 ? (bin < BINS ? int(bin) : BINS) : 0;
+}
+
 // Read the table of a pass over some units, and count them by share of inliers and by spread: counts (2, BINS + 1).
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     diagnose(int64 n, const int64* __restrict__ units, const REAL* __restrict__ fits, double rank, double floor_,
@@ -28,9 +33,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         to[N_HELD] = fit[FIT_HELD];
         to[N_CONSENSUS] = fit[FIT_CONSENSUS];
         if (to[STATUS] != TOO_FEW_OBSERVATIONS) {
-            atomicAdd(counts + int(share_bin(n_obs, n_inliers)), 1u);
+            atomicAdd(counts + within(share_bin(n_obs, n_inliers)), 1u);
         }
-        atomicAdd(counts + BINS + 1 + (floor_ > 0 ? int(spread_bin(spread, floor_)) : 0), 1u);
+        atomicAdd(counts + BINS + 1 + (floor_ > 0 ? within(spread_bin(spread, floor_)) : 0), 1u);
     }
 }
 

@@ -111,7 +111,7 @@ def check_regress(block, units, basis, ids, a_look, usable=None, least_good=1):
     np.testing.assert_array_equal(found_table[good][:, EXACT], table[good][:, EXACT])
     # The spread is a root of squares of what cancelled, about as large as the noise: it is equal to rounding of the values,
     # not of itself. Where inliers are many it is better than that in single precision; where they are hardly more than
-    # unknowns, it and the error that follows from an inverse lose as many digits as the condition has; that differs by machine.
+    # unknowns, it and the error that follows from an inverse lose as many digits as the condition has: machines differ.
     scale = 1 / NOISE[dtype] if dtype == "float64" else 100
     close(found_table[good][:, Column.SPREAD], table[good][:, Column.SPREAD], dtype, 1 / NOISE[dtype])
     well = good & (table[:, Column.N_INLIERS] >= 3 * rank)
