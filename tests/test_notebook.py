@@ -54,7 +54,8 @@ def test_notebooks_run_with_pictures_and_without_warnings(name, tmp_path):
     cells = execute(read(name), tmp_path)
     assert outputs(cells, "image/png")
     said = [output for cell in cells for output in cell.outputs if output.get("name") == "stderr"]
-    assert not said
+    # who waits for the compiler is told why; that is one line, and only where nothing was compiled before
+    assert [output.text for output in said] in ([], ["compiling kernels for the CPU, once: some seconds\n"])
     assert any("confirmed" in text or "Converged" in text for text in [*map(printed, cells), *outputs(cells, "text/plain")])
     assert list(tmp_path.iterdir()) == []  # nothing is left behind
 

@@ -30,7 +30,7 @@ def test_every_source_is_read_with_its_headers():
         assert "#include" not in text
         assert text.count("bool inlies(") == 1  # the mathematics of an entry comes from one header
         for kernel in sources.KERNELS[name][1]:
-            assert f"    {kernel}(" in text
+            assert f" {kernel}(" in text
 
 
 def test_options():

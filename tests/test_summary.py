@@ -32,9 +32,8 @@ def objects(problem, result, ratings):
     separation = rg.video.Separation(
         background=None,
         figures={"source": "street.mp4", "frames": 9, "height": 4, "width": 5, "rank": 1, "noise": 1.0}
-        | {"message": "Confirmed <nearly>.", "cause": ""},
+        | {"message": "Confirmed <nearly>.", "cause": "", "confirmed": True},
         files=(),
-        result=None,
     )
     return {
         "CrossSamples": (problem.samples, None),

@@ -192,11 +192,12 @@ def _has_component(seen: _Seen, matrix: LowRankMatrix, columns: bool, threshold:
     units = np.flatnonzero(some & (d.status == OK))
     block = on_host(block.take_units(units))
     unit, at = np.repeat(np.arange(len(units)), block.counts), block.index.astype(np.int64)
-    fine = np.flatnonzero(seen.known[at])
+    part = matrix.part(seen.chosen, units) if columns else matrix.part(units, seen.chosen)
+    known = seen.known & np.isfinite(part.left if columns else part.right).all(axis=1)  # blank ones say nothing
+    fine = np.flatnonzero(known[at])
     unit, at, value = unit[fine], at[fine], block.value[fine]
     sigma = np.ones(len(fine)) if block.sigma is None else block.sigma[fine]
     i, j = (at, unit) if columns else (unit, at)
-    part = matrix.part(seen.chosen, units) if columns else matrix.part(units, seen.chosen)
     fitted, residual, is_outlier = outliers_among(Entries(i, j, value, sigma), part, threshold)
     return component_scores([Looked(i, j, fitted, residual, is_outlier)], 0)[0].is_component
 

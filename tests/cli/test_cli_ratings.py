@@ -86,7 +86,7 @@ def test_it_speaks(ratings):
         (["{tmp}/ratings.csv", "--scale", "5,1"], "least and the greatest"),
         (["{tmp}/ratings.csv", "--predictions", "{tmp}/p.csv"], "--predict is missing"),
         (["{tmp}/ratings.csv", "--suspicious", "{tmp}/ratings.csv"], "is one of the files to read"),
-        (["{tmp}/ratings.csv", "--suspicious", "{tmp}/empty.csv"], "exists and is no such file"),
+        (["{tmp}/ratings.csv", "--suspicious", "{tmp}/empty.csv"], "exists, and this command did not write it"),
         (["{tmp}/ratings.csv", "--value-column", "points"], "has no column"),
     ],
 )
