@@ -18,8 +18,9 @@ from numba import njit
 
 from ..random import MIX_1, MIX_2
 from .caching import can_cache
-from .parts import KernelCompiler, PartCompiler, not_inlined
+from .parts import not_inlined, own_compilers
 
+_KERNEL, _PART = own_compilers()
 # Sums may be reordered and products fused; NaN and infinity keep their meaning.
 OPTIONS: Any = {
     "nogil": True,
@@ -27,13 +28,13 @@ OPTIONS: Any = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz"},
     "no_cfunc_wrapper": True,  # nothing calls them from C: less to compile
-    "pipeline_class": KernelCompiler,
+    "pipeline_class": _KERNEL,
 }
 WITHIN = {
     **OPTIONS,
     "cache": False,
     "no_cpython_wrapper": True,
-    "pipeline_class": PartCompiler,
+    "pipeline_class": _PART,
 }  # of functions that are called, and kept, within others alone
 INSIDE: Any = {name: option for name, option in WITHIN.items() if name != "cache"}  # of what stands for others (`overload`)
 

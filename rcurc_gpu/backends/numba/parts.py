@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numba
 from numba.core import types
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
@@ -18,6 +19,8 @@ from numba.extending import intrinsic as numba_intrinsic
 
 intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
 
+# Versions of Numba with whose insides the compilers below were tried. Others compile in the usual way, in twice the time.
+_TRIED = ((0, 68),)
 
 # What kernels have no use for: closures, array expressions, generated loops over tuples.
 _NEEDLESS = {
@@ -81,6 +84,12 @@ class PartCompiler(KernelCompiler):
     """For functions that are called by kernels alone."""
 
     _library = _Part
+
+
+def own_compilers() -> tuple[Any, Any]:
+    """For kernels and for their parts: those of this module, or Numba's own twice where these were never tried."""
+    tried = tuple(numba.version_info.short) in _TRIED
+    return (KernelCompiler, PartCompiler) if tried else (Compiler, Compiler)
 
 
 def _attributes(*names: str) -> Any:
