@@ -103,7 +103,7 @@ def problem_words(report: dict[str, Any], seconds: float) -> str:
 
 _RUNS_ON = {
     "numba": ", compiled by Numba",
-    "xp": ", plain NumPy; pip install 'rcurc-gpu[fast]' (Numba) makes it about ten times as fast",
+    "xp": ", plain NumPy; pip install 'rcurc-gpu[fast]' (Numba) makes most solves several times as fast",
 }
 
 
