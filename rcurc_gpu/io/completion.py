@@ -270,8 +270,9 @@ method, device, kernels, seconds :
         if self.has_noise_model:
             return lower, upper
         i, j = np.broadcast_arrays(i, j)
-        square = self._spread(i.reshape(-1), j.reshape(-1)).reshape(i.shape) ** 2 + (self.noise**2 if new else 0.0)
-        middle, least = (lower + upper) / 2, float(ndtri(0.5 + 0.5 * check_level(level))) * np.sqrt(square)
+        spread = self._spread(i.reshape(-1), j.reshape(-1)).reshape(i.shape)
+        middle, least = (lower + upper) / 2, float(ndtri(0.5 + 0.5 * check_level(level)))
+        least = least * np.hypot(spread, self.noise if new else 0.0)
         wide = self._guessed(i, j)
         return np.where(wide, np.minimum(lower, middle - least), lower), np.where(
             wide, np.maximum(upper, middle + least), upper
@@ -289,14 +290,14 @@ method, device, kernels, seconds :
         not be determined is as uncertain as others differ.
         """
         if self.cur.uncertainty is not None:
-            return np.sqrt(self.cur.variances(i, j)[0])
-        square = self.rows.standard_error[i] ** 2 / len(self.cur.cols)
-        square += self.columns.standard_error[j] ** 2 / len(self.cur.rows)
+            return np.asarray(self.cur.standard_deviations(i, j))
+        of_row = self.rows.standard_error[i] / len(self.cur.cols) ** 0.5
+        error = np.hypot(of_row, self.columns.standard_error[j] / len(self.cur.rows) ** 0.5)
         if self.has_noise_model:
-            return np.sqrt(square)
+            return error
         still = self.history[-1].change if self.history else 0.0
-        typical = float(np.sum(self.cur.singular_values() ** 2)) / (self.shape[0] * self.shape[1])
-        error = np.sqrt(square + (5 * still) ** 2 * typical if np.isfinite(still) else square)
+        if np.isfinite(still):
+            error = np.hypot(error, 5 * still * self.typical_size)
         return np.where(self._guessed(i, j), self._spread(i, j), error)
 
     def _spread(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -308,13 +309,18 @@ method, device, kernels, seconds :
         lost_row, lost_col = self.rows.status[i] != OK, self.columns.status[j] != OK
         if not (lost_row.any() or lost_col.any()):
             return np.zeros(len(i))
-        (mean_l, cov_l), (mean_r, cov_r) = _moments(self.cur.left, self.rows), _moments(self.cur.right, self.columns)
-        left, right = (np.asarray(x, dtype=np.float64) for x in (self.cur.left[i], self.cur.right[j]))
+        # in this unit squares neither overflow nor vanish; the right factor alone carries the unit of the data
+        unit = self.typical_size or 1.0
+        factors = (self.cur.left, self.cur.right / unit)
+        (mean_l, cov_l), (mean_r, cov_r) = (
+            _moments(x, units) for x, units in zip(factors, (self.rows, self.columns), strict=True)
+        )
+        left, right = (np.asarray(x[at], dtype=np.float64) for x, at in zip(factors, (i, j), strict=True))
         value = np.sum(left * right, axis=1)
         left, right = np.where(lost_row[:, None], mean_l, left), np.where(lost_col[:, None], mean_r, right)
         square = (np.sum(left * right, axis=1) - value) ** 2
         square += lost_row * np.sum((right @ cov_l) * right, axis=1) + lost_col * np.sum((left @ cov_r) * left, axis=1)
-        return np.sqrt(square + (lost_row & lost_col) * np.sum(cov_l * cov_r))
+        return unit * np.sqrt(square + (lost_row & lost_col) * np.sum(cov_l * cov_r))
 
 
 def _moments(factor: np.ndarray, units: UnitDiagnostics) -> tuple[np.ndarray, np.ndarray]:

@@ -68,6 +68,11 @@ class Outcome(Summarised):
         return np.asarray(self.cur.singular_values() / max(math.prod(sizes), 1) ** 0.5)
 
     @property
+    def typical_size(self) -> float:
+        """Root mean square of the entries of the components; without noise, of the matrix."""
+        return math.hypot(*self.strengths.tolist())
+
+    @property
     def rank_curve(self) -> np.ndarray:
         """Another name of `strengths`: what speaks for the rank that was chosen."""
         return self.strengths

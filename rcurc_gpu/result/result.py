@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -121,20 +122,20 @@ class Result(Outcome):
         if sigma is not None:
             self.check_sigma(new)
         if known is not None:
-            matrix, noise = (x / known.factor**2 for x in self.cur.variances(i, j))
+            matrix, noise = (x / known.factor**2 for x in self.cur.relative_variances(i, j))
             if sigma is not None:
                 noise = noise * known.coarseness(sigma, middle) ** 2
             half = known.half_width(matrix / known.widening, noise if new else None, level)
         elif self.has_noise_model:
             raise ValueError("intervals were not kept; solve with intervals=True")
         else:
-            size = float(np.sqrt(np.mean(np.square(self.cur.singular_values())) * self.rank / np.prod(self.cur.shape)))
-            square = (self.expected_error * size) ** 2 + (self.noise**2 if new else 0.0)
-            half = float(ndtri(0.5 + 0.5 * level)) * square**0.5
+            size, deviations = self.typical_size, float(ndtri(0.5 + 0.5 * level))
+            half = deviations * math.hypot(self.expected_error * size, self.noise if new else 0.0)
             if self.groups is not None:
                 # between groups the entry may be anything of the size of the others, whatever was recovered there
                 apart = asarray_on(self.groups.apart_at(i, j).astype(np.float64), middle, middle.dtype)
-                half = half + float(ndtri(0.5 + 0.5 * level)) * apart * (size**2 + middle**2) ** 0.5
+                size = max(size, np.finfo(float).tiny)
+                half = half + deviations * apart * (size * (1 + (middle / size) ** 2) ** 0.5)
         return middle - half, middle + half
 
     @cached_property
