@@ -39,7 +39,7 @@ from ..samples.dense import DenseReader, cross_size, dense_source
 from .conclude import announced, concluded
 from .engine import InProcess, context_of
 from .rejected import with_rejected
-from .scaling import matrix_at, power_of_two, rescaled
+from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .search import CoreSearch
 from .sides import Sides
 from .solved import Extended
@@ -70,7 +70,9 @@ def solve_ircur(Y: Any, rank: int | str, given: dict[str, Any]) -> Result:
     scale = power_of_two(largest, like)
     reader = DenseReader(Y, like, scale)
     settings = replace(settings, zeta0=_ABOVE * largest / scale if settings.zeta0 is None else settings.zeta0 / scale)
-    with Progress(given["progress"], settings.callback) as show, device_scope(like):
+    callback = settings.callback
+    watch = None if callback is None else lambda state: callback(state_at(state, like, scale))
+    with Progress(given["progress"], watch) as show, device_scope(like):
         result = rescaled(_solve(reader, rank, oversampling, settings, show), scale)
         return announced(replace(result, cur=result.cur.mapped(lambda x: hand_back(x, home))))
 
