@@ -306,3 +306,23 @@ def test_new_columns_on_another_device_are_the_same(elsewhere):
         np.testing.assert_allclose(elsewhere.numpy(a), b, rtol=1e-3, atol=1e-6)
     table, same = result.outlier_table(), problem.result.outlier_table()
     np.testing.assert_array_equal(table[["row", "column"]], same[["row", "column"]])
+
+
+@pytest.mark.parametrize("undetermined", ["prior", "keep"])
+def test_intervals_of_what_could_not_be_determined_are_as_wide_as_others_differ(undetermined):
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 100))
+    Y = X.copy()
+    Y[[5, 17]] = np.nan
+    Y[:, 7] = np.nan
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.robust_pca(Y, 2, undetermined=undetermined)
+    i, j = (x.ravel() for x in np.indices(X.shape))
+    lost = np.isin(i, [5, 17]) | (j == 7)
+    for new in (True, False):
+        lower, upper = result.interval(i, j, new=new)
+        inside = (lower <= X[i, j]) & (X[i, j] <= upper)
+        assert inside[lost].mean() >= 0.85
+        assert inside[~lost].mean() >= 0.95
+        assert (upper - lower)[~lost].max() <= 1e-8
+    assert np.ptp(result.interval(5, 3)) == pytest.approx(np.ptp(result.interval(-115, [3])))
