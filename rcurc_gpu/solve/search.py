@@ -59,6 +59,7 @@ _DEAFENING = 0.3
 # The same, and the most degrees of freedom, of noise behind which Gauss-Newton steps look for an exact core: 0.15 to 1.2 and
 # 4 to 10 in 18 exact problems that were called noisy.
 _AUDIBLE, _HEAVY = 0.1, 10.0
+_MOST_HIDDEN = 0.45  # share of outliers with which such a core is looked for: it was 0.41 at most
 _GLIMPSED = 40  # iterations of a core that the noise model takes over from
 _ACCURACY = 1e-2  # relative error below which structure in the residuals is no reason to doubt a core, if none is asked for
 _BEYOND = 1e6  # over the largest observation: a threshold that no residual exceeds unless the iteration diverges
@@ -194,7 +195,7 @@ class CoreSearch:
         like_outliers = loud and glimpse.model.noise.tail <= _HEAVY
         if not (like_outliers and 0 < rank <= most_components(self.data) and self._steps_are_suited()):
             return None
-        core = self._steps_from(rank, self._left_to(glimpse).core, "a first look")
+        core = self._steps_from(rank, self._left_to(glimpse).core, "a first look", _MOST_HIDDEN)
         if core.sigma > NOISELESS * self.typical_size:
             return None
         found = self._judged_steps(core)
@@ -332,12 +333,12 @@ class CoreSearch:
             self.by_steps[key] = self._judged_steps(self._steps_from(rank, start, after))
         return self.by_steps[key]
 
-    def _steps_from(self, rank: int, start: Core | None, after: str) -> Core:
+    def _steps_from(self, rank: int, start: Core | None, after: str, most_outliers: float = 1.0) -> Core:
         self.run.progress.stage(f"core, rank {rank}")
         step = self.run.step(f"core, rank {rank}, Gauss-Newton{after and f' after {after}'}")
         begin = None if start is None else (start.W[:, :rank], start.s[:rank], start.V[:, :rank])
         with profiled(f"core, rank {rank}", self.run.like):
-            return solve_gauss_newton(self.data_at(rank), rank, self.run.at(rank), begin, step)
+            return solve_gauss_newton(self.data_at(rank), rank, self.run.at(rank), begin, step, most_outliers)
 
     def _judged_steps(self, core: Core) -> SolvedCore:
         return self.judged(core, self.schedule(core.sigma, self.zeta0), GAUSS_NEWTON_GAMMA)
