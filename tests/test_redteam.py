@@ -34,6 +34,7 @@ KNOWN_DOUBTED: dict[str, tuple[int, ...]] = {
 MENDED = [
     ("groups, noise", 83),
     ("band along the diagonal, noise", 310),
+    ("band along the diagonal, noise", 317),
     ("local component outside of I, a tenth of the columns", 83),
     ("rounded ratings", 402),
     ("a function of a matrix of low rank", 400),

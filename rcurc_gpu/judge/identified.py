@@ -176,7 +176,8 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     # the centre is known no better than the mean of all observations
     square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
     astray = _astray((i, j, y - fitted), near, told, part.shape)
-    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted)
+    size = float(np.mean(fitted**2)) ** 0.5 if len(fitted) else 0.0
+    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted, size)
 
 
 def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
@@ -311,6 +312,8 @@ class ModelTies:
         Share of the observations with one value, wherever the matrix is.
     contradicted : bool
         Whether the entries that tie the weakest direction disagree with the model: it is wrong there, or on its way.
+    size : float
+        Root mean square of what the model says of the observations.
     """
 
     gap: float
@@ -319,10 +322,11 @@ class ModelTies:
     astray: float
     replaced: float = 0.0
     contradicted: bool = False
+    size: float = 0.0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
-        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted])}
+        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted, self.size])}
         if self.groups is not None:
             found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
         return found
@@ -331,8 +335,8 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error, astray, replaced, *rest = a["ties"].tolist()  # `rest` is empty in older stores
-        return cls(gap, error, groups, astray, replaced, any(rest))
+        gap, error, astray, replaced, contradicted, size = a["ties"].tolist()
+        return cls(gap, error, groups, astray, replaced, bool(contradicted), size)
 
 
 # ---------------------------------------------------------------- entries that agree

@@ -46,8 +46,10 @@ _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of the
 _NOT_NOISE = 1.5
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 _MANY_SWEEPS = 5 * MOST_SWEEPS  # of a fit that was on its way; 78 were enough where 40 left ten times the error
-# Changes of such a fit, over the usual ones, at its end. By then a sweep takes a tenth of the way that is left, at least.
-_PATIENCE = 10.0
+_PATIENCE = 10.0  # changes that a usual fit rests with, over those of such a fit
+# Way that is left to a fit over the error to expect from loose ties, as the last sweep and the gap tell it, from which it is
+# on its way: with 1.2 the error of a band along the diagonal was 2.6 times the expected one.
+_FAR_AWAY = 0.3
 # Observations whose units are estimated at a time: what is known of these (300 bytes of each, in double precision) is soon
 # made smaller for keeps, instead of being copied as a whole, from memory and back, five times.
 _AT_ONCE = 1 << 22
@@ -278,22 +280,37 @@ def find_model(
     if known is None:
         show.stage("noise", None)
 
+    last_change = 0.0
+
     def report(sweep: int, change: float) -> bool:
+        nonlocal last_change
+        last_change = change
         show.advance(1)
         return show.ended
 
     part = gather()
     model = fit_noise(part, most, settings, kernels, report) if known is None else known
     ties = model_ties(part, model, kernels, settings.seed)
-    if ties.contradicted and ties.groups is None and settings.sweeps is None and model.n_sweeps == MOST_SWEEPS:
-        # It is on its way: of groups that few observations tie, each is found soon, and how they fit together late.
+    if ties.groups is None and settings.sweeps is None and _on_its_way(ties, last_change, model.n_sweeps >= MOST_SWEEPS):
+        # Of groups that few observations tie, each is found soon, and how they fit together late.
         model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report, NoiseForm(patience=_PATIENCE))
         ties = model_ties(part, model, kernels, settings.seed)
-        if ties.contradicted and model.n_sweeps == _MANY_SWEEPS:
-            model = replace(model, settled=False)
+    used_up = model.n_sweeps >= (settings.sweeps or _MANY_SWEEPS)
+    if ties.groups is None and _on_its_way(ties, last_change, used_up):
+        model = replace(model, settled=False)
     if step is not None:
         step.save(model.arrays() | ties.arrays())
     return model, ties
+
+
+def _on_its_way(ties: ModelTies, change: float, used_up: bool) -> bool:
+    """Whether a fit stopped, or `used_up` its sweeps, before it was where it goes, if its last sweep made this `change`.
+
+    Along the weakest direction a sweep leaves (1 - gap)^2 of the way.
+    """
+    kept = (1 - min(ties.gap, 1.0)) ** 2
+    left = change * ties.size * kept / (1 - kept) if kept < 1 else 0.0
+    return ties.gap < LOOSE and (left > _FAR_AWAY * ties.error or (used_up and ties.contradicted))
 
 
 def estimate_all(
