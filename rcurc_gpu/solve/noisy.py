@@ -44,6 +44,7 @@ _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of the
 # The same, from which residuals are more than noise: 0.9 to 1.3 with noise of most kinds, 1.7 to 6 of functions of a matrix
 # of low rank, and of singular values that decay, which a rank cuts off.
 _NOT_NOISE = 1.5
+_SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model still shrinks
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 _MANY_SWEEPS = 5 * MOST_SWEEPS  # of a fit that was on its way; 78 were enough where 40 left ten times the error
 # Changes of such a fit, over the usual ones, at its end. By then a sweep takes a tenth of the way that is left, at least.
@@ -348,8 +349,10 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     # covariances are of rows given columns and of columns given rows; where these hardly tie each other down, errors of
     # both together are larger
     doubt = doubt + ties.error**2 if ties.gap < LOOSE else max(doubt, ties.error**2)
+    crosses = False
     for chosen, across, (mine, theirs) in ((model.rows, model.cols, (full_r, c)), (model.cols, model.rows, (full_c, r))):
         outside = 1 - len(across) / float(theirs["products"][-1, -1])
+        crosses |= outside > 0
         if outside > 0:
             doubt += outside * untold(chosen, across, mine[:k, :k])
     if model.offsets:  # rows are (u, a, 1), columns (v, 1, b + m)
@@ -361,6 +364,8 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, held = model.noise.tail, model.confirmation
     f, excess = (1.0, 1.0) if held is None else (held.factor, held.excess)
+    if crosses and f > _SHRINKING:  # what was held out is in the cross: of the rest, nobody has seen that it is better known
+        f = max(f, 1.0)
     noise = model.typical_noise.variance * nu / (nu - 2) * scale_c * scale_r
     size = max(square, np.finfo(float).tiny) ** 0.5
     # Entries left out are off by more, but some of them are outliers that nobody can tell: a third of it, in logarithms.
@@ -391,4 +396,5 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         None if model.sigma is None else model.sigma.typical,
         ties.astray / size,
         ties.replaced,
+        f,
     )
