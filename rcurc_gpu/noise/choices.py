@@ -39,6 +39,7 @@ _NO_WEIGHT = 1e12  # scale of the squared noise of units that are not to count
 _GROWTH = 5  # components that are added at a time
 _FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
+SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model of it still shrinks
 # Share of the observations with a value from which it is one of a few, and share of the observations that have such values.
 _COMMON, _NEARLY_ALL = 0.01, 0.9
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
@@ -295,9 +296,9 @@ class Choices(Sweeps):
         residual, variance = y - x, self.doubt(i, j) + self.local(i, j, given)
         inlier = self.inlying(residual, variance)
         sizes = np.abs(residual) / np.sqrt(variance)
-        right = _filled(sizes, inlier, (1 - self.noise.share) * len(y))
-        level = min(0.9 * (1 + 1 / max(float(right.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
-        factor = _weighted_quantile(sizes, right, level) / _quantile_of_t(0.9, self.noise.tail)
+        factor = self._factor(sizes, inlier)
+        if factor > SHRINKING:
+            factor = self._factor(sizes, _filled(sizes, inlier, (1 - self.noise.share) * len(y)))
         mistaken = float(np.mean((1 - inlier) * residual**2)) ** 0.5 if self._values_are_few() else 0.0
         inlier = inlier * given  # what coarse instruments say of the errors is their noise
         offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
@@ -313,6 +314,11 @@ class Choices(Sweeps):
             (found / max(max(factor, 1.0) ** 2 * doubt + noise, 1e-300)) ** 0.5,
             mistaken,
         )
+
+    def _factor(self, sizes: np.ndarray, right: np.ndarray) -> float:
+        """By which predicted standard deviations are right for nine of ten entries, of those that are `right`."""
+        level = min(0.9 * (1 + 1 / max(float(right.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
+        return _weighted_quantile(sizes, right, level) / _quantile_of_t(0.9, self.noise.tail)
 
     def _values_are_few(self) -> bool:
         """Whether nearly all observations have a value that many others have too."""

@@ -24,6 +24,7 @@ from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
 from ..judge.identified import LOOSE, ModelTies, model_ties, untold
 from ..judge.ties import FREE
+from ..noise.choices import SHRINKING
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.fit import MOST_SWEEPS, fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
@@ -44,7 +45,6 @@ _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of the
 # The same, from which residuals are more than noise: 0.9 to 1.3 with noise of most kinds, 1.7 to 6 of functions of a matrix
 # of low rank, and of singular values that decay, which a rank cuts off.
 _NOT_NOISE = 1.5
-_SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model still shrinks
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 _MANY_SWEEPS = 5 * MOST_SWEEPS  # of a fit that was on its way; 78 were enough where 40 left ten times the error
 # Changes of such a fit, over the usual ones, at its end. By then a sweep takes a tenth of the way that is left, at least.
@@ -364,7 +364,7 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, held = model.noise.tail, model.confirmation
     f, excess = (1.0, 1.0) if held is None else (held.factor, held.excess)
-    if crosses and f > _SHRINKING:  # what was held out is in the cross: of the rest, nobody has seen that it is better known
+    if crosses and f > SHRINKING:  # what was held out is in the cross: of the rest, nobody has seen that it is better known
         f = max(f, 1.0)
     noise = model.typical_noise.variance * nu / (nu - 2) * scale_c * scale_r
     size = max(square, np.finfo(float).tiny) ** 0.5
