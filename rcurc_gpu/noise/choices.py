@@ -28,9 +28,18 @@ _SINGLE, _SPARSE = 2.5, 0.15
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
+# Variance of a column's entries that is left if the other columns are known, over what there was: above, a component may be
+# the column's own. It takes in the outliers there, each by the coefficient of its row, and says nothing of any other entry:
+# 0.3 and more where outliers made it (1000 x 40, a tenth of them wrong), below 0.05 else. What is near is tried.
+_LONE = 0.2
+_NEARLY_OWN = 0.999  # influence of an entry on its own prediction, at most, where such components are looked for
+# Square of the mean coefficient over the mean square, from which a component is an offset.
+_COMMON_SHARE = 0.9
+_NO_WEIGHT = 1e12  # scale of the squared noise of units that are not to count
 _GROWTH = 5  # components that are added at a time
 _FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
+SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model of it still shrinks
 # Share of the observations with a value from which it is one of a few, and share of the observations that have such values.
 _COMMON, _NEARLY_ALL = 0.01, 0.9
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
@@ -53,22 +62,27 @@ class Choices(Sweeps):
         """Fit rows and columns again that may sit on outliers or have missed something, and take what is more likely."""
         tempted = self._tempted()
         for side in ("rows", "cols"):
-            precision, group = self.precision(side), getattr(self, side)
-            far = is_far(group.mean, precision)
-            far |= tempted[side]
-            for name, units in self.views(side):
-                here = np.arange(len(group))[units]
-                only = np.flatnonzero(far[here])
-                if len(only) == 0:
-                    continue
-                now = group[here[only]]
+            far = is_far(getattr(self, side).mean, self.precision(side)) | tempted[side]
+            self._restart(side, far)
+
+    def _restart(self, side: str, far: np.ndarray, always: bool = False) -> None:
+        """Fit units of a side again from their prior, and take what is more likely, or `always` what is new."""
+        precision, group = self.precision(side), getattr(self, side)
+        for name, units in self.views(side):
+            here = np.arange(len(group))[units]
+            only = np.flatnonzero(far[here])
+            if len(only) == 0:
+                continue
+            now = group[here[only]]
+            fresh = replace(Group.at(np.zeros_like(now.mean)), scale=np.ones_like(now.scale) if always else now.scale)
+            heats = from_prior(precision, self.positions(name), self.noise)
+            found, new = self.posterior(name, units, precision, heats, fresh, only, measure=True)
+            better = np.ones(len(only), dtype=bool)
+            if not always:
                 _, old = self.posterior(name, units, precision, (1.0,), now, only, measure=True)
-                fresh = replace(Group.at(np.zeros_like(now.mean)), scale=now.scale)
-                heats = from_prior(precision, self.positions(name), self.noise)
-                found, new = self.posterior(name, units, precision, heats, fresh, only, measure=True)
                 better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
-                group = group.put(here[only[better]], found[better])
-            setattr(self, side, group)
+            group = group.put(here[only[better]], found[better])
+        setattr(self, side, group)
 
     def _tempted(self) -> dict[str, np.ndarray]:
         """Rows and columns that reject observations which their prior would allow: perhaps they missed something."""
@@ -128,13 +142,19 @@ class Choices(Sweeps):
         )
         return True
 
-    def fill_offsets(self) -> None:
+    def fill_offsets(self, least: float = 0.0) -> None:
         """Give to the offsets what the coefficients of a component have in common; predictions stay as they are.
 
-        A component that is the same in all columns is an offset of rows. Sweeps find either, whichever they meet first.
+        A component that is the same in all columns is an offset of rows. Sweeps find either, whichever they meet first. Only
+        components are asked of which so large a share, on one side at `least`, is common.
         """
         k = len(self.strengths)
         middle = [g.mean[:, :k].mean(axis=0) for g in (self.rows, self.cols)]
+        common = [m**2 / np.maximum(g.spread()[:k], self.least) for m, g in zip(middle, (self.rows, self.cols), strict=True)]
+        asked = np.maximum(*common) >= least
+        if not asked.any():
+            return
+        middle = [m * asked for m in middle]
         turns = np.eye(k + 1), np.eye(k + 1)
         turns[0][k, :k], turns[1][k, :k] = middle[1], middle[0]
         self.rows, self.cols = self.rows.turned(turns[0]), self.cols.turned(turns[1])
@@ -160,7 +180,9 @@ class Choices(Sweeps):
         return left * rows[:, None], right * cols[:, None]
 
     def drop_dead(self) -> None:
-        """Drop components of which nothing is left: they cost time."""
+        """Drop components of which nothing is left, or which are offsets: they cost time."""
+        if self.offsets:
+            self.fill_offsets(_COMMON_SHARE)
         self._keep(np.flatnonzero((self.strengths**2 > _DEAD * self.noise.variance) & ~self._of_outliers()))
 
     def _of_outliers(self) -> np.ndarray:
@@ -174,6 +196,50 @@ class Choices(Sweeps):
         for (n, one), other in zip(((len(squares[0]), many[0]), (len(squares[1]), many[1])), many[::-1], strict=True):
             found |= (other < _SINGLE) & (one < _SPARSE * n)
         return found
+
+    def free_lone(self) -> bool:
+        """Fit columns (rows) with a component of their own again, without it, where that is more likely; whether any was.
+
+        What is compared are their observations, as if each had been left out: what is a column's own predicts none of them.
+        """
+        found = False
+        for side, other in (("cols", "rows"), ("rows", "cols")) if self.settings.outliers else ():
+            lone = np.flatnonzero(self._told_by_none(side, other) > _LONE)
+            if len(lone) == 0:
+                continue
+            group, across = getattr(self, side), getattr(self, other)
+            at = self.part.entries[1 if side == "cols" else 0]
+            chosen = np.flatnonzero(np.isin(at, lone) & ~self.is_held)
+            i, j, y, given = (x[chosen] for x in (*self.part.entries, self.given))
+            before = self.log_likelihood(*self.left_out((i, j, y, given), _NEARLY_OWN))
+            scale = group.scale.copy()
+            scale[lone] = _NO_WEIGHT
+            setattr(self, side, replace(group, scale=scale))
+            self._half(other, 1.0)  # what the others say of it, alone
+            self._restart(side, np.isin(np.arange(len(group)), lone), always=True)
+            residual = y - self.centre - self.predicted(i, j)
+            after = self.log_likelihood(residual, self.doubt(i, j) + self.local(i, j, given))
+            gain = np.bincount(at[chosen], after - before, minlength=len(group))
+            better, new = lone[gain[lone] > _WORTH], getattr(self, side)
+            setattr(self, side, group.put(better, new[better]))
+            if len(better):
+                found = True
+            else:
+                setattr(self, other, across)
+        return found
+
+    def _told_by_none(self, side: str, other: str) -> np.ndarray:
+        """Variance of the entries of each column (row), given all other columns, over that of the prior (n,)."""
+        group: Group = getattr(self, side)
+        x, prior = group.mean.copy(), 1 / self.precision(other)
+        if self.offsets:
+            x[:, -1] = 1.0
+        at = self.part.entries[1 if side == "cols" else 0]
+        given = np.bincount(at[~self.is_held], self.given[~self.is_held], minlength=len(group)) / len(getattr(self, other))
+        weight = given / (self.noise.variance * group.scale)  # what a typical row has of each column
+        covariance = np.linalg.inv((x * weight[:, None]).T @ x + np.diag(1 / prior))
+        doubt = np.einsum("nk,nk->n", x @ covariance, x)
+        return doubt / (np.maximum(1 - weight * doubt, np.finfo(float).eps) * (x**2 @ prior))
 
     def drop_unsupported(self, may_drop_offsets: bool) -> None:
         """Drop components, and perhaps the offsets, that entries do not support, as if each had been left out."""
@@ -230,8 +296,9 @@ class Choices(Sweeps):
         residual, variance = y - x, self.doubt(i, j) + self.local(i, j, given)
         inlier = self.inlying(residual, variance)
         sizes = np.abs(residual) / np.sqrt(variance)
-        level = min(0.9 * (1 + 1 / max(float(inlier.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
-        factor = _weighted_quantile(sizes, inlier, level) / _quantile_of_t(0.9, self.noise.tail)
+        factor = self._factor(sizes, inlier)
+        if factor > SHRINKING:
+            factor = self._factor(sizes, _filled(sizes, inlier, (1 - self.noise.share) * len(y)))
         mistaken = float(np.mean((1 - inlier) * residual**2)) ** 0.5 if self._values_are_few() else 0.0
         inlier = inlier * given  # what coarse instruments say of the errors is their noise
         offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
@@ -248,6 +315,11 @@ class Choices(Sweeps):
             mistaken,
         )
 
+    def _factor(self, sizes: np.ndarray, right: np.ndarray) -> float:
+        """By which predicted standard deviations are right for nine of ten entries, of those that are `right`."""
+        level = min(0.9 * (1 + 1 / max(float(right.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
+        return _weighted_quantile(sizes, right, level) / _quantile_of_t(0.9, self.noise.tail)
+
     def _values_are_few(self) -> bool:
         """Whether nearly all observations have a value that many others have too."""
         counts = np.unique(self.sample[2], return_counts=True)[1]
@@ -263,6 +335,19 @@ class Choices(Sweeps):
         squares = variance - local, local * (nu / (nu - 2)), residual**2
         doubt, noise, found = (float(np.sum(inlier * x)) for x in squares)
         return doubt, noise, found
+
+
+def _filled(sizes: np.ndarray, inlier: np.ndarray, n: float) -> np.ndarray:
+    """Probabilities of being no outlier that add up to `n` at least: the smallest that seem to be outliers are none.
+
+    Entries that are held out have as many outliers as the others. What looks like more are entries that are badly predicted.
+    """
+    order = np.argsort(sizes)
+    room = 1 - inlier[order]
+    missing = max(n - float(inlier.sum()), 0.0) - (np.cumsum(room) - room)
+    filled = inlier.copy()
+    filled[order] += np.clip(missing, 0.0, room)
+    return filled
 
 
 def _weighted_quantile(x: np.ndarray, weight: np.ndarray, level: float) -> float:

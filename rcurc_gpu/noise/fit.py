@@ -78,6 +78,7 @@ def fit_noise(
         still = abs(math.log(state.noise.variance / before)) < _STILL
         if number > _HEATED and number % _TAIL_EVERY == 0:
             state.choose_tail()
+            state.free_lone()
             state.drop_dead()
             if number == 3 * _TAIL_EVERY:
                 state.restart_far()
@@ -86,7 +87,7 @@ def fit_noise(
         if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
             tail = state.noise.tail
             state.choose_tail()
-            settled = state.noise.tail == tail
+            settled = not state.free_lone() and state.noise.tail == tail
         nearly = max(_NEARLY, _NEARLY_NOISE * fine)
         resting = settled or (number > _HEATED and number - grown >= _REST and change < nearly)
         if report(number, change):

@@ -24,6 +24,7 @@ from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
 from ..judge.identified import LOOSE, ModelTies, model_ties, untold
 from ..judge.ties import FREE
+from ..noise.choices import SHRINKING
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
 from ..noise.fit import MOST_SWEEPS, fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
@@ -365,8 +366,10 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     # covariances are of rows given columns and of columns given rows; where these hardly tie each other down, errors of
     # both together are larger
     doubt = doubt + ties.error**2 if ties.gap < LOOSE else max(doubt, ties.error**2)
+    crosses = False
     for chosen, across, (mine, theirs) in ((model.rows, model.cols, (full_r, c)), (model.cols, model.rows, (full_c, r))):
         outside = 1 - len(across) / float(theirs["products"][-1, -1])
+        crosses |= outside > 0
         if outside > 0:
             doubt += outside * untold(chosen, across, mine[:k, :k])
     if model.offsets:  # rows are (u, a, 1), columns (v, 1, b + m)
@@ -378,6 +381,8 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         square = float(np.sum(full_r[:K, :K] * full_c[:K, :K]))
     nu, held = model.noise.tail, model.confirmation
     f, excess = (1.0, 1.0) if held is None else (held.factor, held.excess)
+    if crosses and f > SHRINKING:  # what was held out is in the cross: of the rest, nobody has seen that it is better known
+        f = max(f, 1.0)
     noise = model.typical_noise.variance * nu / (nu - 2) * scale_c * scale_r
     size = max(square, np.finfo(float).tiny) ** 0.5
     # Entries left out are off by more, but some of them are outliers that nobody can tell: a third of it, in logarithms.
@@ -408,4 +413,5 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
         None if model.sigma is None else model.sigma.typical,
         ties.astray / size,
         ties.replaced,
+        f,
     )
