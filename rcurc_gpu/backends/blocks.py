@@ -198,6 +198,11 @@ class Block:
         """The same block where `like` is; itself, if it is there."""
         return self if same_place(self.value, like) else self.mapped(lambda x: bring(x, like))
 
+    @cached_property
+    def across(self) -> Block:
+        """`transpose`, made once and kept."""
+        return self.transpose()
+
     def transpose(self) -> Block:
         """The same entries with units and positions exchanged."""
         xp = array_namespace(self.value)

@@ -64,10 +64,10 @@ class CoreProblem:
         """Of the entries of the sample."""
         return self.kernels.sizes(self.sample[2])
 
-    @cached_property
+    @property
     def by_cols(self) -> Block:
         """Its observations, by columns."""
-        return self.block.transpose()
+        return self.block.across
 
     @cached_property
     def zeros(self) -> float:

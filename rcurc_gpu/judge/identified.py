@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, unpacking
+from ..backends.arrays import Array, array_namespace, asarray_on, dots, gather, take_rows, unpacking
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.verdicts import skewed
@@ -100,7 +100,7 @@ def _is_rejected(
     there = (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0)
     weight = xp.where(there, weight, xp.zeros_like(weight))  # that of rows without coefficients is beyond all numbers
     weight = weight / xp.maximum(xp.max(weight), xp.full_like(weight[:1], 1e-300))
-    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
+    residual = block.value - dots(left, unit, right, index)
     there = xp.astype(there, weight.dtype)
     rejected = there * xp.astype(xp.abs(residual) >= floor, weight.dtype)
     total, square = (float(xp.sum(x)) for x in (weight, weight * weight))

@@ -73,6 +73,7 @@ def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struct
         informative_share=held.n_informative / held.n if held_out else 1.0,
         n_held=held.n_informative if held_out else 0,
         beyond_chance=_beyond_chance(looked, compared, schedule.floor),
+        near_square=fit.near_square,
     )
 
 

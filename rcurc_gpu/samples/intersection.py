@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
@@ -29,15 +28,10 @@ class Intersection:
     block: Block
     seen_by: Array
 
-    @cached_property
-    def by_cols(self) -> Block:
-        """The same by columns."""
-        return self.block.transpose()
-
     def first_copies(self) -> tuple[np.ndarray, np.ndarray]:
         """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
         firsts = []
-        for block in (self.block, self.by_cols):
+        for block in (self.block, self.block.across):
             _, first, which = np.unique(to_numpy(_fingerprints(block)), return_index=True, return_inverse=True)
             firsts.append(first[np.ravel(which)])
         return firsts[0], firsts[1]

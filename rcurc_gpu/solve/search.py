@@ -435,7 +435,8 @@ class CoreSearch:
         groups: Groups | None,
     ) -> SolvedCore:
         """A core with all that is known of it."""
-        facts, s, run = core_facts(self.data, checked[0]), self.settings, self.run.at(checked[0].rank)
+        facts = core_facts(self.data, checked[0], evidence.near_square)
+        s, run = self.settings, self.run.at(checked[0].rank)
         return SolvedCore(
             *checked,
             schedule,

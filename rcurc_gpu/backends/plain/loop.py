@@ -12,7 +12,7 @@ from functools import partial
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, device_of, quantile_abs, take_rows, to_numpy
+from ..arrays import Array, array_namespace, asarray_on, device_of, dots, quantile_abs, to_numpy
 from ..linalg import subspace_svd
 
 Entries = tuple[Array, Array, Array]  # rows, columns, values
@@ -275,6 +275,5 @@ def _rmul(grid: Grid, left: Array, Q: Array, G: list[Array], P: Array) -> Array:
 
 def residuals(left: Array, Q: Array, entries: Entries) -> Array:
     """``y - (left Q^T)_ij`` at a list of entries (i, j, y)."""
-    xp = array_namespace(left)
     i, j, y = entries
-    return y - xp.sum(take_rows(left, i) * take_rows(Q, j), axis=1)
+    return y - dots(left, i, Q, j)
