@@ -4,6 +4,7 @@
 // A warp has a unit. What a unit gets is counted first, and the last block to arrive makes the places where units begin of it.
 // REAL is given with -D, for the size of a value alone.
 #include "entry.cuh"
+#include "lists.cuh"
 #include "reduce.cuh"
 
 constexpr int WARPS = 4;  // of a block, as in cuda/blocks.py
@@ -81,14 +82,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-// The wanted entries, in their order: their positions, values and sigma (or null), and, where there is room for them, the numbers
-// of their units in the list.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    take_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
-                const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
-                const Word* __restrict__ value, const Word* __restrict__ sigma, int* __restrict__ to_index,
-                Word* __restrict__ to_value, Word* __restrict__ to_sigma, int64* __restrict__ to_unit) {
-    const Wanted wanted = {flags, places};
+// Each wanted entry of some units, in their order, is given to `take`: the number of its unit in the list, where it stands, its
+// position, and its place among those that are taken.
+template <class Take>
+__device__ __forceinline__ void each_wanted(int64 n, const int64* units, const int64* indptr, const int* index, const Wanted& wanted,
+                                            const int64* starts, const Take& take) {
     const int lane = threadIdx.x % 32;
     for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
         const int64 unit = units ? units[k] : k;
@@ -99,70 +97,64 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             __syncwarp();
             const unsigned mask = __ballot_sync(EVERY_LANE, taken);
             if (taken) {
-                const int64 place = to + __popc(mask & ((1u << lane) - 1));
-                to_index[place] = index[at];
-                to_value[place] = value[at];
-                if (sigma) {
-                    to_sigma[place] = sigma[at];
-                }
-                if (to_unit) {
-                    to_unit[place] = k;
-                }
+                take(k, at, index[at], to + __popc(mask & ((1u << lane) - 1)));
             }
             to += __popc(mask);
         }
     }
 }
 
+// The wanted entries: their positions, values and sigma (or null), and, where there is room for them, the numbers of their units in
+// the list.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    take_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
+                const Word* __restrict__ value, const Word* __restrict__ sigma, int* __restrict__ to_index,
+                Word* __restrict__ to_value, Word* __restrict__ to_sigma, int64* __restrict__ to_unit) {
+    each_wanted(n, units, indptr, index, {flags, places}, starts, [&](int64 k, int64 at, int position, int64 place) {
+        to_index[place] = position;
+        to_value[place] = value[at];
+        if (sigma) {
+            to_sigma[place] = sigma[at];
+        }
+        if (to_unit) {
+            to_unit[place] = k;
+        }
+    });
+}
+
 // What is left of the wanted entries without a product of factors, as the upper half of a float32 (its digits to 0.2 %), and their
-// positions, in 16 bits where these are enough: a third of the bytes that go to the host. Unit k of the list has row own_rows[k] of its factor, position p has row
-// other_rows[p] of the other.
+// positions, in 16 bits where these are enough: a third of the bytes that go to the host. Unit k of the list has row own_rows[k] of
+// its factor, position p has row other_rows[p] of the other.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     take_residuals(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
                    const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
                    const REAL* __restrict__ value, const REAL* __restrict__ own, const int64* __restrict__ own_rows,
                    const REAL* __restrict__ other, const int64* __restrict__ other_rows, int rank, unsigned short* __restrict__ small,
                    int* __restrict__ large, unsigned short* __restrict__ left_over) {
-    const Wanted wanted = {flags, places};
-    const int lane = threadIdx.x % 32;
-    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
-        const int64 unit = units ? units[k] : k;
-        int64 to = starts[k];
-        const int64 end = indptr[unit + 1];
-        for (int64 at = indptr[unit] + lane; at - lane < end; at += 32) {
-            const bool taken = at < end && wanted.at(at, index[at]);
-            __syncwarp();
-            const unsigned mask = __ballot_sync(EVERY_LANE, taken);
-            if (taken) {
-                const int64 place = to + __popc(mask & ((1u << lane) - 1));
-                REAL rest = value[at];
-                for (int q = 0; q < rank; q++) {
-                    rest = fma(-own[own_rows[k] * rank + q], other[other_rows[index[at]] * rank + q], rest);
-                }
-                left_over[place] = (unsigned short)((__float_as_uint(float(rest)) + 0x8000u) >> 16);
-                if (small) {
-                    small[place] = (unsigned short)(index[at]);
-                } else {
-                    large[place] = index[at];
-                }
-            }
-            to += __popc(mask);
+    each_wanted(n, units, indptr, index, {flags, places}, starts, [&](int64 k, int64 at, int position, int64 place) {
+        REAL rest = value[at];
+        for (int q = 0; q < rank; q++) {
+            rest = fma(-own[own_rows[k] * rank + q], other[other_rows[position] * rank + q], rest);
         }
-    }
+        left_over[place] = (unsigned short)((__float_as_uint(float(rest)) + 0x8000u) >> 16);
+        if (small) {
+            small[place] = (unsigned short)(position);
+        } else {
+            large[place] = position;
+        }
+    });
 }
 
-// The first place of an ascending list that is not below x.
-template <class V>
-__device__ __forceinline__ int64 lower_bound(const V* __restrict__ list, int64 first, int64 last, V x) {
-    while (first < last) {
-        const int64 middle = first + (last - first) / 2;
-        if (list[middle] < x) {
-            first = middle + 1;
-        } else {
-            last = middle;
-        }
+// Rows of a matrix (n, width): row p of `core` where places[k] is p, or row p of `rest`, times `scale` (or null), where it is -1 - p.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    join_rows(int64 n, int width, const int64* __restrict__ places, const REAL* __restrict__ core, const REAL* __restrict__ rest,
+              const REAL* __restrict__ scale, REAL* __restrict__ out) {
+    for (int64 t = int64(blockIdx.x) * THREADS + threadIdx.x; t < n * width; t += int64(gridDim.x) * THREADS) {
+        const int64 p = places[t / width];
+        const int q = int(t % width);
+        out[t] = p >= 0 ? core[p * width + q] : scale ? rest[(-1 - p) * width + q] * scale[q] : rest[(-1 - p) * width + q];
     }
-    return first;
 }
 
 // Units and positions exchanged: `order` sorts the entries by position, and keeps the order of those at the same one. A thread has

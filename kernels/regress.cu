@@ -14,10 +14,16 @@
 // Warps of a block, as in cuda/calls.py: at larger ranks four of their matrices and the observations do not fit in 48 KiB.
 constexpr int WARPS = RANK > 16 ? 2 : 4;
 // Blocks that a multiprocessor is to hold, by their registers: one more would make some architecture spill (bench.registers).
-constexpr int RESIDENT = RANK > 16 ? 1 : sizeof(REAL) == 8 ? (RANK <= 8 ? 4 : 3) : RANK > 7 || RANK == 2 || APART ? 4 : 5;
+constexpr int RESIDENT = RANK > 16 ? 1 : sizeof(REAL) == 8 ? (RANK <= 7 ? 4 : 3) : RANK > 7 || RANK == 2 || APART ? 4 : 5;
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
+// What differs between passes over the same units that are made in one launch, as in cuda/calls.py.
+struct Pass {
+    uint64 draw_key;
+    double gamma;
+    int begin, number;
+};
 enum Phase { PLACE, FIT_PART, FIT_SUBSET, STEP, MEASURE };
 // Columns of the table, in the order of passes.Column.
 enum Column { N_FIT, N_INLIERS, SPREAD, ILL_CONDITIONED, STANDARD_ERROR, N_INFORMATIVE, N_HELD, N_CONSENSUS, N_COLUMNS };
@@ -58,9 +64,9 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
     regress(const int64* __restrict__ units, int64 n_units, int per_block, const int64* __restrict__ indptr,
             const int* __restrict__ index, const REAL* __restrict__ value, const REAL* __restrict__ basis,
             const REAL* __restrict__ usable, const REAL* __restrict__ white, const int64* __restrict__ unit_names,
-            const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, int begin, REAL zeta0,
-            REAL floor_, REAL gamma, REAL informative_size, int number, int max_steps, const REAL* __restrict__ start,
-            uint64 draw_key, uint64 part_below, int staged_tiles, REAL* __restrict__ coefficients, REAL* __restrict__ table) {
+            const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, const Pass* __restrict__ passes,
+            int n_passes, REAL zeta0, REAL floor_, REAL informative_size, int max_steps, const REAL* __restrict__ start,
+            uint64 part_below, int staged_tiles, REAL* __restrict__ coefficients, REAL* __restrict__ table) {
     __shared__ alignas(16) REAL matrices[WARPS * TILE];
     __shared__ alignas(16) REAL vectors[WARPS * 3 * VECTOR];
     __shared__ double slots[WARPS];
@@ -72,10 +78,12 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
     int* const stage_codes =
         reinterpret_cast<int*>(reinterpret_cast<REAL*>(stage) + WARPS * 2 * staged_entries) + warp * staged_entries;
 
-    for (int64 group = blockIdx.x; group * per_block < n_units; group += gridDim.x) {
+    const int64 n_fits = n_units * n_passes;  // each unit with all its passes, one after the other
+
+    for (int64 group = blockIdx.x; group * per_block < n_fits; group += gridDim.x) {
         // First each warp by itself, if its unit is short; then all together, unit by unit, those that are long.
         const int64 own = group * per_block + warp;
-        const int rounds = long_rounds(units, n_units, indptr, own, warp < per_block, per_block);
+        const int rounds = long_rounds(units, n_fits, n_passes, indptr, own, warp < per_block, per_block);
 #pragma unroll 1
         for (int round = 0; round <= rounds; round++) {
             const bool together = round > 0;
@@ -83,10 +91,14 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                 __syncthreads();
             }
             const int64 k = together ? group * per_block + round - 1 : own;
-            if (k >= n_units || (!together && warp >= per_block)) {
+            if (k >= n_fits || (!together && warp >= per_block)) {
                 continue;
             }
-            const int64 unit = units[k];
+            const int64 place = k / n_passes, unit = units[place];
+            const Pass& pass = passes[k - place * n_passes];
+            const int begin = pass.begin, number = pass.number;
+            const uint64 draw_key = pass.draw_key;
+            const REAL gamma = REAL(pass.gamma);
             const int64 first = indptr[unit];
             const int count = int(indptr[unit + 1] - first);
             if (together != (count > LONG)) {
@@ -108,7 +120,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
             unsigned held_bits;
             const int n_fit = team.sum(entries.load(held_bits));
             if (team.warp == 0 && lane < RANK) {
-                a[lane] = begin == GIVEN ? start[k * RANK + lane] : REAL(0);
+                a[lane] = begin == GIVEN ? start[place * RANK + lane] : REAL(0);
                 best[lane] = 0;
             }
             team.sync();

@@ -346,8 +346,13 @@ def load_chunk(block: Block, units: np.ndarray) -> Chunk:
     return Chunk(asarray_on(units, block.value), index, value, seen)
 
 
-def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
-    """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
+def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int, scale: Array | None = None) -> Array:
+    """Rows of `core` at the numbers `chosen` and rows of `rest`, times `scale` (r,), at the others, ascending (total, r)."""
+    if takes_kernels(core):
+        from .cuda.blocks import join_rows
+
+        return join_rows(core, rest, chosen, others(chosen, total), scale)
+    rest = rest if scale is None else rest * scale
     if is_numpy_array(core):  # one copy instead of two
         out = np.empty((total, *core.shape[1:]), dtype=core.dtype)
         if _LONG_RUNS * len(chosen) < total:
@@ -360,9 +365,6 @@ def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Arra
         return out
     rest_ids = others(chosen, total)
     xp = array_namespace(core)
-    if is_cupy_array(core):
-        out = xp.empty((total, *core.shape[1:]), dtype=core.dtype, device=device_of(core))
-        return put_rows(put_rows(out, rest_ids, rest), chosen, core)
     place = np.empty(total, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     place[rest_ids] = np.arange(len(chosen), total)

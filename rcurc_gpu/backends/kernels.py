@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Protocol
@@ -61,8 +61,11 @@ class Kernels:
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
         `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
         their place.
+    regress_together : callable, optional
+        `cuda.calls.regress_together`: several passes at once, where a launch costs more than units that are fitted in vain.
     unit_table : callable, optional
-        `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `lone`, `cuda.ties.lone`, then, too.
+        `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `mark_lone`, `cuda.ties.mark_lone`, then,
+        too.
     """
 
     name: str
@@ -90,8 +93,9 @@ class Kernels:
     compare: Callable[..., Compared] = compare
     sizes: Callable[[Array], Sizes] = sizes
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
+    regress_together: Callable[..., tuple[Array, Array]] | None = None
     unit_table: Callable[..., Any] | None = None
-    lone: Callable[..., Array] | None = None
+    mark_lone: Callable[..., None] | None = None
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -104,28 +108,38 @@ class Kernels:
 
         `unit_ids`, by default 0, 1, ..., fix what is random. Returns what `passes.regress` does.
         """
-        return next(self.regress_each(block, basis, [fit_pass], chunk_bytes, unit_ids))
+        (found,) = self.regress_each(block, basis, [fit_pass], chunk_bytes, unit_ids)
+        return found
 
     def regress_each(
         self,
         block: Block,
         basis: Array,
-        passes: Iterable[FitPass],
+        passes: Sequence[FitPass],
         chunk_bytes: int | None,
         unit_ids: np.ndarray | None = None,
-    ) -> Iterator[tuple[Array, Array]]:
-        """`regress_all` for several passes."""
-        r, units = basis.shape[1], np.arange(block.n_units)
-        ids = entry_ids_on(basis, units if unit_ids is None else unit_ids, np.arange(block.length), False, 0, 0.0)
+        units: np.ndarray | None = None,
+    ) -> list[tuple[Array, Array]]:
+        """`regress_all` for several passes, over all units or over some of them; only one alone may have a start."""
+        r, units = basis.shape[1], np.arange(block.n_units) if units is None else units
+        unit_ids = np.arange(block.n_units) if unit_ids is None else unit_ids
+        ids = entry_ids_on(basis, unit_ids, np.arange(block.length), False, 0, 0.0)
         usable, white = (asarray_on(x, basis, basis.dtype) for x in (np.ones(block.length), np.eye(r)))
         plan = self.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
-        for fit_pass in passes:
-            parts = []
-            for chosen in plan:
-                start = None if fit_pass.start is None else take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start))
-                parts.append(self.regress(block, chosen, basis, usable, white, ids, replace(fit_pass, start=start)))
-            a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
-            yield a, table
+        given = block, basis, usable, white, ids
+        parts = [self._passes_over(chosen, passes, *given) for chosen in plan]
+        return [tuple(plan.join(list(x)) for x in zip(*part, strict=True)) for part in zip(*parts, strict=True)]  # type: ignore[misc]
+
+    def _passes_over(
+        self, chosen: np.ndarray, passes: Sequence[FitPass], block: Block, *given: Any
+    ) -> list[tuple[Array, Array]]:
+        """Coefficients and table of each of some passes, in one launch if there is code for that."""
+        if self.regress_together is not None and len(passes) > 1:
+            a, table = self.regress_together(block, chosen, *given, passes)
+            return [(a[:, k, :], table[:, k, :]) for k in range(len(passes))]
+        starts = [x.start if x.start is None else take_rows(x.start, asarray_on(chosen, x.start)) for x in passes]
+        these = [replace(x, start=start) for x, start in zip(passes, starts, strict=True)]
+        return [self.regress(block, chosen, *given, x) for x in these]
 
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
@@ -184,6 +198,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         plan,
         most,
         posterior=cuda.posterior,
+        regress_together=cuda.regress_together,
         grams=ties.grams,
         lanczos=ties.lanczos,
         held_out=votes.held_out,
@@ -196,7 +211,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         sizes=evidence.sizes,
         basis_facts=evidence.basis_facts,
         unit_table=verdicts.UnitTable,
-        lone=ties.lone,
+        mark_lone=ties.mark_lone,
     )
 
 

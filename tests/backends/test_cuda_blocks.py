@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from conftest import DEVICE, SKIP_CUPY
 
-from rcurc_gpu.backends.blocks import Block
+from rcurc_gpu.backends.blocks import Block, join_units
 from rcurc_gpu.backends.kernels import XP
+from rcurc_gpu.backends.plain.verdicts import ILL_CONDITIONED
 from rcurc_gpu.samples.intersection import _fingerprints
 
 if not DEVICE:
@@ -13,6 +14,7 @@ if not DEVICE:
 
 import cupy
 
+from rcurc_gpu.backends.cuda.verdicts import UnitTable
 from rcurc_gpu.backends.kernels import cuda_kernels
 
 EMULATED = DEVICE == "emulator"
@@ -100,6 +102,24 @@ def test_fingerprints(shape, dtype, orders):
     np.testing.assert_array_equal(_fingerprints(there(block)).get(), _fingerprints(block))
 
 
+@pytest.mark.smoke
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(7, 3), (40, 1), (300,)])
+def test_rows_of_the_core_and_of_the_rest_become_one_factor(shape, dtype, orders):
+    rng, n = np.random.default_rng(3), shape[0]
+    for k in (0, n // 3, n):
+        chosen = rng.permutation(n)[:k]
+        core, rest = (rng.standard_normal((size, *shape[1:])).astype(dtype) for size in (k, n - k))
+        scale = rng.uniform(0.5, 2, shape[1:]).astype(dtype)
+        for factor in (None, scale):
+            expected = join_units(core, rest, chosen, n, factor)
+            found = join_units(
+                cupy.asarray(core), cupy.asarray(rest), chosen, n, None if factor is None else cupy.asarray(factor)
+            )
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found.get(), expected)
+
+
 @pytest.mark.parametrize("rank", [1, 3, 8, 32])
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_units_that_rest_on_one_entry(rank, dtype, orders):
@@ -116,4 +136,12 @@ def test_units_that_rest_on_one_entry(rank, dtype, orders):
     on_device = (cupy.asarray(x) for x in (basis, a[units], usable))
     found = cuda_kernels().rests_on_one(there(block), units, *on_device, 1e-2)
     np.testing.assert_array_equal(found, expected)
+    # the same of some of the units of a table, which are marked there; the others, and those of the core, are not
+    known = UnitTable(cupy.empty(0), 60, np.asarray([], np.int64), np.zeros((0, 6)))
+    known.table[:] = 0
+    on_device = (cupy.asarray(x) for x in (basis, a, usable))
+    cuda_kernels().mark_lone(there(block), known, cupy.asarray(units), *on_device, 1e-2)
+    marked = known.known()[:, 0]
+    np.testing.assert_array_equal(marked[units] == ILL_CONDITIONED, expected)
+    assert np.count_nonzero(marked) == expected.sum()
     assert rank == 1 or 0 < expected.sum() < len(units)

@@ -36,6 +36,9 @@ for rank in (5, 16):
     ids = EntryIds(cupy.asarray(np.arange(6)), cupy.asarray(np.arange(1200)), True, 3, 0.2)
     arrays = map(cupy.asarray, (rng.standard_normal((1200, rank)), np.ones(1200), np.eye(rank)))
     basis, usable, white = arrays
+    two = [FitPass(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, max_steps=3) for begin in ("zero", "part")]
+    a, table = cuda.regress_together(block, np.arange(6), basis, usable, white, ids, two)
+    assert np.isfinite(a.get()).all() and np.isfinite(table.get()).all()
     for begin in ("zero", "given", "part", "subsets"):
         start = cupy.asarray(np.zeros((6, rank))) if begin == "given" else None
         fit_pass = FitPass(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, start, max_steps=3)
@@ -184,8 +187,13 @@ n_fit = rng.integers(5, 40, 400)
 fits = np.stack([n_fit, rng.integers(2, n_fit + 1), *rng.random((6, 400))], axis=1)
 known.diagnose(cupy.asarray(fits), 3, 0.5)
 known.judge(Limits(3, 0.8, 0.1, 0.5, 10.0, 60.0, 1e300, 0.05, 0.02, True, True, 5))
-known.chosen(255), known.undetermined(), known.crowded(2.0)
-assert np.isfinite(known.summary()).all()
+offsets = cupy.asarray(np.concatenate([[0], np.cumsum(np.arange(402) % 7)]))
+known.picked(1, 30, offsets), known.undetermined(), known.crowded(2.0), known.most_outliers(np.arange(3, 300), 40)
+assert np.isfinite(known.summary(np.asarray([1, 300]), np.ones((2, 8)))).all()
+few = verdicts.UnitTable(left, 9, np.zeros(0, np.int64), np.zeros((0, 6)))
+few.diagnose(cupy.asarray(fits[:9]), 3, 0.5)
+ties.mark_lone(joined, few, cupy.asarray(np.asarray([1, 4, 6])), right, left, ones[1], 0.5)
+blocks.join_rows(right[:4], right[4:9], np.asarray([0, 3, 4, 8]), np.asarray([1, 2, 5, 6, 7]), right[10])
 print("finished")
 """
 

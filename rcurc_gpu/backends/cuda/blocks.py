@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import cupy  # type: ignore[import-not-found]
@@ -125,6 +126,24 @@ def residuals(
         upper = cupy.asnumpy(rest).astype(np.uint32) << 16
         found = cupy.asnumpy(index).astype(np.int32), upper.view(np.float32).astype(np.float64)
     return Block(indptr, *found, block.length)
+
+
+def join_rows(core: Array, rest: Array, chosen: np.ndarray, others: np.ndarray, scale: Array | None) -> Array:
+    """`blocks.join_units`, in one launch."""
+    n, width, dtype = len(chosen) + len(others), math.prod(core.shape[1:]), core.dtype
+    places = np.empty(n, np.int64)
+    places[chosen], places[others] = np.arange(len(chosen)), -1 - np.arange(len(others))
+    with core.device:
+        out = cupy.empty((n, *core.shape[1:]), dtype)
+        given = (
+            cupy.asarray(places),
+            dense(core),
+            dense(rest, dtype),
+            pointer(None if scale is None else dense(scale, dtype)),
+        )
+        function = kernel("blocks.cu", "join_rows", dtype.name)
+        launch(function, min(-(-n * width // _THREADS), _MOST_BLOCKS), _THREADS, (np.int64(n), np.int32(width), *given, out))
+    return out
 
 
 def transpose(block: Block) -> Block:

@@ -32,9 +32,12 @@ KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     ),
     "blocks.cu": (
         None,
-        ("count_wanted", "take_wanted", "take_residuals", "exchange", "count_union", "take_union", "fingerprint"),
+        (
+            *("count_wanted", "take_wanted", "take_residuals", "join_rows", "exchange"),
+            *("count_union", "take_union", "fingerprint"),
+        ),
     ),
-    "verdicts.cu": (None, ("diagnose", "medians", "judge", "pick_units", "gather_units", "summarise")),
+    "verdicts.cu": (None, ("diagnose", "judge", "pick_units", "undetermined", "crowded", "most_outliers", "summarise")),
     "evidence.cu": ("RANK", ("measure", "compare", "sizes", "basis_facts")),
     "votes.cu": (None, ("held_out", "agree", "count_votes", "take_rejected")),
     "ties.cu": ("RANK", ("grams", "invert", "lone", "couple", "gauge", "project", "append")),
