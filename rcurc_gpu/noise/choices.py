@@ -22,6 +22,7 @@ _FAR = 6.0
 # is fitted once more from its prior may take it in. On spectra with odd samples whole columns were lost without (error of
 # `octane` with a fifth missing 22 times as large); where outliers are far off, hardly any row is fitted again.
 _ALLOWED = 4.0
+_MOSTLY = 0.5  # share of the observations that are not about 0, above which a row that rejects these is fitted once more
 # Rows (columns) over which a component spreads, and share of the columns (rows) that have it, below which it is made of
 # outliers: (sum of squares)^2 over the sum of fourth powers. A tenth of outliers in a column gives 1 and less than 0.1.
 _SINGLE, _SPARSE = 2.5, 0.15
@@ -85,10 +86,16 @@ class Choices(Sweeps):
         setattr(self, side, group)
 
     def _tempted(self) -> dict[str, np.ndarray]:
-        """Rows and columns that reject observations which their prior would allow: perhaps they missed something."""
+        """Rows and columns that reject observations which their prior would allow, or most of those that are not about 0.
+
+        Perhaps they missed something: a row of many zeros agrees with a solution of 0, whatever the rest of it says.
+        """
         i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
-        residual = y - self.centre - self.predicted(i, j)
-        rejected = np.flatnonzero(self.inlying(residual, self.local(i, j, given)) < 0.5)
+        fitted, local = self.centre + self.predicted(i, j), self.local(i, j, given)
+        residual = y - fitted
+        is_rejected = self.inlying(residual, local) < 0.5
+        tells = self.inlying(np.maximum(np.abs(y), np.abs(fitted)), local) < 0.5
+        rejected = np.flatnonzero(is_rejected)
         found = {}
         for side, unit, other, place in (("rows", i, self.cols, j), ("cols", j, self.rows, i)):
             second = other.squares()
@@ -96,7 +103,9 @@ class Choices(Sweeps):
                 second[:, -1] = 1.0
             room = second @ (1 / self.precision(side))
             tempting = rejected[residual[rejected] ** 2 < _ALLOWED * room[place[rejected]]]
-            found[side] = np.bincount(unit[tempting], minlength=len(getattr(self, side))) > 0
+            n = len(getattr(self, side))
+            found[side] = np.bincount(unit[tempting], minlength=n) > 0
+            found[side] |= np.bincount(unit, tells & is_rejected, n) > _MOSTLY * np.maximum(np.bincount(unit, tells, n), 1)
         return found
 
     def grow(self, most: int) -> bool:
