@@ -37,7 +37,7 @@ _NEARLY_OWN = 0.999  # influence of an entry on its own prediction, at most, whe
 # Square of the mean coefficient over the mean square, from which a component is an offset.
 _COMMON_SHARE = 0.9
 _NO_WEIGHT = 1e12  # scale of the squared noise of units that are not to count
-_GROWTH = 5  # components that are added at a time
+_GROWTH = 8  # components that are added at a time: each time costs some sweeps
 _FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
 SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model of it still shrinks
@@ -56,6 +56,12 @@ class Choices(Sweeps):
         # the scale that belongs to other tails: the same median
         scores = [float(np.sum(self.log_likelihood(residual, variance, noise))) for noise in noises]
         self.noise = noises[int(np.argmax(scores))]
+
+    def left_out_square(self) -> float:
+        """Mean squared residual of entries of the sample that are no outliers, as if each had been left out."""
+        residual, variance = self.left_out()
+        inlier = self.inlying(residual, variance)
+        return float(np.sum(inlier * residual**2) / max(float(np.sum(inlier)), 1e-300))
 
     # ------------------------------------------------------------ single rows, components
 
