@@ -32,8 +32,9 @@ _STILL = 0.05  # relative change of the noise by a sweep, likewise: where it is 
 _NEARLY, _NEARLY_NOISE = 5e-3, 0.1
 _TAIL_EVERY = 4  # sweeps between two choices
 _LAST_TURN = 30  # sweep after which components are not turned any more, so that what was turned can come to rest
-# Mean squared residual of entries as if each had been left out, over that before components were added, below which these were
-# of use. At 0.99, and by what is left in the residuals, `cotemp` takes 32 components instead of 29 and half as much time again.
+# Mean squared residual of entries as if each had been left out, over that before components were added, below which these
+# were of use. At 0.99, and by what is left in the residuals, `cotemp` takes 32 components instead of 29, and half as much
+# time again.
 _USEFUL = 0.97
 _REST = 6  # sweeps after which what was added has found its place
 _USUAL = NoiseForm()
