@@ -33,6 +33,7 @@ _MANY_EQUAL = 0.1  # share of them that have one value, from which it is asked w
 # stand for half of the entries, 0.4 and less of counts and of rounded values.
 _EVERYWHERE = 0.65
 _FAR_MORE = 3.0  # standard deviations, by which it rejects more than others
+_EXACTLY = 1e-6  # noise over the size of an entry, below which there is none: it shrinks by and by
 _FEWEST_ASTRAY, _FEW_NEAR = 5, 0.3  # observations of a row or column, and the share of them, below which it goes astray
 # Mean square of coefficients over that of their errors from which they tell something: 1 is what errors alone give, and 1.5
 # to 2.3 was measured where a component was outside of I, since errors are larger than the model thinks.
@@ -175,8 +176,8 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     told = finer * np.maximum(np.abs(y), np.abs(fitted)) > outlier_threshold(model.noise)
     # the centre is known no better than the mean of all observations
     square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
-    astray = _astray((i, j, y - fitted), near, told, part.shape)
     size = float(np.mean(fitted**2)) ** 0.5 if len(fitted) else 0.0
+    astray = _astray((i, j, y - fitted), near, told, part.shape, variance**0.5 < _EXACTLY * size)
     return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted, size)
 
 
@@ -205,11 +206,16 @@ def _dependent(ties: Ties, left: np.ndarray, right: np.ndarray) -> float:
 
 
 def _astray(
-    residuals: tuple[np.ndarray, np.ndarray, np.ndarray], near: np.ndarray, told: np.ndarray, shape: tuple[int, int]
+    residuals: tuple[np.ndarray, np.ndarray, np.ndarray],
+    near: np.ndarray,
+    told: np.ndarray,
+    shape: tuple[int, int],
+    exact: bool,
 ) -> float:
     """Root mean square, over all entries, of the residuals of rows, or columns, that reject nearly all that is `told`.
 
-    They reject more than others do: where a row has small entries alone, its outliers are all that is told.
+    They reject more than others do: where a row has small entries alone, its outliers are all that is told. No entries of
+    `exact` data are that small.
     """
     i, j, residual = residuals
     usual = float(np.mean(~near)) if len(near) else 0.0
@@ -218,7 +224,7 @@ def _astray(
         n_all, n_rejected = np.bincount(unit, minlength=total), np.bincount(unit, ~near, minlength=total)
         count, agree = (np.bincount(unit, x, minlength=total) for x in (told, told & near))
         more = n_rejected > usual * n_all + _FAR_MORE * np.sqrt(usual * n_all)
-        astray = (count >= _FEWEST_ASTRAY) & (agree < _FEW_NEAR * count) & more
+        astray = (count >= _FEWEST_ASTRAY) & (agree < _FEW_NEAR * count) & (more | exact)
         square = np.bincount(unit, told * residual**2, minlength=total)[astray] / count[astray]
         squares.append(float(np.sum(square)) / total)
     return max(squares) ** 0.5

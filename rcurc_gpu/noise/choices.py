@@ -22,6 +22,7 @@ _FAR = 6.0
 # is fitted once more from its prior may take it in. On spectra with odd samples whole columns were lost without (error of
 # `octane` with a fifth missing 22 times as large); where outliers are far off, hardly any row is fitted again.
 _ALLOWED = 4.0
+_MOSTLY = 0.5  # share of the observations that are not about 0, above which a row that rejects these is fitted once more
 # Rows (columns) over which a component spreads, and share of the columns (rows) that have it, below which it is made of
 # outliers: (sum of squares)^2 over the sum of fourth powers. A tenth of outliers in a column gives 1 and less than 0.1.
 _SINGLE, _SPARSE = 2.5, 0.15
@@ -36,7 +37,7 @@ _NEARLY_OWN = 0.999  # influence of an entry on its own prediction, at most, whe
 # Square of the mean coefficient over the mean square, from which a component is an offset.
 _COMMON_SHARE = 0.9
 _NO_WEIGHT = 1e12  # scale of the squared noise of units that are not to count
-_GROWTH = 5  # components that are added at a time
+_GROWTH = 8  # components that are added at a time: each time costs some sweeps
 _FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
 SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model of it still shrinks
@@ -55,6 +56,12 @@ class Choices(Sweeps):
         # the scale that belongs to other tails: the same median
         scores = [float(np.sum(self.log_likelihood(residual, variance, noise))) for noise in noises]
         self.noise = noises[int(np.argmax(scores))]
+
+    def left_out_square(self) -> float:
+        """Mean squared residual of entries of the sample that are no outliers, as if each had been left out."""
+        residual, variance = self.left_out()
+        inlier = self.inlying(residual, variance)
+        return float(np.sum(inlier * residual**2) / max(float(np.sum(inlier)), 1e-300))
 
     # ------------------------------------------------------------ single rows, components
 
@@ -85,10 +92,16 @@ class Choices(Sweeps):
         setattr(self, side, group)
 
     def _tempted(self) -> dict[str, np.ndarray]:
-        """Rows and columns that reject observations which their prior would allow: perhaps they missed something."""
+        """Rows and columns that reject observations which their prior would allow, or most of those that are not about 0.
+
+        Perhaps they missed something: a row of many zeros agrees with a solution of 0, whatever the rest of it says.
+        """
         i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
-        residual = y - self.centre - self.predicted(i, j)
-        rejected = np.flatnonzero(self.inlying(residual, self.local(i, j, given)) < 0.5)
+        fitted, local = self.centre + self.predicted(i, j), self.local(i, j, given)
+        residual = y - fitted
+        is_rejected = self.inlying(residual, local) < 0.5
+        tells = self.inlying(np.maximum(np.abs(y), np.abs(fitted)), local) < 0.5
+        rejected = np.flatnonzero(is_rejected)
         found = {}
         for side, unit, other, place in (("rows", i, self.cols, j), ("cols", j, self.rows, i)):
             second = other.squares()
@@ -96,7 +109,9 @@ class Choices(Sweeps):
                 second[:, -1] = 1.0
             room = second @ (1 / self.precision(side))
             tempting = rejected[residual[rejected] ** 2 < _ALLOWED * room[place[rejected]]]
-            found[side] = np.bincount(unit[tempting], minlength=len(getattr(self, side))) > 0
+            n = len(getattr(self, side))
+            found[side] = np.bincount(unit[tempting], minlength=n) > 0
+            found[side] |= np.bincount(unit, tells & is_rejected, n) > _MOSTLY * np.maximum(np.bincount(unit, tells, n), 1)
         return found
 
     def grow(self, most: int) -> bool:

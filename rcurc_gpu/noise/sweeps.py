@@ -303,7 +303,9 @@ class Sweeps:
     def predicted(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """The matrix at some places, without its centre."""
         k = self.rows.mean.shape[1] - self.offsets
-        x = np.einsum("nk,nk->n", self.rows.mean[i, :k], self.cols.mean[j, :k])
+        left, right = self.rows.mean[:, :k], self.cols.mean[:, :k]
+        few = len(left) * len(right) <= _CELLS * len(i)
+        x = (left @ right.T)[i, j] if few else np.einsum("nk,nk->n", left[i], right[j])
         return x + self.rows.mean[i, k] + self.cols.mean[j, k] if self.offsets else x
 
     def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
