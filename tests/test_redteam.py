@@ -30,8 +30,8 @@ KNOWN_DOUBTED: dict[str, tuple[int, ...]] = {
 }
 
 # Cases of other seeds that were wrong once, each for a reason of its own: fits that had not arrived after their sweeps, a
-# component of which few entries are rejected, ratings of which a tenth was taken for outliers, absolute values, a row most of
-# whose observations were called outliers.
+# component of which few entries are rejected, ratings of which a tenth was taken for outliers, absolute values, a row
+# most of whose observations were called outliers.
 MENDED = [
     ("groups, noise", 83),
     ("band along the diagonal, noise", 310),
