@@ -32,12 +32,12 @@ class Intersection:
         """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
         firsts = []
         for block in (self.block, self.block.across):
-            _, first, which = np.unique(to_numpy(_fingerprints(block)), return_index=True, return_inverse=True)
+            _, first, which = np.unique(to_numpy(fingerprints(block)), return_index=True, return_inverse=True)
             firsts.append(first[np.ravel(which)])
         return firsts[0], firsts[1]
 
 
-def _fingerprints(block: Block) -> Array:
+def fingerprints(block: Block) -> Array:
     """A number for each unit of a block (n_units,), the same for two if they have the same entries, and else hardly ever.
 
     They are sums of whole numbers, which do not depend on their order, and are made where the entries are.

@@ -23,9 +23,9 @@ from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
 from ..judge.identified import LOOSE, ModelTies, model_ties, untold
-from ..judge.ties import FREE
+from ..judge.ties import FREE, TIED_TO
 from ..noise.choices import SHRINKING
-from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
+from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows, typical_where_lost
 from ..noise.fit import MOST_SWEEPS, fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part, on_host
@@ -161,7 +161,9 @@ class NoisySide:
 
 def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str, scale: float) -> list[NoisySide]:
     """Columns and rows."""
-    rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols))
+    row_group = _believed(model.rows, model.row_table, model.row_precision)
+    col_group = _believed(model.cols, model.col_table, model.col_precision)
+    rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (row_group, col_group))
     sigma = None if model.sigma is None else model.sigma.fine
     more = (model.noise, model.centre, replace(settings, callback=None), device, scale, sigma)
     return [
@@ -170,7 +172,7 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
             rows,
             view.rows,
             view.cols,
-            model.cols,
+            col_group,
             model.col_table,
             model.col_precision,
             model.more_cols,
@@ -182,7 +184,7 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
             cols,
             view.cols,
             view.rows,
-            model.rows,
+            row_group,
             model.row_table,
             model.row_precision,
             model.more_rows,
@@ -190,6 +192,16 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
             *more,
         ),
     ]
+
+
+def _believed(chosen: Group, table: np.ndarray, precision: np.ndarray) -> Group:
+    """The chosen rows (columns); typical ones stand for those that took most of their observations for outliers.
+
+    What such a row says of itself may be of the wrong ones, and it says it with certainty: 4 of 9 observations agreed with
+    three times its size, and nothing said so.
+    """
+    mean, covariance = typical_where_lost((chosen.mean.copy(), chosen.covariance.copy()), table, precision)
+    return replace(chosen, mean=mean, covariance=covariance)
 
 
 def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> tuple[Arrays, Arrays]:
@@ -310,8 +322,9 @@ def _on_its_way(ties: ModelTies, change: float, used_up: bool) -> bool:
     Along the weakest direction a sweep leaves (1 - gap)^2 of the way.
     """
     kept = (1 - min(ties.gap, 1.0)) ** 2
-    left = change * ties.size * kept / (1 - kept) if kept < 1 else 0.0
-    return ties.gap < LOOSE and (left > _FAR_AWAY * ties.error or (used_up and ties.contradicted))
+    left = change * kept / (1 - kept) if kept < 1 else 0.0
+    matters = left > TIED_TO and left * ties.size > _FAR_AWAY * ties.error
+    return ties.gap < LOOSE and (matters or (used_up and ties.contradicted))
 
 
 def estimate_all(

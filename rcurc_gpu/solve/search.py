@@ -110,11 +110,11 @@ class CoreSearch:
         self.no_threshold = 0.0 if s.outliers else _BEYOND * max(view.largest)
 
     def find(self, rank: int | str) -> SolvedCore:
-        """Find the core at a rank, or at one that is chosen.
+        """Find the core at a rank, or at one that is chosen."""
+        return self.with_groups(self._found(rank))
 
-        If it is not confirmed, groups of rows and columns that hardly met are looked for: they may be why.
-        """
-        solved = self._found(rank)
+    def with_groups(self, solved: SolvedCore) -> SolvedCore:
+        """A core and, if it is not confirmed, groups of rows and columns that hardly met: they may be why."""
         if solved.verdict.ok or solved.groups is not None or solved.verdict.cause is Cause.DIVERGED:
             return solved
         groups = groups_apart(self.data.block, self.run.kernels, self.settings.seed)

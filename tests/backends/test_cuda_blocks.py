@@ -7,7 +7,7 @@ from conftest import DEVICE, SKIP_CUPY
 from rcurc_gpu.backends.blocks import Block, join_units
 from rcurc_gpu.backends.kernels import XP
 from rcurc_gpu.backends.plain.verdicts import ILL_CONDITIONED
-from rcurc_gpu.samples.intersection import _fingerprints
+from rcurc_gpu.samples.intersection import fingerprints
 
 if not DEVICE:
     pytest.skip(SKIP_CUPY, allow_module_level=True)
@@ -97,9 +97,9 @@ def test_two_blocks_become_one(shape, with_sigma, orders):
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_fingerprints(shape, dtype, orders):
+def testfingerprints(shape, dtype, orders):
     block = random_block(*shape, dtype)
-    np.testing.assert_array_equal(_fingerprints(there(block)).get(), _fingerprints(block))
+    np.testing.assert_array_equal(fingerprints(there(block)).get(), fingerprints(block))
 
 
 @pytest.mark.smoke
