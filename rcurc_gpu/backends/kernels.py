@@ -15,8 +15,8 @@ from array_api_compat import is_cupy_array, is_numpy_array
 from ..errors import ArgumentError
 from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
-from .blocks import Block, ChunkPlan, pieces, use_cuda_code
-from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, measure, sizes
+from .blocks import Block, ChunkPlan, pieces
+from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, largest_squares, measure, sizes
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
 from .plain.lone import rests_on_one
@@ -57,7 +57,7 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, robust_fit : callables
+    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, largest_squares, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
         `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
         their place.
@@ -80,7 +80,7 @@ class Kernels:
     couple: Callable[[Block, Array, Array, Array], Array] = couple
     inverses: Callable[[Array, float], Array] = inverses
     make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
-    join: Callable[[Block, Block], tuple[Block, Array]] = join
+    join: Callable[..., tuple[Block, Array]] = join
     times: Callable[[Array, Array], Array] = times
     lanczos: Callable[..., Lanczos] = PlainLanczos
     diagnose: Callable[..., np.ndarray] = diagnose
@@ -93,6 +93,7 @@ class Kernels:
     compare: Callable[..., Compared] = compare
     sizes: Callable[[Array], Sizes] = sizes
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
+    largest_squares: Callable[[Array], np.ndarray] = largest_squares
     regress_together: Callable[..., tuple[Array, Array]] | None = None
     unit_table: Callable[..., Any] | None = None
     mark_lone: Callable[..., None] | None = None
@@ -210,6 +211,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         compare=evidence.compare,
         sizes=evidence.sizes,
         basis_facts=evidence.basis_facts,
+        largest_squares=evidence.largest_squares,
         unit_table=verdicts.UnitTable,
         mark_lone=ties.mark_lone,
     )
@@ -331,12 +333,3 @@ class RunContext:
     def step(self, name: str) -> Step | None:
         """The next step in the store, if there is one."""
         return None if self.store is None else self.store.step(name)
-
-
-def _cuda_blocks() -> Any:
-    from .cuda import blocks
-
-    return blocks
-
-
-use_cuda_code(_cuda_blocks)

@@ -16,6 +16,7 @@ from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
 from ..backends.blocks import Block
 from ..backends.plain.evidence import Sizes
 from ..backends.plain.grid import Entries, Grid
+from ..backends.plain.loop import InlierTally
 from ..backends.random import Stream, generator
 from ..errors import NothingObservedError
 from ..samples.view import CoreView
@@ -68,6 +69,17 @@ class CoreProblem:
     def by_cols(self) -> Block:
         """Its observations, by columns."""
         return self.block.transpose()
+
+    def tally(self, left: Array, V: Array, floor: float) -> InlierTally:
+        """Count the inliers of ``left @ V.T``; of the same arrays as the last time, that is known."""
+        last = self._last
+        if not (last and last[0] is left and last[1] is V and last[2] == floor):
+            last[:] = (left, V, floor, self.grid.tally(left, V, floor))
+        return last[3]
+
+    @cached_property
+    def _last(self) -> list[Any]:
+        return []
 
     @cached_property
     def zeros(self) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..arrays import Array, scatter
 from ..blocks import Block
-from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
+from ..plain.loop import Begin, Entries, Grid, InlierTally, Loop, Recipe
 from .blocks import select, transpose
 from .launch import dense, kernel, launch, pointer
 from .loop import CudaLoop
@@ -97,6 +97,15 @@ class KernelGrid(Grid):
             arguments = (*self._fit(left, Q), self.value.dtype.type(zeta), kept, inside, by_row)
             self._launch("inlying", left.shape[1], _rows_to_blocks(m), arguments)
             return [kept], by_row, self._count_columns(inside, left.shape[1])
+
+    def tally(self, left: Array, Q: Array, zeta: float) -> InlierTally:
+        (m, n), dtype = self.shape, self.value.dtype
+        with self.value.device:
+            counts, square = cupy.zeros(2 * (m + n), np.uint32), cupy.empty((), np.float64)
+            to = (counts[: 2 * m], counts[2 * m :], self._partial, self._arrived, square)
+            self._launch("tally", left.shape[1], self._blocks, (*self._fit(left, Q), dtype.type(zeta), *to))
+            found = cupy.asnumpy(counts).astype(np.int64)
+            return InlierTally(float(square), *found[: 2 * m].reshape(2, m), *found[2 * m :].reshape(2, n))
 
     @abstractmethod
     def _count_columns(self, inside: Array, width: int) -> Array:
