@@ -22,30 +22,6 @@ struct WordOf<8> {
 };
 typedef typename WordOf<sizeof(REAL)>::type Word;
 
-// From counts in ends[1 .. n] to where units begin, by one block. Its threads have a range of units each.
-__device__ __forceinline__ void scan(int64 n, int64* ends) {
-    __shared__ int64 totals[THREADS];
-    const int64 each = (n + THREADS - 1) / THREADS;
-    const int64 first = threadIdx.x * each, last = first + each < n ? first + each : n;
-    int64 sum = 0;
-    for (int64 k = first; k < last; k++) {
-        sum += __ldcg(ends + k + 1);
-    }
-    totals[threadIdx.x] = sum;
-    __syncthreads();
-    sum = 0;
-    for (int t = 0; t < int(threadIdx.x); t++) {
-        sum += totals[t];
-    }
-    for (int64 k = first; k < last; k++) {
-        sum += __ldcg(ends + k + 1);
-        ends[k + 1] = sum;
-    }
-    if (threadIdx.x == 0) {
-        ends[0] = 0;
-    }
-}
-
 // Which entries are wanted: those with a flag of their own, and at positions with a flag; null stands for all.
 struct Wanted {
     const bool* flags;
@@ -78,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
     if (last_block(arrived, gridDim.x)) {
-        scan(n, ends);
+        scan<THREADS>(n, ends);
     }
 }
 
@@ -158,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 
 // Units and positions exchanged: `order` sorts the entries by position, and keeps the order of those at the same one. A thread has
-// an entry; it also writes where the positions begin after the one before it, up to its own.
+// an entry; it also writes where the positions begin after the one before it, up to its own. Without values, places of entries stand for them.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     exchange(int64 n, int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
              const int64* __restrict__ order, const Word* __restrict__ value, const Word* __restrict__ sigma,
@@ -171,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (t < n) {
             const int64 at = order[t];
             to_index[t] = int(lower_bound(indptr, int64(0), units + 1, at + 1) - 1);
-            to_value[t] = value[at];
+            to_value[t] = value ? value[at] : Word(at);
             if (sigma) {
                 to_sigma[t] = sigma[at];
             }
@@ -199,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
     if (last_block(arrived, gridDim.x)) {
-        scan(n, ends);
+        scan<THREADS>(n, ends);
     }
 }
 

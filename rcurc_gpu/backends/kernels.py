@@ -19,6 +19,7 @@ from .blocks import Block, ChunkPlan, pieces
 from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, largest_squares, measure, sizes
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
+from .plain.layout import Layout, lay_out
 from .plain.lone import rests_on_one
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
@@ -61,6 +62,8 @@ class Kernels:
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
         `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
         their place.
+    laid_out : callable, optional
+        `cuda.layout.lay_out`.
     regress_together : callable, optional
         `cuda.calls.regress_together`: several passes at once, where a launch costs more than units that are fitted in vain.
     unit_table : callable, optional
@@ -97,6 +100,11 @@ class Kernels:
     regress_together: Callable[..., tuple[Array, Array]] | None = None
     unit_table: Callable[..., Any] | None = None
     mark_lone: Callable[..., None] | None = None
+    laid_out: Callable[..., Layout] | None = None
+
+    def lay_out(self, *given: Any) -> Layout:
+        """`layout.lay_out`, or what takes its place."""
+        return lay_out(self, *given) if self.laid_out is None else self.laid_out(*given)
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -186,7 +194,7 @@ def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
 
 def cuda_kernels(svd: str = "auto") -> Kernels:
     """Those for CuPy, which has to be there."""
-    from .cuda import blocks, evidence, sources, ties, verdicts, votes
+    from .cuda import blocks, evidence, layout, sources, ties, verdicts, votes
     from .cuda import calls as cuda
 
     make = partial(cuda.make_grid, library=svd == "cusolver")
@@ -214,6 +222,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         largest_squares=evidence.largest_squares,
         unit_table=verdicts.UnitTable,
         mark_lone=ties.mark_lone,
+        laid_out=partial(layout.lay_out, library=svd == "cusolver"),
     )
 
 

@@ -163,6 +163,19 @@ def transpose(block: Block) -> Block:
     return replace(block, indptr=indptr, index=unit, value=value, length=block.n_units, sigma=sigma)
 
 
+def places_by_position(indptr: Array, index: Array, length: int) -> tuple[Array, Array, Array]:
+    """Where the entries of each position begin (length + 1,), their units, and where they stand among those by units."""
+    with index.device:
+        n, n_units = len(index), len(indptr) - 1
+        starts, unit, places = cupy.empty(length + 1, np.int64), cupy.empty(n, np.int32), cupy.empty(n, np.int64)
+        order = cupy.argsort(index, kind="stable")
+        given = (np.int64(n), np.int64(n_units), np.int64(length), dense(indptr, np.int64), dense(index, np.int32), order)
+        function = kernel("blocks.cu", "exchange", "float64")  # a place has the size of a float64
+        arguments = (*given, pointer(None), pointer(None), starts, unit, places, pointer(None))
+        launch(function, min(-(-(n + 1) // _THREADS), _MOST_BLOCKS), _THREADS, arguments)
+    return starts, unit, places
+
+
 def join(by_r: Block, by_c: Block, units: np.ndarray | None = None) -> tuple[Block, Array]:
     """`joining.join`, in two launches."""
     from ..plain import joining

@@ -12,7 +12,7 @@ import numpy as np
 from ..arrays import Array, scatter
 from ..blocks import Block
 from ..plain.loop import Begin, Entries, Grid, InlierTally, Loop, Recipe
-from .blocks import select, transpose
+from .blocks import places_by_position, select
 from .launch import dense, kernel, launch, pointer
 from .loop import CudaLoop
 from .sources import MOST_WIDTH
@@ -229,11 +229,13 @@ class CudaGrid(KernelGrid):
             # the weights go with the entries as their sigma
             weight = dense(weight, block.value.dtype)
             fit, _ = select(Block(block.indptr, block.index, block.value, block.length, weight), flags=weight > 0)
-            # the place of each entry goes through the transposition as its value
-            places = cupy.arange(fit.n_obs, dtype=np.int64)
-            flipped = transpose(Block(fit.indptr, fit.index, places, block.length))
-            by_column = (flipped.indptr, flipped.index, flipped.value)
-            return cls((block.n_units, block.length), fit.value, fit.sigma, fit.indptr, fit.index, by_column)
+            return cls.by_rows((block.n_units, block.length), fit.indptr, fit.index, fit.value, fit.sigma)
+
+    @classmethod
+    def by_rows(cls, shape: tuple[int, int], indptr: Array, index: Array, value: Array, weights: Array) -> CudaGrid:
+        """Of entries of the fit by rows."""
+        by_column = places_by_position(indptr, index, shape[1])
+        return cls(shape, value, weights, indptr, index, by_column)
 
     @property
     def _places(self) -> tuple[Any, Any]:
@@ -298,11 +300,16 @@ def make_grid(
     block: Block, weight: Array, chunk_bytes: int | None = None, layout: str = "auto", library: bool = False
 ) -> Grid:
     """`grid.make_grid` for the kernels: "dense", "sparse" or, by what moves fewer bytes, "auto"."""
+    dense_wanted = layout == "dense" or (layout == "auto" and is_dense(block))
+    grid: KernelGrid = CudaDenseGrid.of(block, weight) if dense_wanted else CudaGrid.of(block, weight)
+    grid.library = library
+    return grid
+
+
+def is_dense(block: Block) -> bool:
+    """Whether a dense layout of a block moves fewer bytes than one by entries."""
     item = block.value.dtype.itemsize
     # In an iteration a dense cell moves 7 numbers; a sparse entry the same, and twice its place: by rows and by columns.
     dense_bytes = 7 * item * block.n_units * block.length
     sparse_bytes = (7 * item + 2 * 4 + 8 + 24) * block.n_obs  # what is scattered comes in pieces of 32 bytes
-    is_dense = layout == "dense" or (layout == "auto" and dense_bytes <= sparse_bytes)
-    grid: KernelGrid = CudaDenseGrid.of(block, weight) if is_dense else CudaGrid.of(block, weight)
-    grid.library = library
-    return grid
+    return bool(dense_bytes <= sparse_bytes)

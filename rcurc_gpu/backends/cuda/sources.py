@@ -36,6 +36,7 @@ KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
             *("count_union", "take_union", "fingerprint", "largest_sizes"),
         ),
     ),
+    "layout.cu": (None, ("survey", "lay_out")),
     "verdicts.cu": (None, ("diagnose", "judge", "pick_units", "undetermined", "crowded", "most_outliers", "summarise")),
     "evidence.cu": ("RANK", ("measure", "compare", "sizes", "largest_squares", "basis_facts")),
     "votes.cu": (None, ("held_out", "agree", "count_votes", "take_rejected")),

@@ -15,7 +15,8 @@ from ..arrays import Array, array_namespace, asarray_on, device_of, gather, inve
 from ..blocks import Block, Chunk, load_chunk
 from ..random import PositionStream, uniform_at
 from .regression import LEAST_HELD as LEAST_HELD
-from .regression import MAX_STEPS, PART, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
+from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
+from .regression import PART as PART
 from .verdicts import Column as Column
 
 
