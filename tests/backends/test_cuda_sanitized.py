@@ -196,8 +196,8 @@ assert np.isfinite(known.summary(np.asarray([1, 300]), np.ones((2, 8)))).all()
 few = verdicts.UnitTable(left, 9, np.zeros(0, np.int64), np.zeros((0, 6)))
 few.diagnose(cupy.asarray(fits[:9]), 3, 0.5)
 ties.mark_lone(joined, few, cupy.asarray(np.asarray([1, 4, 6])), right, left, ones[1], 0.5)
-layout = cuda_kernels().lay_out(joined, code, (cupy.asarray(np.arange(9)), cupy.asarray(np.arange(61))), (3, 0.2), lambda n: (1, 2, 3),
-                                   lambda n: None)
+ids = cupy.asarray(np.arange(9)), cupy.asarray(np.arange(61))
+layout = cuda_kernels().lay_out(joined, code, ids, (3, 0.2), lambda n: (1, 2, 3), lambda n: None)
 assert layout.n_fit > 0 and len(layout.held[0]) > 0
 blocks.join_rows(right[:4], right[4:9], np.asarray([0, 3, 4, 8]), np.asarray([1, 2, 5, 6, 7]), right[10])
 print("finished")
