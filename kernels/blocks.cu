@@ -22,30 +22,6 @@ struct WordOf<8> {
 };
 typedef typename WordOf<sizeof(REAL)>::type Word;
 
-// From counts in ends[1 .. n] to where units begin, by one block. Its threads have a range of units each.
-__device__ __forceinline__ void scan(int64 n, int64* ends) {
-    __shared__ int64 totals[THREADS];
-    const int64 each = (n + THREADS - 1) / THREADS;
-    const int64 first = threadIdx.x * each, last = first + each < n ? first + each : n;
-    int64 sum = 0;
-    for (int64 k = first; k < last; k++) {
-        sum += __ldcg(ends + k + 1);
-    }
-    totals[threadIdx.x] = sum;
-    __syncthreads();
-    sum = 0;
-    for (int t = 0; t < int(threadIdx.x); t++) {
-        sum += totals[t];
-    }
-    for (int64 k = first; k < last; k++) {
-        sum += __ldcg(ends + k + 1);
-        ends[k + 1] = sum;
-    }
-    if (threadIdx.x == 0) {
-        ends[0] = 0;
-    }
-}
-
 // Which entries are wanted: those with a flag of their own, and at positions with a flag; null stands for all.
 struct Wanted {
     const bool* flags;
@@ -78,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
     if (last_block(arrived, gridDim.x)) {
-        scan(n, ends);
+        scan<THREADS>(n, ends);
     }
 }
 
@@ -158,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 }
 
 // Units and positions exchanged: `order` sorts the entries by position, and keeps the order of those at the same one. A thread has
-// an entry; it also writes where the positions begin after the one before it, up to its own.
+// an entry; it also writes where the positions begin after the one before it, up to its own. Without values, places of entries stand for them.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     exchange(int64 n, int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
              const int64* __restrict__ order, const Word* __restrict__ value, const Word* __restrict__ sigma,
@@ -171,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (t < n) {
             const int64 at = order[t];
             to_index[t] = int(lower_bound(indptr, int64(0), units + 1, at + 1) - 1);
-            to_value[t] = value[at];
+            to_value[t] = value ? value[at] : Word(at);
             if (sigma) {
                 to_sigma[t] = sigma[at];
             }
@@ -179,13 +155,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-// Where the entries of units will begin that have those of two blocks, each position once.
+// Where the entries of units will begin that have those of two blocks, each position once. Of the second, the units are `units2` (all,
+// if null).
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    count_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ indptr2,
-                const int* __restrict__ index2, unsigned* arrived, int64* ends) {
+    count_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ units2,
+                const int64* __restrict__ indptr2, const int* __restrict__ index2, unsigned* arrived, int64* ends) {
     const int lane = threadIdx.x % 32;
     for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
-        const int64 first = indptr2[unit], last = indptr2[unit + 1];
+        const int64 unit2 = units2 ? units2[unit] : unit, first = indptr2[unit2], last = indptr2[unit2 + 1];
         int alone = 0;
         for (int64 at = indptr[unit] + lane; at < indptr[unit + 1]; at += 32) {
             const int64 there = lower_bound(index2, first, last, index[at]);
@@ -198,22 +175,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
     if (last_block(arrived, gridDim.x)) {
-        scan(n, ends);
+        scan<THREADS>(n, ends);
     }
 }
 
 struct Half {
+    const int64* units;
     const int64* indptr;
     const int* index;
     const Word* value;
     const Word* sigma;
+
+    __device__ __forceinline__ int64 at(int64 unit) const {
+        return units ? units[unit] : unit;
+    }
 };
 
 // The entries of one of two blocks go to where they stand among those of both. Those that both have are written by the first.
 __device__ __forceinline__ void merge(const Half& mine, const Half& other, bool is_first, int64 unit, int64 to, int lane,
                                       int* to_index, Word* to_value, Word* to_sigma, signed char* code) {
-    const int64 begin = mine.indptr[unit], end = mine.indptr[unit + 1];
-    const int64 first = other.indptr[unit], last = other.indptr[unit + 1];
+    const int64 begin = mine.indptr[mine.at(unit)], end = mine.indptr[mine.at(unit) + 1];
+    const int64 first = other.indptr[other.at(unit)], last = other.indptr[other.at(unit) + 1];
     int64 before = 0;  // entries that both have, so far
     for (int64 at = begin + lane; at - lane < end; at += 32) {
         int64 there = last;
@@ -239,34 +221,75 @@ __device__ __forceinline__ void merge(const Half& mine, const Half& other, bool 
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     take_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const Word* __restrict__ value,
-               const Word* __restrict__ sigma, const int64* __restrict__ indptr2, const int* __restrict__ index2,
-               const Word* __restrict__ value2, const Word* __restrict__ sigma2, const int64* __restrict__ starts,
+               const Word* __restrict__ sigma, const int64* __restrict__ units2, const int64* __restrict__ indptr2,
+               const int* __restrict__ index2, const Word* __restrict__ value2, const Word* __restrict__ sigma2, const int64* __restrict__ starts,
                int* __restrict__ to_index, Word* __restrict__ to_value, Word* __restrict__ to_sigma,
                signed char* __restrict__ code) {
-    const Half first = {indptr, index, value, sigma}, second = {indptr2, index2, value2, sigma2};
+    const Half first = {nullptr, indptr, index, value, sigma}, second = {units2, indptr2, index2, value2, sigma2};
     for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
         merge(first, second, true, unit, starts[unit], threadIdx.x % 32, to_index, to_value, to_sigma, code);
         merge(second, first, false, unit, starts[unit], threadIdx.x % 32, to_index, to_value, to_sigma, code);
     }
 }
 
-// A number for each unit, the same for two that have the same entries: `samples.intersection._fingerprints`.
+// Digits of a place that differ much between neighbours.
+__device__ __forceinline__ uint64 scattered(int64 place, uint64 odd) {
+    const uint64 mixed = (uint64(place) + 1) * odd;
+    return (mixed ^ uint64(int64(mixed) >> 29)) * odd;
+}
+
+// A number for each unit, and one for each position, the same for two that have the same entries: see
+// `samples.intersection._fingerprints`. Those of positions are 0 before; they are sums of whole numbers, in any order.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fingerprint(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const Word* __restrict__ value, uint64 odd,
-                uint64* __restrict__ out) {
+                uint64* __restrict__ of_units, uint64* of_positions) {
     for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
         uint64 sum = 0;
         for (int64 at = indptr[unit] + threadIdx.x % 32; at < indptr[unit + 1]; at += 32) {
             // shifts of signed numbers, as NumPy has them
             const int64 digits = sizeof(Word) == 8 ? int64(value[at]) : int64(int(value[at]));
-            uint64 place = (uint64(index[at]) + 1) * odd;
-            place = (place ^ uint64(int64(place) >> 29)) * odd;
-            sum += ((uint64(digits) ^ uint64(digits >> 32)) + odd) * place;
+            const uint64 mixed = (uint64(digits) ^ uint64(digits >> 32)) + odd;
+            sum += mixed * scattered(index[at], odd);
+            atomicAdd(of_positions + index[at], mixed * scattered(unit, odd));
         }
         __syncwarp();
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) {
-            out[unit] = sum;
+            of_units[unit] = sum;
+        }
+    }
+}
+
+// The largest sizes of the values of two blocks, by blocks of threads: partial (2, gridDim.x) while they are sought.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    largest_sizes(int64 n, const REAL* __restrict__ value, int64 n2, const REAL* __restrict__ value2, double* partial, unsigned* arrived,
+                  double* __restrict__ out) {
+    __shared__ double slots[WARPS];
+    const int64 begin = int64(blockIdx.x) * THREADS + threadIdx.x, step = int64(gridDim.x) * THREADS;
+    for (int h = 0; h < 2; h++) {
+        const REAL* const mine = h ? value2 : value;
+        const int64 count = h ? n2 : n;
+        double most = 0;
+        for (int64 t = begin; t < count; t += step) {
+            most = fmax(most, fabs(double(mine[t])));
+        }
+        __syncwarp();
+        most = block_max(most, slots);
+        if (threadIdx.x == 0) {
+            partial[h * gridDim.x + blockIdx.x] = most;
+        }
+    }
+    if (last_block(arrived, gridDim.x)) {
+        for (int h = 0; h < 2; h++) {
+            double most = 0;
+            for (unsigned b = threadIdx.x; b < gridDim.x; b += THREADS) {
+                most = fmax(most, __ldcg(partial + h * gridDim.x + b));
+            }
+            __syncwarp();
+            most = block_max(most, slots);
+            if (threadIdx.x == 0) {
+                out[h] = most;
+            }
         }
     }
 }

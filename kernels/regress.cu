@@ -70,6 +70,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
     __shared__ alignas(16) REAL matrices[WARPS * TILE];
     __shared__ alignas(16) REAL vectors[WARPS * 3 * VECTOR];
     __shared__ double slots[WARPS];
+    __shared__ Pass pass_of_warp[WARPS];
     extern __shared__ double stage[];
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -95,10 +96,13 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                 continue;
             }
             const int64 place = k / n_passes, unit = units[place];
-            const Pass& pass = passes[k - place * n_passes];
-            const int begin = pass.begin, number = pass.number;
-            const uint64 draw_key = pass.draw_key;
-            const REAL gamma = REAL(pass.gamma);
+            Pass& pass = pass_of_warp[warp];  // in shared memory: registers are short
+            __syncwarp();
+            if (lane == 0) {
+                pass = passes[k - place * n_passes];
+            }
+            __syncwarp();
+            const int begin = pass.begin;
             const int64 first = indptr[unit];
             const int count = int(indptr[unit + 1] - first);
             if (together != (count > LONG)) {
@@ -126,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
             team.sync();
 
             const Phase ready = max_steps > 0 ? STEP : MEASURE;
-            Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
+            Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && pass.number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
             REAL zeta = begin == SUBSETS ? 10 * floor_ : zeta0, old_zeta = 0, spread = 0, square = 0;
             unsigned last = 0;  // of the staged tiles, 32 at the most, whether this lane's entry was an inlier
             int step = 0, subset = 0, most = 0, n_in = 0, informative = 0;
@@ -139,7 +143,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                 if (phase == FIT_PART) {
 #pragma unroll 1
                     for (int i = 0; i < entries.staged; i++) {
-                        chosen |= unsigned(bits_at(entries.name, entries.place(i), draw_key) < part_below && entries.code(i) >= 0) << i;
+                        chosen |= unsigned(bits_at(entries.name, entries.place(i), pass.draw_key) < part_below && entries.code(i) >= 0) << i;
                     }
                 } else if (phase == STEP || phase == MEASURE) {
 #pragma unroll 2
@@ -164,7 +168,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                     int n = 0;
                     if (phase == FIT_SUBSET) {
                         if (team.warp == 0) {
-                            const uint64 bits = bits_at(entries.name, int64(subset) * RANK + lane, draw_key);
+                            const uint64 bits = bits_at(entries.name, int64(subset) * RANK + lane, pass.draw_key);
                             // without replacement, as in `plain.passes._subset`: a place that is taken becomes the last one
                             const int last_one = count > RANK - lane ? count - RANK + lane : 0;
                             int t = int(floor(uniform(bits) * (double(last_one) + 1)));
@@ -184,7 +188,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                             bool taken = chosen >> (i & 31) & 1;
                             if (i >= entries.staged) {
                                 taken = code >= 0 && (phase == FIT_PART
-                                                          ? bits_at(entries.name, entries.place(i), draw_key) < part_below
+                                                          ? bits_at(entries.name, entries.place(i), pass.draw_key) < part_below
                                                           : inlies(entries.residual_of(i, code, a), limit));
                             }
                             n += gram.add(matrix, lane, taken, entries.row(code), entries.y(i));
@@ -257,7 +261,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                     }
                     const bool trust = n_in >= 2 * RANK && 2 * int64(n_in) >= n_fit;
                     const bool done = zeta <= floor_ && !changed;
-                    const REAL lower = gamma * zeta;
+                    const REAL lower = REAL(pass.gamma) * zeta;
                     zeta = max(trust ? min(lower, TIGHT * spread) : lower, floor_);
                     step++;
                     phase = done || step == max_steps ? MEASURE : STEP;
@@ -267,12 +271,12 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                     team.sync();  // all have read a
                     if (team.warp == 0 && lane < RANK) {
                         best[lane] = agree > most ? a[lane] : best[lane];
-                        if (subset == number) {
+                        if (subset == pass.number) {
                             a[lane] = best[lane];
                         }
                     }
                     most = max(most, agree);
-                    phase = subset == number ? PLACE : FIT_SUBSET;
+                    phase = subset == pass.number ? PLACE : FIT_SUBSET;
                     team.sync();
                 } else {
                     if (phase == FIT_PART) {

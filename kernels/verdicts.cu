@@ -228,15 +228,13 @@ extern "C" __global__ void __launch_bounds__(PICKERS, 1)
         largest = larger(largest, outliers[units[k]]);
     }
     __syncwarp();
-    largest = warp_max(largest);
-    if (threadIdx.x % 32 == 0) {
-        slots[threadIdx.x / 32] = largest;
+    largest = block_max(largest, slots);
+    if (threadIdx.x == 0) {
+        shared = largest;
     }
     __syncthreads();
-    for (int w = 0; w < PICKERS / 32; w++) {
-        largest = larger(largest, slots[w]);
-    }
-    double low = 0, high = largest + 1;
+    double low = 0, high = shared + 1;
+    __syncthreads();
     while (high - low > 1) {
         const double middle = floor(0.5 * (low + high));
         double count = 0;

@@ -32,15 +32,6 @@ from .arrays import (
 # Rows between two chosen ones, on average, from which copying them run by run is faster than by their numbers.
 _LONG_RUNS = 100
 
-# Gives `cuda.blocks`, which does what methods of `Block` do in few launches. That module imports this one, so it cannot be
-# imported here: `kernels` calls `use_cuda_code`.
-_CUDA: list[Callable[[], Any]] = []
-
-
-def use_cuda_code(load: Callable[[], Any]) -> None:
-    """Say what loads the code for blocks on CUDA."""
-    _CUDA[:] = [load]
-
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -173,8 +164,9 @@ class Block:
         """What does this in few launches on CUDA; None elsewhere."""
         if not takes_kernels(self.value):
             return None
-        code = _CUDA[0]()
-        return code if code.serves(self) else None
+        from .cuda import blocks
+
+        return blocks if blocks.serves(self) else None
 
     def per_entry(self, change: Callable[[Array], Array]) -> tuple[Array, Array, Array | None]:
         """What has a number for each entry, changed: `index`, `value` and, if there is any, `sigma`."""

@@ -15,10 +15,11 @@ from array_api_compat import is_cupy_array, is_numpy_array
 from ..errors import ArgumentError
 from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
-from .blocks import Block, ChunkPlan, pieces, use_cuda_code
-from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, measure, sizes
+from .blocks import Block, ChunkPlan, pieces
+from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, largest_squares, measure, sizes
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
+from .plain.layout import Layout, lay_out
 from .plain.lone import rests_on_one
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
@@ -57,10 +58,12 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, robust_fit : callables
+    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, largest_squares, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
         `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
         their place.
+    laid_out : callable, optional
+        `cuda.layout.lay_out`.
     regress_together : callable, optional
         `cuda.calls.regress_together`: several passes at once, where a launch costs more than units that are fitted in vain.
     unit_table : callable, optional
@@ -80,7 +83,7 @@ class Kernels:
     couple: Callable[[Block, Array, Array, Array], Array] = couple
     inverses: Callable[[Array, float], Array] = inverses
     make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
-    join: Callable[[Block, Block], tuple[Block, Array]] = join
+    join: Callable[..., tuple[Block, Array]] = join
     times: Callable[[Array, Array], Array] = times
     lanczos: Callable[..., Lanczos] = PlainLanczos
     diagnose: Callable[..., np.ndarray] = diagnose
@@ -93,9 +96,15 @@ class Kernels:
     compare: Callable[..., Compared] = compare
     sizes: Callable[[Array], Sizes] = sizes
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
+    largest_squares: Callable[[Array], np.ndarray] = largest_squares
     regress_together: Callable[..., tuple[Array, Array]] | None = None
     unit_table: Callable[..., Any] | None = None
     mark_lone: Callable[..., None] | None = None
+    laid_out: Callable[..., Layout] | None = None
+
+    def lay_out(self, *given: Any) -> Layout:
+        """`layout.lay_out`, or what takes its place."""
+        return lay_out(self, *given) if self.laid_out is None else self.laid_out(*given)
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -185,7 +194,7 @@ def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
 
 def cuda_kernels(svd: str = "auto") -> Kernels:
     """Those for CuPy, which has to be there."""
-    from .cuda import blocks, evidence, sources, ties, verdicts, votes
+    from .cuda import blocks, evidence, layout, sources, ties, verdicts, votes
     from .cuda import calls as cuda
 
     make = partial(cuda.make_grid, library=svd == "cusolver")
@@ -210,8 +219,10 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         compare=evidence.compare,
         sizes=evidence.sizes,
         basis_facts=evidence.basis_facts,
+        largest_squares=evidence.largest_squares,
         unit_table=verdicts.UnitTable,
         mark_lone=ties.mark_lone,
+        laid_out=partial(layout.lay_out, library=svd == "cusolver"),
     )
 
 
@@ -331,12 +342,3 @@ class RunContext:
     def step(self, name: str) -> Step | None:
         """The next step in the store, if there is one."""
         return None if self.store is None else self.store.step(name)
-
-
-def _cuda_blocks() -> Any:
-    from .cuda import blocks
-
-    return blocks
-
-
-use_cuda_code(_cuda_blocks)

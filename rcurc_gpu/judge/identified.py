@@ -61,7 +61,7 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     """
     core, rows, cols = checked
     xp = array_namespace(core.W)
-    left, right = core.W * core.s, core.V * core.s
+    left, right = core.left, core.right
     W, V = (xp.astype(x, xp.float64, copy=False) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
     blocks = (some, data.block) if some is not None else (data.block,)

@@ -30,9 +30,15 @@ class Intersection:
 
     def first_copies(self) -> tuple[np.ndarray, np.ndarray]:
         """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
+        if takes_kernels(self.block.value):
+            from ..backends.cuda import blocks
+
+            both = blocks.fingerprints(self.block, _ODD)
+        else:
+            both = fingerprints(self.block), fingerprints(self.block.across)
         firsts = []
-        for block in (self.block, self.block.across):
-            _, first, which = np.unique(to_numpy(fingerprints(block)), return_index=True, return_inverse=True)
+        for each in both:
+            _, first, which = np.unique(to_numpy(each), return_index=True, return_inverse=True)
             firsts.append(first[np.ravel(which)])
         return firsts[0], firsts[1]
 
@@ -43,10 +49,6 @@ def fingerprints(block: Block) -> Array:
     They are sums of whole numbers, which do not depend on their order, and are made where the entries are.
     """
     value, index, indptr = block.value, block.index, block.indptr
-    if takes_kernels(value):
-        from ..backends.cuda import blocks
-
-        return blocks.fingerprints(block, _ODD)
     if not (is_numpy_array(value) or is_cupy_array(value)):  # other libraries do not show the digits of a number
         value, index, indptr = (to_numpy(x) for x in (value, index, indptr))
     xp = array_namespace(value)
@@ -59,7 +61,7 @@ def fingerprints(block: Block) -> Array:
     return total[indptr[1:]] - total[indptr[:-1]]
 
 
-def join_intersection(from_r: Block, by_c: Block) -> Intersection:
+def join_intersection(from_r: Block, by_c: Block, rows: np.ndarray | None = None) -> Intersection:
     """Each entry of the intersection once.
 
     Parameters
@@ -67,12 +69,16 @@ def join_intersection(from_r: Block, by_c: Block) -> Intersection:
     from_r : Block
         The columns of J in R: units are J, positions I.
     by_c : Block
-        The rows of I in C: units are I, positions J.
+        The rows of I in C: units are I, positions J. Or all of C, with I as `rows`.
     """
     from ..backends.kernels import choose  # here: samples are at the end of long chains of imports
 
     by_r = from_r.transpose()  # by rows, too: two sorted lists are merged in linear time
-    block, code = choose("auto", by_c.value).join(by_r, by_c)
+    kernels = choose("auto", by_c.value)
+    if rows is not None and kernels.name == "cuda":  # which skips the others
+        block, code = kernels.join(by_r, by_c, rows)
+    else:
+        block, code = kernels.join(by_r, by_c if rows is None else by_c.take_units(rows))
     block.mapped(freeze)
     freeze(code)
     return Intersection(block, code)

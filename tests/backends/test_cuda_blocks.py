@@ -7,13 +7,14 @@ from conftest import DEVICE, SKIP_CUPY
 from rcurc_gpu.backends.blocks import Block, join_units
 from rcurc_gpu.backends.kernels import XP
 from rcurc_gpu.backends.plain.verdicts import ILL_CONDITIONED
-from rcurc_gpu.samples.intersection import fingerprints
+from rcurc_gpu.samples.intersection import _ODD, fingerprints
 
 if not DEVICE:
     pytest.skip(SKIP_CUPY, allow_module_level=True)
 
 import cupy
 
+from rcurc_gpu.backends.cuda import blocks
 from rcurc_gpu.backends.cuda.verdicts import UnitTable
 from rcurc_gpu.backends.kernels import cuda_kernels
 
@@ -93,13 +94,28 @@ def test_two_blocks_become_one(shape, with_sigma, orders):
     expected, expected_code = XP.join(first, second)
     same(found, expected)
     np.testing.assert_array_equal(code.get(), expected_code)
+    rows = np.random.default_rng(5).permutation(shape[0])[: shape[0] // 2]  # of the second block, some units
+    first = first.take_units(np.arange(len(rows)))
+    found, code = cuda_kernels().join(there(first), there(second), rows)
+    expected, expected_code = XP.join(first, second.take_units(rows))
+    same(found, expected)
+    np.testing.assert_array_equal(code.get(), expected_code)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("shape", SHAPES)
-def testfingerprints(shape, dtype, orders):
+def test_fingerprints(shape, dtype, orders):
     block = random_block(*shape, dtype)
-    np.testing.assert_array_equal(fingerprints(there(block)).get(), fingerprints(block))
+    of_units, of_positions = blocks.fingerprints(there(block), _ODD)
+    np.testing.assert_array_equal(of_units.get(), fingerprints(block))
+    np.testing.assert_array_equal(of_positions.get(), fingerprints(block.transpose()))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("sizes", [(1, 70_000), (333, 1)])
+def test_the_largest_sizes_of_two_vectors(sizes, dtype, orders):
+    x, y = (np.random.default_rng(n).standard_normal(n).astype(dtype) for n in sizes)
+    assert blocks.largest_sizes(cupy.asarray(x), cupy.asarray(y)) == (np.abs(x).max(), np.abs(y).max())
 
 
 @pytest.mark.smoke

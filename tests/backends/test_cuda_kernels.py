@@ -376,6 +376,12 @@ def test_grid(dtype, layout, m, n, width):
         close(as_matrix(grid, kept, block, weight), np.concatenate(expected_kept), dtype)
         np.testing.assert_array_equal(rows.get(), expected_rows)
         np.testing.assert_array_equal(columns.get(), expected_columns)
+        told, counted = launches(grid.tally, there_left, there_Q, zeta)
+        assert counted in (None, {"tally": 1})
+        expected = plain.tally(left, Q, zeta)
+        np.testing.assert_allclose(told.square, expected.square, rtol=10 * TOLERANCE[np.dtype(dtype).name])
+        for a, b in zip(told[1:], expected[1:], strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @dtypes

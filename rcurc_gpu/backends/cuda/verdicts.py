@@ -63,6 +63,8 @@ class UnitTable:
         Those that are not of the core, on the device.
     judged : (int, int, int) or None
         What `judge` gave, once it was called.
+    outliers : float64 array (n_units,)
+        Of each unit, on the device, from `crowded` on; none of those that are not determined.
     lost : int64 array
         Units that are not determined in the end, on the host; to be written.
     """
@@ -198,8 +200,8 @@ class UnitTable:
         """
         n = len(self.table)
         with self.table.device:
-            self._outliers, rows, out = cupy.empty(n), cupy.empty((n, 3)), cupy.empty(3)
-            _launch_one("crowded", (np.int64(n), self.table, np.float64(far_more), self._outliers, rows, out))
+            self.outliers, rows, out = cupy.empty(n), cupy.empty((n, 3)), cupy.empty(3)
+            _launch_one("crowded", (np.int64(n), self.table, np.float64(far_more), self.outliers, rows, out))
             count, *totals = cupy.asnumpy(out).tolist()
             found = cupy.asnumpy(rows[: int(count)]).astype(np.int64)
         return found[:, 0], found[:, 1:], np.asarray(totals)
@@ -209,7 +211,7 @@ class UnitTable:
         with self.table.device:
             places = cupy.empty(min(most, len(units)), np.int64)
             chosen = cupy.asarray(units, dtype=np.int64)
-            _launch_one("most_outliers", (np.int64(len(units)), chosen, self._outliers, np.int64(len(places)), places))
+            _launch_one("most_outliers", (np.int64(len(units)), chosen, self.outliers, np.int64(len(places)), places))
             return np.asarray(cupy.asnumpy(places))
 
     def known(self) -> np.ndarray:

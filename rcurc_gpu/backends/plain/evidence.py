@@ -157,6 +157,11 @@ def sizes(y: Array) -> Sizes:
     return Sizes(median, quartile, float(xp.mean(xp.abs(y))), float(xp.mean(y * y)))
 
 
+def largest_squares(x: Array) -> np.ndarray:
+    """The largest square in each column of a matrix (n, r), on the host (r,)."""
+    return to_numpy(array_namespace(x).max(x * x, axis=0)).astype(np.float64)
+
+
 def basis_facts(basis: Array, usable: Array) -> BasisFacts:
     """What regressions on a basis need to know of it."""
     xp = array_namespace(basis)
