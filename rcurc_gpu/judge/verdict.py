@@ -298,10 +298,14 @@ def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struc
     left = core.W * core.s
     xp = array_namespace(left)
     grid = data.grid
+    norm = float(xp.linalg.vector_norm(core.s))
+    none = structure * data.rate * norm
+    if schedule.floor * data.block.n_obs**0.5 <= none:  # as in most cores of data without noise: all of them are below it
+        return 0.0
     kept, _, _ = grid.inlying(left, core.V, schedule.floor)
     m, n = grid.shape
-    square, norm = sum(float(xp.sum(panel * panel)) for panel in kept), float(xp.linalg.vector_norm(core.s))
-    if square**0.5 <= structure * data.rate * norm:  # as in most cores of data without noise
+    square = sum(float(xp.sum(panel * panel)) for panel in kept)
+    if square**0.5 <= none:
         return 0.0
     if not np.isfinite(square):  # a core that diverged: held-out entries say so
         return 0.0

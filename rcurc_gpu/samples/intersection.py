@@ -32,9 +32,19 @@ class Intersection:
         """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
         firsts = []
         for block in (self.block, self.block.across):
+            if _begin_differently(block):
+                firsts.append(np.arange(block.n_units))
+                continue
             _, first, which = np.unique(to_numpy(_fingerprints(block)), return_index=True, return_inverse=True)
             firsts.append(first[np.ravel(which)])
         return firsts[0], firsts[1]
+
+
+def _begin_differently(block: Block) -> bool:
+    """Whether no two units can have the same entries, since not even their first ones are the same; False if unknown."""
+    if not is_numpy_array(block.value) or np.min(block.counts, initial=1) == 0:
+        return False
+    return len(np.unique(block.value[block.indptr[:-1]])) == block.n_units
 
 
 def _fingerprints(block: Block) -> Array:

@@ -1,6 +1,7 @@
 """The kernels of the core's grid that Numba compiles for the CPU; see `entries` for how they are made."""
 
-# Numba looks at the age of this file alone: after a change of `entries` or `vectors`, touch it, or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `entries` or `vectors`, touch it, or what was compiled before
+# is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -23,12 +24,9 @@ def lay_out(QT, lines):
     The numbers of one column of the intersection then stand in one line of the cache, and are a vector or a few.
     """
     compact()
-    width = lines.shape[1]
-    flat = lines.ravel()
     for q in range(QT.shape[0]):
-        row = QT[q]
-        for j in range(row.shape[0]):
-            flat[j * width + q] = row[j]
+        for j in range(QT.shape[1]):
+            lines[j, q] = QT[q, j]
 
 
 @njit(**WITHIN)
