@@ -299,9 +299,11 @@ def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struc
     """
     grid, left = data.grid, core.left
     m, n = grid.shape
+    none = structure * data.rate * float(np.linalg.norm(to_numpy(core.s)))
+    if schedule.floor * data.block.n_obs**0.5 <= none:  # as in most cores of data without noise: all of them are below it
+        return 0.0
     square = data.tally(left, core.V, schedule.floor).square
-    norm = float(np.linalg.norm(to_numpy(core.s)))
-    if square**0.5 <= structure * data.rate * norm:  # as in most cores of data without noise
+    if square**0.5 <= none:
         return 0.0
     if not np.isfinite(square):  # a core that diverged: held-out entries say so
         return 0.0

@@ -28,19 +28,27 @@ class Intersection:
     block: Block
     seen_by: Array
 
-    def first_copies(self) -> tuple[np.ndarray, np.ndarray]:
+    def first_copies(self) -> tuple[np.ndarray, ...]:
         """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
         if takes_kernels(self.block.value):
             from ..backends.cuda import blocks
 
-            both = blocks.fingerprints(self.block, _ODD)
-        else:
-            both = fingerprints(self.block), fingerprints(self.block.across)
-        firsts = []
-        for each in both:
-            _, first, which = np.unique(to_numpy(each), return_index=True, return_inverse=True)
-            firsts.append(first[np.ravel(which)])
-        return firsts[0], firsts[1]
+            return tuple(map(_firsts, blocks.fingerprints(self.block, _ODD)))
+        sides = self.block, self.block.across
+        return tuple(np.arange(x.n_units) if _begin_differently(x) else _firsts(fingerprints(x)) for x in sides)
+
+
+def _firsts(numbers: Array) -> np.ndarray:
+    """For each number the place of the first like it."""
+    _, first, which = np.unique(to_numpy(numbers), return_index=True, return_inverse=True)
+    return first[np.ravel(which)]
+
+
+def _begin_differently(block: Block) -> bool:
+    """Whether no two units can have the same entries, since not even their first ones are the same; False if unknown."""
+    if not is_numpy_array(block.value) or np.min(block.counts, initial=1) == 0:
+        return False
+    return len(np.unique(block.value[block.indptr[:-1]])) == block.n_units
 
 
 def fingerprints(block: Block) -> Array:
