@@ -228,6 +228,10 @@ def _check_real(path: str, dtype: np.dtype[Any]) -> None:
 
 def _checked(path: str, values: np.ndarray) -> np.ndarray:
     _check_real(path, values.dtype)
+    if values.dtype.kind == "b":
+        raise ValueError(
+            f"{path!r} is a table of True and False, which cannot say what is missing; save it as float, with NaN there"
+        )
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"{path!r} must hold a matrix, got an array of shape {values.shape}")
     return values

@@ -299,7 +299,8 @@ def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struc
     """
     grid, left = data.grid, core.left
     m, n = grid.shape
-    none = structure * data.rate * float(np.linalg.norm(to_numpy(core.s)))
+    norm = float(np.linalg.norm(to_numpy(core.s)))
+    none = structure * data.rate * norm
     if schedule.floor * data.block.n_obs**0.5 <= none:  # as in most cores of data without noise: all of them are below it
         return 0.0
     square = data.tally(left, core.V, schedule.floor).square
