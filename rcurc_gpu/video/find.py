@@ -93,7 +93,7 @@ def find_background(
         found = _Solve(cross, shape, choose("auto", np.empty(0, dtype=np.float32)), options)
         bar.advance(1)
     spread = found.spread
-    rule = learn_rule(spread.typical, spread.high, spread.wide, least=spread.least, median=spread.median)
+    rule = learn_rule(spread.typical, spread.most, spread.wide, least=spread.least, median=spread.median)
     background = Background(found.matrix, shape, found.noise, rule, motion.reference if motion.shakes else None)
     doubts = find_doubts(found.evidence, motion)
     n1, n2 = found.matrix.shape

@@ -26,7 +26,7 @@ _LEAST_EFFECT = 1.5  # grey levels: less light does not matter
 _ACTIVE = 0.05  # of the blocks: frames in which fewer change have no part in a component
 _CHANGES = 0.3  # of these frames: blocks that change in fewer have no part in it either
 _LEAST_BLOCKS = 0.12  # of all: a lamp lights more, a person or a parked car covers less
-_LEAST_SEEN, _LEAST_EXPLAINED = 0.7, 0.5  # of the blocks and frames with the effect, and of its squares there
+_LEAST_SEEN, _LEAST_EXPLAINED = 0.8, 0.5  # of the blocks and frames with the effect, and of its squares there
 _MOST_FRAMES, _LASTING = 0.5, 0.08  # light changes in most frames, or for so long; ...
 # ... or shorter, if it is clearly light: much of the picture changes, hardly anything is hidden, and one component explains
 # some of it, as several lamps have one each.

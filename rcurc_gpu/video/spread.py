@@ -8,7 +8,7 @@ import numpy as np
 from scipy import ndimage
 
 from ..backends import picture_kernels
-from .masks import LEAST_THRESHOLD, NOISE_FACTOR, learn_rule, least_area, majority, without_specks
+from .masks import LEAST_THRESHOLD, NOISE_FACTOR, POOL, learn_rule, least_area, majority, without_specks
 from .pictures import grey
 
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
@@ -21,6 +21,10 @@ _SOME, _OFTEN = 3, 0.4
 # ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
 _KNOWN = 0.7
 _EXTENT = 1.5  # times the range of the background near by: what moves to and fro cannot differ more than its own parts do
+_HIGH_FACTOR = 1.7  # times what nine in ten residuals are below: as much of normal noise, less of what is bounded
+# Of normal residuals the lower quartile is .47 of the median, and of leaves and water as much. It is more where a background
+# has two sides, as stripes that move: there the threshold is the side, the median, and as much more as its noise asks for.
+_TWO_SIDES = 0.6
 # Something that stands before a pixel for half of the time must not pass for its noise: the median of normal residuals is
 # 2.1 times their lower quartile. Before leaves that quartile is larger than in most of the picture, and nothing is changed.
 _FROM_LOW, _QUIET = 2.5, 1.5
@@ -42,8 +46,8 @@ class Spread:
     ----------
     typical : float32
         The median of the absolute residuals, of the channel in which they are largest.
-    high : float32
-        What nine in ten of them are below.
+    most : float32
+        Threshold above which none should be.
     differs : float32
         Share of frames in which the pixel is beyond its threshold.
     wide : float32
@@ -55,7 +59,7 @@ class Spread:
     """
 
     typical: np.ndarray
-    high: np.ndarray
+    most: np.ndarray
     differs: np.ndarray
     wide: np.ndarray
     least: float
@@ -74,12 +78,13 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     chosen = np.unique(np.linspace(0, len(pictures) - 1, min(_FRAMES, len(pictures))).round().astype(int))
     shape = pictures.shape[1:3]
     steps = _steps(pictures, left, right, chosen)
-    low, typical, high = (_quantile(steps, share) / _STEPS for share in (0.25, 0.5, 0.9))
+    low, typical, upper, high = (_quantile(steps, share) / _STEPS for share in (0.25, 0.5, 0.75, 0.9))
+    most = _bounds(low, typical, upper, high)
     quiet = low <= _QUIET * np.median(low) + 1 / _STEPS
     typical = np.where(quiet, np.minimum(typical, _FROM_LOW * low), typical)
     some = steps[:: max(len(steps) // _looks(shape), 1)]
     least = _around_things(some)
-    limit = np.minimum(_STEPS * learn_rule(typical, high, least=least).threshold, 255)
+    limit = np.minimum(_STEPS * learn_rule(typical, most, least=least).threshold, 255)
     differs = np.mean(steps > limit, axis=0, dtype=np.float32)
     wide = np.zeros(shape, dtype=np.float32)
     around = ndimage.uniform_filter(differs, _WINDOW, mode="nearest") * _WINDOW**2
@@ -96,7 +101,7 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
             _reach(shape),
         )
         limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
-    return Spread(typical, high, differs, wide, least, _best_median(some, limit))
+    return Spread(typical, most, differs, wide, least, _best_median(some, limit))
 
 
 def _steps(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -113,6 +118,15 @@ def _steps(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, chosen: np
         apart = apart.max(axis=2) if apart.ndim == 3 else apart
         to[:] = np.minimum(_STEPS * apart + 0.5, 255)
     return steps
+
+
+def _bounds(low: np.ndarray, typical: np.ndarray, upper: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Thresholds that are enough where residuals are bounded, from their quantiles."""
+    low, typical, upper, high = (
+        ndimage.uniform_filter(x.astype(np.float32), POOL, mode="nearest") for x in (low, typical, upper, high)
+    )
+    sides = low > _TWO_SIDES * typical
+    return np.minimum(_HIGH_FACTOR * high, np.where(sides, typical + NOISE_FACTOR * (upper - typical), np.inf))
 
 
 def _moving(

@@ -39,8 +39,8 @@ def paint(parts, coefficients, out):
 
 @njit(**_EXACT)
 def apart(parts, coefficients, frame, steps, out):
-    """How far `frame` (n, channels) is from ``sum_k coefficients[k] parts[k]``, parts (r, n * channels), in the channel that is
-    farthest: in so many `steps` of a grey level, rounded, at most 255, to uint8 `out` (n,)."""
+    """How far `frame` (n, channels) is from ``sum_k coefficients[k] parts[k]``, parts (r, n * channels), in the channel that
+    is farthest: in so many `steps` of a grey level, rounded, at most 255, to uint8 `out` (n,)."""
     channels = frame.shape[1]
     at_once = _AT_ONCE // channels
     total = np.empty(at_once * channels, dtype=np.float32)
