@@ -2,8 +2,9 @@
 
 Made-up scenes with truth, clips (`vtest.avi`, for example) and folders in the manner of CDnet (``input/``,
 ``groundtruth/``). One table: F-measure of the masks, PSNR of the backgrounds and frames per CPU second. OpenCV's methods and
-the temporal median have the best of all thresholds to their background, or of some of their own, chosen by the truth; ours has what it finds. Decoding counts for all
-alike; nothing is written (`bench.video_speed` has times of whole runs). Needs the extra ``peers``.
+the temporal median have the best of all thresholds to their backgrounds, or of some of their own, chosen by the truth; ours
+has what it finds. Decoding counts for all alike; nothing is written (`bench.video_speed` has times of whole runs). Needs the
+extra ``peers``.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from rcurc_gpu.video.scenes import KINDS, made_up_scene
 _MEMORY = 512 << 20
 _LEARNING = 0.1  # of the frames: OpenCV's methods begin without a background, so masks count after these
 _ANY_LEVEL = 20.0
-_VARIANCES = (9, 16, 30, 60, 120)  # MOG2's squared distance in standard deviations
-_DISTANCES = (100, 200, 400, 800, 1600)  # KNN's squared distance in grey levels
+_VARIANCES = (9, 16, 30, 60, 120, 250, 500)  # MOG2's squared distance in standard deviations
+_DISTANCES = (100, 200, 400, 800, 1600, 3200, 6400)  # KNN's squared distance in grey levels
 
 
 @dataclass(frozen=True, eq=False)
