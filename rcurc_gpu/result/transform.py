@@ -146,7 +146,7 @@ def transformed(result: Outcome, how: Fitting, new: New, undetermined: str) -> T
     if undetermined == "nan":
         found = blank_rows(found, diagnostics.undetermined)
     matrix = LowRankMatrix(factor, found, model) if columns else LowRankMatrix(found, factor, model)
-    expected = result.expected_error if model is None else max(result.expected_error, _doubt(matrix, diagnostics, columns))
+    expected = result.expected_error if model is None else max(result.expected_error, _doubt(matrix))
     component = not how.structured and _has_component(
         _Seen(block, chosen, known.status[chosen] == OK, diagnostics), matrix, columns, max(result.threshold, rounding)
     )
@@ -202,7 +202,7 @@ def _has_component(seen: _Seen, matrix: LowRankMatrix, columns: bool, threshold:
     return component_scores([Looked(i, j, fitted, residual, is_outlier)], 0)[0].is_component
 
 
-def _doubt(matrix: LowRankMatrix, d: UnitDiagnostics, columns: bool) -> float:
+def _doubt(matrix: LowRankMatrix) -> float:
     """Relative error that is to be expected of new units, by the standard deviations of some entries."""
     n1, n2 = matrix.shape
     rng = generator(0, Stream.REJECTED, 3)
