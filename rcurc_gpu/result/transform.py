@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, hand_back, home_of, take_rows, to_numpy
-from ..backends.blocks import Block, blank_rows
+from ..backends.blocks import Block, blank_rows, usual_labels
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.posterior import positions_of
 from ..backends.plain.regression import Schedule
@@ -279,8 +279,10 @@ def estimated(
     new = factor_rows(mean_new, known.centre, known.offsets, columns, known.unit if columns else 1.0, dtype)
     xp = array_namespace(covariance_new)
     arrays = [xp.astype(x, xp.float32) for x in (covariance_new, scale_new)]
-    names = ("right", "right_scale") if columns else ("left", "left_scale")
-    return new, diagnostics, replace(known, **dict(zip(names, arrays, strict=True)))
+    names = ("right", "right_scale", "right_group") if columns else ("left", "left_scale", "left_group")
+    groups = known.left_group if columns else known.right_group
+    found = None if groups is None else usual_labels(block, groups[chosen])
+    return new, diagnostics, replace(known, **dict(zip(names, (*arrays, found), strict=True)))
 
 
 def _at_positions(block: Block, kept: np.ndarray) -> Block:
