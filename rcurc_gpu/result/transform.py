@@ -205,6 +205,8 @@ def _has_component(seen: _Seen, matrix: LowRankMatrix, columns: bool, threshold:
 def _doubt(matrix: LowRankMatrix) -> float:
     """Relative error that is to be expected of new units, by the standard deviations of some entries."""
     n1, n2 = matrix.shape
+    if 0 in (n1, n2):
+        return 0.0
     rng = generator(0, Stream.REJECTED, 3)
     i, j = rng.integers(0, n1, _SURE_AT), rng.integers(0, n2, _SURE_AT)
     value, std = (np.asarray(to_numpy(x), dtype=np.float64) for x in matrix.entries(i, j, return_std=True))

@@ -277,6 +277,12 @@ def test_new_columns_may_be_seen_at_other_rows_and_blank_rows_do_not_count(solve
     assert np.isnan(blank[100, :]).all()
 
 
+def test_no_new_columns_are_none(solved):
+    found = solved.result.transform_columns(np.zeros((SHAPE[0], 0)), rows=np.arange(SHAPE[0]))
+    assert found.matrix.shape == (SHAPE[0], 0)
+    assert found.expected_error == solved.result.expected_error
+
+
 def test_new_columns_of_data_in_another_unit(solved):
     large = Noisy(0.1, scale=1e150)
     X, Y = new_units(large, 1)
