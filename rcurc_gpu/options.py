@@ -226,7 +226,7 @@ class Asked:
     ----------
     samples : CrossSamples or ShardedSamples
         What was observed. What comes out is of the same kind as its arrays (NumPy, CuPy, ...). Those in shards are worked
-        on one after the other, each read once, and again for each sweep.
+        on one after the other, each read once or twice, with noise up to three times.
     rank : int or "auto"
         Rank of the matrix. "auto" takes as many components as the data support. With noise a number is the most that is
         taken, and offsets are not counted.

@@ -317,6 +317,21 @@ def join_blocks(blocks: list[Block]) -> Block:
     return Block(np.concatenate(indptr), index, value, blocks[0].length, np.concatenate(sigmas) if sigmas else None)
 
 
+def usual_labels(block: Block, labels: np.ndarray) -> np.ndarray:
+    """The label that the positions of most entries of each unit have, int64 (n_units,); -1 of units where none has one.
+
+    `labels` (length,) are on the host, from 0 on, or -1 for none.
+    """
+    n_labels = int(labels.max(initial=-1)) + 1
+    if n_labels == 0:
+        return np.full(block.n_units, -1)
+    unit, label = np.repeat(np.arange(block.n_units), block.counts), labels[to_numpy(block.index)]
+    there = label >= 0
+    counts = np.bincount(unit[there] * n_labels + label[there], minlength=block.n_units * n_labels)
+    counts = counts.reshape(block.n_units, n_labels)
+    return np.where(counts.any(axis=1), np.argmax(counts, axis=1), -1)
+
+
 def load_chunk(block: Block, units: np.ndarray) -> Chunk:
     """Gather the observations of `units` into a padded rectangle."""
     xp = array_namespace(block.value)

@@ -17,6 +17,7 @@ from ..io import Completion
 from ..options import Asked, Settings, check_rank, documented
 from ..result import Result
 from ..samples import CrossSamples, choose_cross, column_names, cross_size, is_frame, library_of, sigma_matrix, vector_of
+from ..solve import last_seed
 from ..summary import Summarised, Summary
 from .frames import Long, Wide, frame_of
 
@@ -228,7 +229,7 @@ def complete(
     """
     check_choice("replace", replace, REPLACE)
     named = {"rows": rows, "columns": columns, "values": values}
-    number = seed_to_int(seed)
+    number = seed_to_int(last_seed(options.get("checkpoint"), options.get("output")) if seed is None else seed)
     given: Wide | Long
     whole = None
     if any(name is not None for name in named.values()):

@@ -167,6 +167,8 @@ class LowRankMatrix(ArrayLike):
                 right=rows_on_host(known.right, cols),
                 left_scale=rows_on_host(known.left_scale, rows),
                 right_scale=rows_on_host(known.right_scale, cols),
+                left_group=None if known.left_group is None else known.left_group[rows],
+                right_group=None if known.right_group is None else known.right_group[cols],
             )
         return LowRankMatrix(left.astype(np.float64), right.astype(np.float64), known)
 

@@ -125,7 +125,8 @@ class Uncertainty:
         scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), u.dtype)
         matrix = xp.maximum(matrix, xp.zeros_like(matrix))
         if self.left_group is not None and self.right_group is not None:
-            apart = self.left_group[to_numpy(i)] != self.right_group[to_numpy(j)]
+            rows, cols = self.left_group[to_numpy(i)], self.right_group[to_numpy(j)]
+            apart = (rows != cols) | (rows < 0)  # -1 is for those in no group; as `judge.groups` has it
             # What was recovered there is as large as the truth, and as far from it as two such entries are from each other.
             # Held-out entries are inside of groups: that they are near to the fit says nothing of those between.
             wide = 2 * self.largest / min(self.factor, 1.0) ** 2

@@ -163,9 +163,8 @@ class Checkpoint:
         return unpacked(known)
 
     def keep(self, step: str, shard: Shard, stamp: str, part: Arrays, numbers: Arrays) -> Arrays:
-        """Keep a part; one with normal equations, which may be larger than its shard, is made again instead."""
-        if "sums" not in part:
-            self.put(part_name(step, shard), packed(stamp, part, numbers))
+        """Keep a part."""
+        self.put(part_name(step, shard), packed(stamp, part, numbers))
         return part
 
 

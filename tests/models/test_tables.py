@@ -162,6 +162,11 @@ def test_coarse_entries_of_a_wide_table_are_no_outliers():
             assert (replaced & ~wrong).sum() <= 0.001 * wrong.size
 
 
+def test_an_interrupted_call_without_a_seed_is_taken_up_again(tmp_path):
+    tables = [rg.complete(WIDE, seed=None, checkpoint=tmp_path / "c.npz").table for _ in range(2)]
+    pd.testing.assert_frame_equal(*tables)
+
+
 def test_a_table_does_not_change_with_what_was_given():
     given, sigma = np.array(Y), np.ones(Y.shape)
     done = rg.complete(given, sigma=sigma)
