@@ -60,14 +60,12 @@ def main(size: int, rank: str, kernels: bool) -> None:
         there = os.environ | {"NUMBA_CACHE_DIR": cache, "OPENBLAS_NUM_THREADS": "1"}
         for name in ("empty cache", "warm cache"):
             command = [sys.executable, "-c", _SOLVES, str(size), rank]
-            done = subprocess.run(
-                command, env=there, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True
-            )
-            first, *compiled = done.stdout.splitlines()
+            told = subprocess.run(command, env=there, capture_output=True, text=True, check=True).stdout
+            first, *compiled = told.splitlines()
             before, solve, again, compiling = map(float, first.split())
             click.echo(
-                f"{name}: {solve:.2f} s of CPU for the first solve, {compiling:.2f} of them to compile; {again:.2f} s for the "
-                f"second; {before:.2f} s before (imports and data)"
+                f"{name}: {solve:.2f} s of CPU for the first solve, {compiling:.2f} of them to compile; "
+                f"{again:.2f} s for the second; {before:.2f} s before (imports and data)"
             )
             if kernels:
                 click.echo("\n".join(compiled))

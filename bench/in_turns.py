@@ -1,12 +1,12 @@
-"""This state of the library beside another one, in turns: what a change saves.
+"""Two states of the library in turns: what a change saves.
 
     python -m bench.in_turns ../before                                   # d = 600 and 3000, rank 5
     python -m bench.in_turns ../before --size 600 --turns 15
     python -m bench.in_turns ../before --size 1000000 --rows 200 --rate 0.15 --turns 5 --each 1
 
-The other folder is a checkout with an environment of its own (`.venv`). Each state solves in a process of its own, which waits
-while the other one works; fresh samples every time, compiling excluded. Prints medians of elapsed time and of CPU time, and
-the median of the ratios of neighbours. On a machine that does other work too, CPU times are what counts.
+The folder is a checkout of the other state, with an environment of its own (`.venv`). Each state solves in a process of its
+own, which waits while the other one works; fresh samples every time, compiling excluded. Prints medians of elapsed time and of
+CPU time, and the median of the ratios of neighbours. On a machine that does other work too, CPU times are what counts.
 """
 
 from __future__ import annotations
