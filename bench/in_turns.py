@@ -5,8 +5,8 @@
     python -m bench.in_turns ../before --size 1000000 --rows 200 --rate 0.15 --turns 5 --each 1
 
 The folder is a checkout of the other state, with an environment of its own (`.venv`). Each state solves in a process of its
-own, which waits while the other one works; fresh samples every time, compiling excluded. Prints medians of elapsed time and of
-CPU time, and the median of the ratios of neighbours. On a machine that does other work too, CPU times are what counts.
+own, which waits while the other one works; fresh samples every time, compiling excluded. Prints medians of elapsed time and
+of CPU time, and the median of the ratios of neighbours. On a machine that does other work too, CPU times are what counts.
 """
 
 from __future__ import annotations
