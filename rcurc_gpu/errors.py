@@ -176,6 +176,13 @@ def check_number(
     return number
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """`value` if it is True or False: any word would count as True."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(name, f"must be True or False, got {shown(value)}", value)
+    return bool(value)
+
+
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     """`value` if it is one of `choices`."""
     if value not in choices:

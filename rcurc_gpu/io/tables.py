@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Argument, InputError
-from ..files import JUSTIFIED, ROOM, UnpackedError, check_unpacked
+from ..files import JUSTIFIED, ROOM, UnpackedError, check_unpacked, size_of
 from ..progress import progress_bar
 from .arrow import parquet_columns, parquet_parts, parse_block
 from .lines import count_lines, lines_are_records, parse_lines, split_lines
@@ -191,10 +191,10 @@ class Table:
 
 def read_table(path: str, columns: Columns, progress: bool = False) -> Table:
     """Triplets or pairs of a text or Parquet file."""
-    if not os.path.getsize(path):
+    if not (size := size_of(path)):
         raise ValueError(f"{path!r} is empty (0 bytes)")
     table, numbers = TableFile.open(path, columns), TableNumbers()
-    with progress_bar(f"reading {Path(path).name}", os.path.getsize(path), progress) as shown:
+    with progress_bar(f"reading {Path(path).name}", size, progress) as shown:
         pieces = list(table.pieces(numbers, shown, Justified()))
     i, j, values = ([piece[k] for piece in pieces] for k in range(3))
     del pieces

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Argument, InputError
-from ..files import Gunzipped
+from ..files import Gunzipped, open_file
 
 MISSING = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None")  # values that say there is none
 NUMBERS = ("value", "sigma")  # what follows row and column
@@ -95,7 +95,7 @@ def opened(path: str, *, bounded: bool = False) -> Iterator[tuple[io.TextIOWrapp
 
     With `bounded` one that unpacks to far more than it should is refused.
     """
-    with open(path, "rb", buffering=0) as raw:
+    with open_file(path, buffering=0) as raw:
         stream: Any = Gunzipped(raw, bounded=bounded) if path.lower().endswith(".gz") else raw
         with io.TextIOWrapper(io.BufferedReader(stream, 1 << 20), encoding="utf-8-sig", newline="") as text:
             try:

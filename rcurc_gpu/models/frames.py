@@ -141,7 +141,7 @@ def _index_first(data: Any) -> Any:
 
 
 def _matrix(data: Any) -> np.ndarray:
-    """The numbers of a wide table, float32 or float64 (n1, n2)."""
+    """The numbers of a wide table, float32 or float64 (n1, n2); a copy, since they are looked at again after the solve."""
     if hasattr(data, "compute") and not hasattr(data, "dims"):
         raise ArgumentTypeError(
             "data", f"must fit into memory, got a {type(data).__module__} array; robust_pca(data) reads the part it needs"
@@ -157,7 +157,7 @@ def _matrix(data: Any) -> np.ndarray:
     if found.ndim != 2 or 0 in found.shape:
         raise ArgumentError("data", f"must be a table of rows and columns, got shape {found.shape}")
     check_kind("data", found)
-    return found if found.dtype in (np.float32, np.float64) else found.astype(np.float64)
+    return found.astype(found.dtype if found.dtype in (np.float32, np.float64) else np.float64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -252,6 +252,15 @@ def test_arguments_of_one_are_named():
         rg.robust_pca(matrix(60, 60, 1)[2], 1).outliers_of(np.zeros((3, 3)))
 
 
+@pytest.mark.parametrize("scale", [1e-160, 1.0, 1e160])
+def test_a_callback_of_ircur_sees_thresholds_in_the_unit_of_the_data(scale):
+    _, _, Y = matrix(100, 90, 2, seed=9)
+    seen = []
+    result = rg.ircur(Y * scale, 2, callback=lambda state: seen.append(state.threshold))
+    assert seen == [state.threshold for state in result.history]
+    assert seen[0] == pytest.approx(1.001 * np.abs(Y).max() * scale)
+
+
 def test_a_callback_ends_ircur():
     _, _, Y = matrix(seed=13)
     seen = []
