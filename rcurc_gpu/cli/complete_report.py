@@ -134,7 +134,8 @@ def prediction_words(report: dict[str, Any]) -> str:
     if p["undetermined"]:
         lines.append(f"            {p['undetermined']:,} lie in rows or columns that could not be determined; left empty")
     if p["unknown"]:
-        lines.append(f"            {p['unknown']:,} have a label that is not in the observations; left empty")
+        have = "has" if p["unknown"] == 1 else "have"
+        lines.append(f"            {p['unknown']:,} {have} a label that is not in the observations; left empty")
         for what, names in (("rows", p["unknown_rows"]), ("columns", p["unknown_cols"])):
             if names:
                 lines.append(f"            unknown {what}: {_list(names)}")

@@ -23,6 +23,7 @@ from .wide import looks_wide
 TEXT = (".csv", ".tsv", ".tab", ".txt", ".data", ".dat")
 PARQUET = (".parquet", ".pq")
 MATRIX = (".npy", ".npz", ".mtx", ".mtx.gz")
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 
 _OBSERVATION_BYTES = 48  # of an observation in memory, with its labels' numbers, while tables are put together
 # Labels that any file may have; a larger one has at least a byte for each. They take some 200 bytes of memory each.
@@ -39,7 +40,8 @@ def kind_of(path: str) -> str:
         if name.endswith(endings) or (kind == "text" and name.endswith(tuple(f"{ending}.gz" for ending in endings))):
             return kind
     known = ", ".join((*TEXT, *PARQUET, *MATRIX))
-    raise ValueError(f"{path!r} has an ending that is not known ({Path(path).suffix or 'none'}); known are {known}")
+    sheet = "; save a spreadsheet as CSV" if name.endswith(_SPREADSHEETS) else ""
+    raise ValueError(f"{path!r} has an ending that is not known ({Path(path).suffix or 'none'}); known are {known}{sheet}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +150,7 @@ def source_words(tables: Sequence[TableFile]) -> str:
     header = "without a header" if columns is None else f"with the columns {', '.join(map(repr, columns))}"
     parts = "" if len(tables) == 1 else f" in {len(tables):,} files"
     kinds = sorted({"Parquet" if table.layout is None else "text" for table in tables})
-    return f"triplets in {' and '.join(kinds)} {header}{parts}"
+    return f"a list in {' and '.join(kinds)} {header}{parts}"
 
 
 @dataclass(frozen=True, eq=False)

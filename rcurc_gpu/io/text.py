@@ -141,6 +141,7 @@ def find_layout(path: str, columns: Columns) -> Layout:
         reader = csv.reader(itertools.chain([line], rest), delimiter=delimiter, strict=True)
         first = next(reader)
         lines = before + reader.line_num
+        second = next(reader, []) if len(first) > _WIDEST else []
     first = [field.strip() for field in first]
     needed = len(columns.wanted)
     if len(first) < needed:
@@ -152,8 +153,9 @@ def find_layout(path: str, columns: Columns) -> Layout:
     named = any(name is not None for name in columns.wanted)
     if columns.with_value and len(first) > _WIDEST and not named:
         raise InputError(
-            f"{path!r} has {len(first)} columns, and is no matrix with labels either (the first line names columns, "
-            "the first column rows, all others hold numbers); name its columns with ",
+            f"{path!r} has {len(first)} columns, too many for a list, and is not a matrix with labels (the first line names "
+            "columns, "
+            f"the first column rows, all others hold numbers{_odd_one(second)}); name its columns with ",
             *(Argument("row_column"), ", ", Argument("column_column"), ", ", Argument("value_column")),
         )
     header = columns.header
@@ -168,6 +170,16 @@ def find_layout(path: str, columns: Columns) -> Layout:
         )
     taken = find_columns(path, first, columns.wanted, f"its first line is {_short(', '.join(first))}")
     return Layout(delimiter, len(first), tuple(first) if header else None, lines if header else 0, taken)
+
+
+def _odd_one(record: list[str]) -> str:
+    """The first field of a line of a matrix that is no number, in words."""
+    for field in record[1:]:
+        try:
+            value_of(field, "value")
+        except ValueError as error:
+            return f", but {error}"
+    return ""
 
 
 def _begins_with_data(first: list[str], columns: Columns) -> bool:

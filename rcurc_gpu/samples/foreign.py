@@ -39,7 +39,7 @@ def check_kind(name: str, found: Any, taken: str = "iuf") -> None:
             f"If these are your values, pass {name}.astype(float), with NaN where nothing was observed",
         )
     if kind not in taken:
-        raise ArgumentTypeError(name, f"must hold real numbers, got dtype {found.dtype}{advice_on(found)}")
+        raise ArgumentTypeError(name, f"must be real numbers, got dtype {found.dtype}{advice_on(found)}")
 
 
 def advice_on(found: Any) -> str:

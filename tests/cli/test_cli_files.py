@@ -390,7 +390,7 @@ def test_the_header_of_the_observations_is_known_again_in_the_pairs(text, tmp_pa
 def test_describe_says_what_is_there(folder, ratings):
     done = run("describe", folder / "ratings.csv", "--rank", RANK)
     assert done.exit_code == 0
-    assert "triplets in text with the columns 'user', 'item', 'stars'" in done.stdout
+    assert "a list in text with the columns 'user', 'item', 'stars'" in done.stdout
     assert f"This looks like enough for rank {RANK}." in done.stdout
     report = json.loads(run("describe", folder / "ratings.csv", "--json").stdout)
     assert report["shape"] == [N1, N2]

@@ -292,7 +292,7 @@ def test_a_table_of_many_columns_is_read_only_if_they_are_named(tmp_path, reader
     header = ["user", "item", "stars", *(f"c{k}" for k in range(28))]
     rows = [[f"u{k % 2}", f"i{k // 2}", str(k), *["0"] * 28] for k in range(4)]
     (tmp_path / "x.csv").write_text("\n".join(",".join(row) for row in [header, *rows]))
-    with pytest.raises(ValueError, match=r"'.*x.csv' has 31 columns, and is no matrix with labels either"):
+    with pytest.raises(ValueError, match=r"'.*x.csv' has 31 columns, too many for a list, and is not a matrix with labels"):
         read_observations(tmp_path / "x.csv")
     assert observed(read_observations(tmp_path / "x.csv", value_column="stars")).tolist() == [[0, 2], [1, 3]]
     assert read_pairs(tmp_path / "x.csv").row_names.tolist() == ["u0", "u1", "u0", "u1"]

@@ -547,7 +547,7 @@ def test_cupy_without_a_device_is_named():
     code = "from rcurc_gpu.backends.devices import namespace_for_device as f; print(f('auto')[1]); f('cuda')"
     said = run_without_device(code)
     assert said.startswith("cpu\n")
-    assert "DeviceError: device='cuda' was asked for, but CuPy is installed but finds no CUDA device; install" in said
+    assert "DeviceError: device='cuda' was asked for, but CuPy finds no CUDA device; install" in said
 
 
 def test_no_cupy_is_named():
