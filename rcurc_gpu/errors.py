@@ -104,8 +104,8 @@ class DisagreementError(WordedError, ValueError):
     def worded(self, words: Wording) -> str:
         """The sentence, with the arguments named by `words`."""
         return (
-            f"entry {self.entry} was observed with different values, {self.seen}; combine them first (from_triplets, "
-            f"from_sparse and from_blocks take {words('duplicates', 'mean', 'median')})"
+            f"entry {self.entry} was observed with different values, {self.seen}; combine them first, or "
+            f"pass {words('duplicates', 'mean', 'median')} to from_triplets, from_sparse, from_blocks or complete"
         )
 
 

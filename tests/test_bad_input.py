@@ -272,8 +272,8 @@ LISTS = [
         "one entry with two values",
         lambda: triplets(i=(1, 1)),
         ValueError,
-        "entry (1, 2) was observed with different values, 1 and 2; combine them first "
-        "(from_triplets, from_sparse and from_blocks take duplicates='mean' or 'median')",
+        "entry (1, 2) was observed with different values, 1 and 2; combine them first, or pass "
+        "duplicates='mean' or 'median' to from_triplets, from_sparse, from_blocks or complete",
     ),
     Row(
         "an unknown word for `duplicates`",

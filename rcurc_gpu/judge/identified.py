@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, unpacking
+from ..backends.arrays import Array, array_namespace, asarray_on, dots, gather, take_rows, unpacking
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.verdicts import skewed
@@ -33,6 +33,7 @@ _MANY_EQUAL = 0.1  # share of them that have one value, from which it is asked w
 # stand for half of the entries, 0.4 and less of counts and of rounded values.
 _EVERYWHERE = 0.65
 _FAR_MORE = 3.0  # standard deviations, by which it rejects more than others
+_EXACTLY = 1e-6  # noise over the size of an entry, below which there is none: it shrinks by and by
 _FEWEST_ASTRAY, _FEW_NEAR = 5, 0.3  # observations of a row or column, and the share of them, below which it goes astray
 # Mean square of coefficients over that of their errors from which they tell something: 1 is what errors alone give, and 1.5
 # to 2.3 was measured where a component was outside of I, since errors are larger than the model thinks.
@@ -60,7 +61,7 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     """
     core, rows, cols = checked
     xp = array_namespace(core.W)
-    left, right = core.W * core.s, core.V * core.s
+    left, right = core.left, core.right
     W, V = (xp.astype(x, xp.float64, copy=False) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
     blocks = (some, data.block) if some is not None else (data.block,)
@@ -100,7 +101,7 @@ def _is_rejected(
     there = (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0)
     weight = xp.where(there, weight, xp.zeros_like(weight))  # that of rows without coefficients is beyond all numbers
     weight = weight / xp.maximum(xp.max(weight), xp.full_like(weight[:1], 1e-300))
-    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
+    residual = block.value - dots(left, unit, right, index)
     there = xp.astype(there, weight.dtype)
     rejected = there * xp.astype(xp.abs(residual) >= floor, weight.dtype)
     total, square = (float(xp.sum(x)) for x in (weight, weight * weight))
@@ -175,8 +176,9 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     told = finer * np.maximum(np.abs(y), np.abs(fitted)) > outlier_threshold(model.noise)
     # the centre is known no better than the mean of all observations
     square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
-    astray = _astray((i, j, y - fitted), near, told, part.shape)
-    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted)
+    size = float(np.mean(fitted**2)) ** 0.5 if len(fitted) else 0.0
+    astray = _astray((i, j, y - fitted), near, told, part.shape, variance**0.5 < _EXACTLY * size)
+    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted, size)
 
 
 def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
@@ -204,11 +206,16 @@ def _dependent(ties: Ties, left: np.ndarray, right: np.ndarray) -> float:
 
 
 def _astray(
-    residuals: tuple[np.ndarray, np.ndarray, np.ndarray], near: np.ndarray, told: np.ndarray, shape: tuple[int, int]
+    residuals: tuple[np.ndarray, np.ndarray, np.ndarray],
+    near: np.ndarray,
+    told: np.ndarray,
+    shape: tuple[int, int],
+    exact: bool,
 ) -> float:
     """Root mean square, over all entries, of the residuals of rows, or columns, that reject nearly all that is `told`.
 
-    They reject more than others do: where a row has small entries alone, its outliers are all that is told.
+    They reject more than others do: where a row has small entries alone, its outliers are all that is told. No entries of
+    `exact` data are that small.
     """
     i, j, residual = residuals
     usual = float(np.mean(~near)) if len(near) else 0.0
@@ -217,7 +224,7 @@ def _astray(
         n_all, n_rejected = np.bincount(unit, minlength=total), np.bincount(unit, ~near, minlength=total)
         count, agree = (np.bincount(unit, x, minlength=total) for x in (told, told & near))
         more = n_rejected > usual * n_all + _FAR_MORE * np.sqrt(usual * n_all)
-        astray = (count >= _FEWEST_ASTRAY) & (agree < _FEW_NEAR * count) & more
+        astray = (count >= _FEWEST_ASTRAY) & (agree < _FEW_NEAR * count) & (more | exact)
         square = np.bincount(unit, told * residual**2, minlength=total)[astray] / count[astray]
         squares.append(float(np.sum(square)) / total)
     return max(squares) ** 0.5
@@ -311,6 +318,8 @@ class ModelTies:
         Share of the observations with one value, wherever the matrix is.
     contradicted : bool
         Whether the entries that tie the weakest direction disagree with the model: it is wrong there, or on its way.
+    size : float
+        Root mean square of what the model says of the observations.
     """
 
     gap: float
@@ -319,10 +328,11 @@ class ModelTies:
     astray: float
     replaced: float = 0.0
     contradicted: bool = False
+    size: float = 0.0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
-        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted])}
+        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted, self.size])}
         if self.groups is not None:
             found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
         return found
@@ -331,8 +341,8 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error, astray, replaced, *rest = a["ties"].tolist()  # `rest` is empty in older stores
-        return cls(gap, error, groups, astray, replaced, any(rest))
+        gap, error, astray, replaced, contradicted, size = a["ties"].tolist()
+        return cls(gap, error, groups, astray, replaced, bool(contradicted), size)
 
 
 # ---------------------------------------------------------------- entries that agree

@@ -190,5 +190,6 @@ def _positive_inverse(matrix: np.ndarray) -> np.ndarray:
     inverse, failed = (None, failed) if failed else dpotri(factor, lower=1)
     if inverse is None or failed:
         return np.asarray(np.linalg.inv(matrix))
-    lower = np.tril(inverse)
-    return lower + np.tril(lower, -1).T
+    whole = inverse + inverse.T  # LAPACK leaves zeros above the diagonal
+    np.fill_diagonal(whole, np.diagonal(inverse))
+    return np.asarray(whole)

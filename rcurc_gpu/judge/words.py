@@ -108,5 +108,5 @@ class Verdict:
         if self.ok and self.structure is not None and self.structure.crowded:
             said.append(self.structure.sentence)
         if not (self.ok or self.outliers):
-            said.append("All observations were taken for right; if some are outliers, use rcurc.")
+            said.append("No observation was treated as an outlier; if some are wrong, use rcurc.")
         return " ".join(said)

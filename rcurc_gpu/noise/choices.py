@@ -22,15 +22,25 @@ _FAR = 6.0
 # is fitted once more from its prior may take it in. On spectra with odd samples whole columns were lost without (error of
 # `octane` with a fifth missing 22 times as large); where outliers are far off, hardly any row is fitted again.
 _ALLOWED = 4.0
+_MOSTLY = 0.5  # share of the observations that are not about 0, above which a row that rejects these is fitted once more
 # Rows (columns) over which a component spreads, and share of the columns (rows) that have it, below which it is made of
 # outliers: (sum of squares)^2 over the sum of fourth powers. A tenth of outliers in a column gives 1 and less than 0.1.
 _SINGLE, _SPARSE = 2.5, 0.15
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
-_GROWTH = 5  # components that are added at a time
+# Variance of a column's entries that is left if the other columns are known, over what there was: above, a component may be
+# the column's own. It takes in the outliers there, each by the coefficient of its row, and says nothing of any other entry:
+# 0.3 and more where outliers made it (1000 x 40, a tenth of them wrong), below 0.05 else. What is near is tried.
+_LONE = 0.2
+_NEARLY_OWN = 0.999  # influence of an entry on its own prediction, at most, where such components are looked for
+# Square of the mean coefficient over the mean square, from which a component is an offset.
+_COMMON_SHARE = 0.9
+_NO_WEIGHT = 1e12  # scale of the squared noise of units that are not to count
+_GROWTH = 8  # components that are added at a time: each time costs some sweeps
 _FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
 _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit, if there are any, and the share at most
+SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model of it still shrinks
 # Share of the observations with a value from which it is one of a few, and share of the observations that have such values.
 _COMMON, _NEARLY_ALL = 0.01, 0.9
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
@@ -47,34 +57,51 @@ class Choices(Sweeps):
         scores = [float(np.sum(self.log_likelihood(residual, variance, noise))) for noise in noises]
         self.noise = noises[int(np.argmax(scores))]
 
+    def left_out_square(self) -> float:
+        """Mean squared residual of entries of the sample that are no outliers, as if each had been left out."""
+        residual, variance = self.left_out()
+        inlier = self.inlying(residual, variance)
+        return float(np.sum(inlier * residual**2) / max(float(np.sum(inlier)), 1e-300))
+
     # ------------------------------------------------------------ single rows, components
 
     def restart_far(self) -> None:
         """Fit rows and columns again that may sit on outliers or have missed something, and take what is more likely."""
         tempted = self._tempted()
         for side in ("rows", "cols"):
-            precision, group = self.precision(side), getattr(self, side)
-            far = is_far(group.mean, precision)
-            far |= tempted[side]
-            for name, units in self.views(side):
-                here = np.arange(len(group))[units]
-                only = np.flatnonzero(far[here])
-                if len(only) == 0:
-                    continue
-                now = group[here[only]]
+            far = is_far(getattr(self, side).mean, self.precision(side)) | tempted[side]
+            self._restart(side, far)
+
+    def _restart(self, side: str, far: np.ndarray, always: bool = False) -> None:
+        """Fit units of a side again from their prior, and take what is more likely, or `always` what is new."""
+        precision, group = self.precision(side), getattr(self, side)
+        for name, units in self.views(side):
+            here = np.arange(len(group))[units]
+            only = np.flatnonzero(far[here])
+            if len(only) == 0:
+                continue
+            now = group[here[only]]
+            fresh = replace(Group.at(np.zeros_like(now.mean)), scale=np.ones_like(now.scale) if always else now.scale)
+            heats = from_prior(precision, self.positions(name), self.noise)
+            found, new = self.posterior(name, units, precision, heats, fresh, only, measure=True)
+            better = np.ones(len(only), dtype=bool)
+            if not always:
                 _, old = self.posterior(name, units, precision, (1.0,), now, only, measure=True)
-                fresh = replace(Group.at(np.zeros_like(now.mean)), scale=now.scale)
-                heats = from_prior(precision, self.positions(name), self.noise)
-                found, new = self.posterior(name, units, precision, heats, fresh, only, measure=True)
                 better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
-                group = group.put(here[only[better]], found[better])
-            setattr(self, side, group)
+            group = group.put(here[only[better]], found[better])
+        setattr(self, side, group)
 
     def _tempted(self) -> dict[str, np.ndarray]:
-        """Rows and columns that reject observations which their prior would allow: perhaps they missed something."""
+        """Rows and columns that reject observations which their prior would allow, or most of those that are not about 0.
+
+        Perhaps they missed something: a row of many zeros agrees with a solution of 0, whatever the rest of it says.
+        """
         i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
-        residual = y - self.centre - self.predicted(i, j)
-        rejected = np.flatnonzero(self.inlying(residual, self.local(i, j, given)) < 0.5)
+        fitted, local = self.centre + self.predicted(i, j), self.local(i, j, given)
+        residual = y - fitted
+        is_rejected = self.inlying(residual, local) < 0.5
+        tells = self.inlying(np.maximum(np.abs(y), np.abs(fitted)), local) < 0.5
+        rejected = np.flatnonzero(is_rejected)
         found = {}
         for side, unit, other, place in (("rows", i, self.cols, j), ("cols", j, self.rows, i)):
             second = other.squares()
@@ -82,7 +109,9 @@ class Choices(Sweeps):
                 second[:, -1] = 1.0
             room = second @ (1 / self.precision(side))
             tempting = rejected[residual[rejected] ** 2 < _ALLOWED * room[place[rejected]]]
-            found[side] = np.bincount(unit[tempting], minlength=len(getattr(self, side))) > 0
+            n = len(getattr(self, side))
+            found[side] = np.bincount(unit[tempting], minlength=n) > 0
+            found[side] |= np.bincount(unit, tells & is_rejected, n) > _MOSTLY * np.maximum(np.bincount(unit, tells, n), 1)
         return found
 
     def grow(self, most: int) -> bool:
@@ -128,13 +157,19 @@ class Choices(Sweeps):
         )
         return True
 
-    def fill_offsets(self) -> None:
+    def fill_offsets(self, least: float = 0.0) -> None:
         """Give to the offsets what the coefficients of a component have in common; predictions stay as they are.
 
-        A component that is the same in all columns is an offset of rows. Sweeps find either, whichever they meet first.
+        A component that is the same in all columns is an offset of rows. Sweeps find either, whichever they meet first. Only
+        components are asked of which so large a share, on one side at `least`, is common.
         """
         k = len(self.strengths)
         middle = [g.mean[:, :k].mean(axis=0) for g in (self.rows, self.cols)]
+        common = [m**2 / np.maximum(g.spread()[:k], self.least) for m, g in zip(middle, (self.rows, self.cols), strict=True)]
+        asked = np.maximum(*common) >= least
+        if not asked.any():
+            return
+        middle = [m * asked for m in middle]
         turns = np.eye(k + 1), np.eye(k + 1)
         turns[0][k, :k], turns[1][k, :k] = middle[1], middle[0]
         self.rows, self.cols = self.rows.turned(turns[0]), self.cols.turned(turns[1])
@@ -160,7 +195,9 @@ class Choices(Sweeps):
         return left * rows[:, None], right * cols[:, None]
 
     def drop_dead(self) -> None:
-        """Drop components of which nothing is left: they cost time."""
+        """Drop components of which nothing is left, or which are offsets: they cost time."""
+        if self.offsets:
+            self.fill_offsets(_COMMON_SHARE)
         self._keep(np.flatnonzero((self.strengths**2 > _DEAD * self.noise.variance) & ~self._of_outliers()))
 
     def _of_outliers(self) -> np.ndarray:
@@ -174,6 +211,50 @@ class Choices(Sweeps):
         for (n, one), other in zip(((len(squares[0]), many[0]), (len(squares[1]), many[1])), many[::-1], strict=True):
             found |= (other < _SINGLE) & (one < _SPARSE * n)
         return found
+
+    def free_lone(self) -> bool:
+        """Fit columns (rows) with a component of their own again, without it, where that is more likely; whether any was.
+
+        What is compared are their observations, as if each had been left out: what is a column's own predicts none of them.
+        """
+        found = False
+        for side, other in (("cols", "rows"), ("rows", "cols")) if self.settings.outliers else ():
+            lone = np.flatnonzero(self._told_by_none(side, other) > _LONE)
+            if len(lone) == 0:
+                continue
+            group, across = getattr(self, side), getattr(self, other)
+            at = self.part.entries[1 if side == "cols" else 0]
+            chosen = np.flatnonzero(np.isin(at, lone) & ~self.is_held)
+            i, j, y, given = (x[chosen] for x in (*self.part.entries, self.given))
+            before = self.log_likelihood(*self.left_out((i, j, y, given), _NEARLY_OWN))
+            scale = group.scale.copy()
+            scale[lone] = _NO_WEIGHT
+            setattr(self, side, replace(group, scale=scale))
+            self._half(other, 1.0)  # what the others say of it, alone
+            self._restart(side, np.isin(np.arange(len(group)), lone), always=True)
+            residual = y - self.centre - self.predicted(i, j)
+            after = self.log_likelihood(residual, self.doubt(i, j) + self.local(i, j, given))
+            gain = np.bincount(at[chosen], after - before, minlength=len(group))
+            better, new = lone[gain[lone] > _WORTH], getattr(self, side)
+            setattr(self, side, group.put(better, new[better]))
+            if len(better):
+                found = True
+            else:
+                setattr(self, other, across)
+        return found
+
+    def _told_by_none(self, side: str, other: str) -> np.ndarray:
+        """Variance of the entries of each column (row), given all other columns, over that of the prior (n,)."""
+        group: Group = getattr(self, side)
+        x, prior = group.mean.copy(), 1 / self.precision(other)
+        if self.offsets:
+            x[:, -1] = 1.0
+        at = self.part.entries[1 if side == "cols" else 0]
+        given = np.bincount(at[~self.is_held], self.given[~self.is_held], minlength=len(group)) / len(getattr(self, other))
+        weight = given / (self.noise.variance * group.scale)  # what a typical row has of each column
+        covariance = np.linalg.inv((x * weight[:, None]).T @ x + np.diag(1 / prior))
+        doubt = np.einsum("nk,nk->n", x @ covariance, x)
+        return doubt / (np.maximum(1 - weight * doubt, np.finfo(float).eps) * (x**2 @ prior))
 
     def drop_unsupported(self, may_drop_offsets: bool) -> None:
         """Drop components, and perhaps the offsets, that entries do not support, as if each had been left out."""
@@ -230,8 +311,9 @@ class Choices(Sweeps):
         residual, variance = y - x, self.doubt(i, j) + self.local(i, j, given)
         inlier = self.inlying(residual, variance)
         sizes = np.abs(residual) / np.sqrt(variance)
-        level = min(0.9 * (1 + 1 / max(float(inlier.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
-        factor = _weighted_quantile(sizes, inlier, level) / _quantile_of_t(0.9, self.noise.tail)
+        factor = self._factor(sizes, inlier)
+        if factor > SHRINKING:
+            factor = self._factor(sizes, _filled(sizes, inlier, (1 - self.noise.share) * len(y)))
         mistaken = float(np.mean((1 - inlier) * residual**2)) ** 0.5 if self._values_are_few() else 0.0
         inlier = inlier * given  # what coarse instruments say of the errors is their noise
         offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
@@ -248,6 +330,11 @@ class Choices(Sweeps):
             mistaken,
         )
 
+    def _factor(self, sizes: np.ndarray, right: np.ndarray) -> float:
+        """By which predicted standard deviations are right for nine of ten entries, of those that are `right`."""
+        level = min(0.9 * (1 + 1 / max(float(right.sum()), 1.0)), 1.0)  # the next one may be larger than all of them
+        return _weighted_quantile(sizes, right, level) / _quantile_of_t(0.9, self.noise.tail)
+
     def _values_are_few(self) -> bool:
         """Whether nearly all observations have a value that many others have too."""
         counts = np.unique(self.sample[2], return_counts=True)[1]
@@ -263,6 +350,19 @@ class Choices(Sweeps):
         squares = variance - local, local * (nu / (nu - 2)), residual**2
         doubt, noise, found = (float(np.sum(inlier * x)) for x in squares)
         return doubt, noise, found
+
+
+def _filled(sizes: np.ndarray, inlier: np.ndarray, n: float) -> np.ndarray:
+    """Probabilities of being no outlier that add up to `n` at least: the smallest that seem to be outliers are none.
+
+    Entries that are held out have as many outliers as the others. What looks like more are entries that are badly predicted.
+    """
+    order = np.argsort(sizes)
+    room = 1 - inlier[order]
+    missing = max(n - float(inlier.sum()), 0.0) - (np.cumsum(room) - room)
+    filled = inlier.copy()
+    filled[order] += np.clip(missing, 0.0, room)
+    return filled
 
 
 def _weighted_quantile(x: np.ndarray, weight: np.ndarray, level: float) -> float:

@@ -32,7 +32,10 @@ _STILL = 0.05  # relative change of the noise by a sweep, likewise: where it is 
 _NEARLY, _NEARLY_NOISE = 5e-3, 0.1
 _TAIL_EVERY = 4  # sweeps between two choices
 _LAST_TURN = 30  # sweep after which components are not turned any more, so that what was turned can come to rest
-_USEFUL = 0.99  # variance of the noise over that before components were added, below which these were of use
+# Mean squared residual of entries as if each had been left out, over that before components were added, below which these
+# were of use. At 0.99, and by what is left in the residuals, `cotemp` takes 32 components instead of 29, and half as much
+# time again.
+_USEFUL = 0.97
 _REST = 6  # sweeps after which what was added has found its place
 _USUAL = NoiseForm()
 
@@ -66,7 +69,7 @@ def fit_noise(
     asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
     start = start_of((i, j, y), part.shape, most, offsets)
     state = Choices(part, start, offsets, kernels, s, form)
-    settled, number, grown, may_grow, last = False, 0, 0, True, (math.inf, 0)
+    settled, number, grown, may_grow, last = False, 0, 0, True, math.inf
     enough = most_components((i, j), part.shape)
     limit = min(most, enough)
     for number in range(1, (MOST_SWEEPS if s.sweeps is None else s.sweeps) + 1):
@@ -78,6 +81,7 @@ def fit_noise(
         still = abs(math.log(state.noise.variance / before)) < _STILL
         if number > _HEATED and number % _TAIL_EVERY == 0:
             state.choose_tail()
+            state.free_lone()
             state.drop_dead()
             if number == 3 * _TAIL_EVERY:
                 state.restart_far()
@@ -86,7 +90,7 @@ def fit_noise(
         if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
             tail = state.noise.tail
             state.choose_tail()
-            settled = state.noise.tail == tail
+            settled = not state.free_lone() and state.noise.tail == tail
         nearly = max(_NEARLY, _NEARLY_NOISE * fine)
         resting = settled or (number > _HEATED and number - grown >= _REST and change < nearly)
         if report(number, change):
@@ -94,9 +98,9 @@ def fit_noise(
         if resting and number <= _LAST_TURN and state.compress():
             settled, resting = False, False
         if resting:  # also in vain: two SVDs in every sweep would take as long as the sweeps
-            level, wide = state.noise.variance * state.noise.tail / (state.noise.tail - 2), len(state.strengths)
-            may_grow = may_grow and number <= _LAST_TURN and (level < _USEFUL * last[0] or wide > last[1])
-            last = level, wide
+            level = state.left_out_square()
+            may_grow = may_grow and number <= _LAST_TURN and level < _USEFUL * last
+            last = level
             more, grown = may_grow and state.grow(limit), number
             settled = settled and not more
         if settled:

@@ -178,6 +178,8 @@ class NoiseFacts:
         Relative error of the matrix if rows, or columns, are right whose observations were nearly all taken for outliers.
     replaced : float
         Share of the observations with one value, wherever the matrix is; 0 if there is no such value.
+    factor : float
+        By which predicted standard deviations are multiplied.
     """
 
     noise: Noise
@@ -197,6 +199,7 @@ class NoiseFacts:
     sigma: float | None = None
     astray: float = 0.0
     replaced: float = 0.0
+    factor: float = 1.0
 
     def as_json(self) -> dict[str, Any]:
         """For a file."""
@@ -209,6 +212,8 @@ class NoiseFacts:
         changed: dict[str, Any] = {"noise": Noise(**told["noise"]), "confirmation": confirmation}
         names = ("strengths", "row_precision", "col_precision")
         changed |= {name: tuple(told[name]) for name in names if told.get(name) is not None}
+        if confirmation is not None and "factor" not in told:  # written by an earlier version
+            changed["factor"] = confirmation.factor
         if told.get("groups") is not None:
             changed["groups"] = tuple(map(tuple, told["groups"]))
         return cls(**told | changed)

@@ -25,6 +25,9 @@ _SPARE = 5  # components beside those that stand out from chance: weak ones do n
 _OUTSTANDING = 1.1  # largest singular value over that of chance, from which it is structure
 _ROUGH = 1e-3  # accuracy of singular values that may be chance's: they lie so close together that more digits take long
 _ROUGHER = 0.1  # the same for a first look at the largest: on chance it was right to 0.1 %, in a quarter of the time
+# Rows or columns, and entries, up to which the Gram matrix gives singular values faster than Lanczos: 4 ms instead of 17 for
+# 300 rows and 150 columns.
+_GRAM, _MOST_DENSE = 256, 1_000_000
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
 _PER_COMPONENT = 2  # observations of a typical row for each component, at least
 
@@ -120,6 +123,8 @@ def _leading(
     k = min(k, *matrix.shape)
     if k == 0:
         return np.zeros((matrix.shape[0], 0)), np.zeros(0), np.zeros((matrix.shape[1], 0))
+    if min(matrix.shape) <= _GRAM and matrix.shape[0] * matrix.shape[1] <= _MOST_DENSE:
+        return _by_gram(matrix.toarray(), k)
     if min(matrix.shape) <= 2 * k + 2 or not matrix.data.any():  # Lanczos wants many more than it gives
         u, s, vt = np.linalg.svd(matrix.toarray(), full_matrices=False)
         return u[:, :k], s[:k], vt[:k].T
@@ -128,6 +133,20 @@ def _leading(
     u, s, vt = svds(matrix, k, tol=accuracy, v0=rng.standard_normal(min(matrix.shape)))
     order = np.argsort(-s)
     return u[:, order], s[order], vt[order].T
+
+
+def _by_gram(matrix: np.ndarray, k: int) -> tuple[np.ndarray, ...]:
+    """`_leading` of a matrix with few rows or few columns, by the eigenvectors of its Gram matrix.
+
+    What is smaller than 1e-8 of the largest value comes out wrong, as a guess that sweeps will change anyway.
+    """
+    wide = matrix.shape[0] < matrix.shape[1]
+    tall = matrix.T if wide else matrix
+    squares, v = np.linalg.eigh(tall.T @ tall)
+    squares, v = squares[::-1][:k], v[:, ::-1][:, :k]
+    s = np.sqrt(np.maximum(squares, 0.0))
+    u = tall @ v / np.maximum(s, max(1e-8 * float(s[0]), np.finfo(float).tiny))
+    return (v, s, u) if wide else (u, s, v)
 
 
 @dataclass(frozen=True, eq=False)

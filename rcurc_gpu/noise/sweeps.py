@@ -303,7 +303,9 @@ class Sweeps:
     def predicted(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """The matrix at some places, without its centre."""
         k = self.rows.mean.shape[1] - self.offsets
-        x = np.einsum("nk,nk->n", self.rows.mean[i, :k], self.cols.mean[j, :k])
+        left, right = self.rows.mean[:, :k], self.cols.mean[:, :k]
+        few = len(left) * len(right) <= _CELLS * len(i)
+        x = (left @ right.T)[i, j] if few else np.einsum("nk,nk->n", left[i], right[j])
         return x + self.rows.mean[i, k] + self.cols.mean[j, k] if self.offsets else x
 
     def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -345,15 +347,19 @@ class Sweeps:
         power = np.minimum(0.5 * (n.tail + 1) * np.log(bent), LARGEST_EXPONENT)
         return 1 / (1 + n.odds * np.sqrt(variance) * np.exp(power))
 
-    def left_out(self) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals of the sample as if each entry had been left out of the fit, and the squared scale of each."""
-        i, j, y = self.sample
+    def left_out(self, entries: tuple[np.ndarray, ...] | None = None, most: float = 0.9) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals of entries as if each had been left out of the fit, and the squared scale of each.
+
+        Entries (row, column, value, precision) are those of the sample by default. `most` limits their influence on their
+        own predictions: an entry that alone determines its row would divide by 0.
+        """
+        i, j, y, given = (*self.sample, self.given[self.sample_at]) if entries is None else entries
         residual, doubt = y - self.centre - self.predicted(i, j), self.doubt(i, j)
-        local = self.local(i, j, self.given[self.sample_at])
+        local = self.local(i, j, given)
         nu = self.noise.tail
         square = (residual**2 + doubt) / local
         weight = self.inlying(residual, local) * (nu + 1) / (nu + square)
-        own = np.minimum(weight * doubt / local, 0.9)  # influence; an entry that alone determines its row would divide by 0
+        own = np.minimum(weight * doubt / local, most)
         return residual / (1 - own), local + doubt / (1 - own)
 
 

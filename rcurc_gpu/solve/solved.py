@@ -204,9 +204,8 @@ def uncertainty_of(factors: dict[str, Arrays], noise: NoiseFacts | None, scale: 
     if noise is None or "covariance" not in factors["r"]:
         return None
     c, r = factors["c"], factors["r"]
-    factor = 1.0 if noise.confirmation is None else noise.confirmation.factor
     plain = Noise(*(float(x) for x in astuple(noise.noise)))  # NumPy's numbers do not mix with arrays on other devices
-    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(factor))
+    known = Uncertainty(c["covariance"], r["covariance"], c["scale"], r["scale"], plain, noise.offsets, float(noise.factor))
     left, right = (None if x is None else np.asarray(x) for x in (noise.row_precision, noise.col_precision))
     known = replace(known, right_unit=scale, centre=float(noise.centre), left_precision=left, right_precision=right)
     return replace(known, sigma=noise.sigma)

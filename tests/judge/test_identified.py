@@ -169,3 +169,22 @@ def test_few_values_are_told_whatever_share_agrees():
                 beyond = (held - chance) / (1 - chance)
                 evidence = Evidence(0.0, held, held, 3, 0.0, 1.0, 1000, beyond)
                 assert evidence.has_few_values == (chance > 0.1)
+
+
+# ---------------------------------------------------------------- groups that never met, by any method
+
+
+@pytest.mark.parametrize("noise", [0, 0.05])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_papers_method_names_groups_too(noise, seed):
+    """Its core explains little where groups never met: they are why."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 110))
+    row_group, col_group = np.arange(120) % 2, np.arange(110) % 2
+    seen = (row_group[:, None] == col_group) & (rng.random(X.shape) < 0.6)
+    Y = np.where(seen, X + noise * rng.standard_normal(X.shape), np.nan)
+    samples = rg.CrossSamples.from_dense(Y, np.arange(120), np.arange(110))
+    result = solved(samples, 2, method="paper")
+    assert (result.converged, result.cause) == (False, "unidentified")
+    same = result.groups.rows[:, None] == result.groups.columns
+    assert np.array_equal(same, row_group[:, None] == col_group)

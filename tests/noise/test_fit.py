@@ -34,6 +34,16 @@ def test_rank_offsets_and_noise_are_found(seed):
     assert 0.7 < error(result, X) / result.expected_error < 1.4
 
 
+@pytest.mark.parametrize(("shape", "seed"), [((1000, 40), 4), ((1000, 40), 5), ((40, 1000), 13), ((500, 30), 17)])
+def test_no_column_of_a_long_table_has_a_component_of_its_own(shape, seed):
+    """It would take in the outliers there: errors were eleven times as large, and half of them not expected."""
+    X, Y, _ = table(shape, rank=4, noise=0.05, seed=seed)
+    result = rg.robust_pca(Y)
+    assert result.converged
+    assert result.rank == 4
+    assert 0.8 < error(result, X) / result.expected_error < 1.25
+
+
 @pytest.mark.parametrize("offsets", ["auto", False])
 def test_without_offsets_in_the_data_none_are_needed(offsets):
     X, Y, _ = table(offsets=0.0)

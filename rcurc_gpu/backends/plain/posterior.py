@@ -121,7 +121,6 @@ def packed_size(k: int) -> int:
 def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, centre: float, offsets: bool) -> Positions:
     """Rows (columns) with these means (n, K) and packed covariances (n, P), as what columns (rows) are regressed on."""
     n, k = mean.shape
-    q, p = triangle(k)
     x, cross = mean.copy(), np.zeros_like(mean)
     shift, inner = np.full(n, centre), packed_size(k)
     if offsets:
@@ -129,8 +128,9 @@ def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, ce
         x[:, -1] = 1.0
         inner = packed_size(k - 1)  # the last row of the triangle is of the offset, here the number 1
         cross[:, :-1] = covariance[:, packed_size(k - 1) : -1]
-    second = np.take(x, q, axis=1)
-    second *= np.take(x, p, axis=1)
+    second = np.empty((n, packed_size(k)))
+    for q in range(k):  # row by row of the triangle: a third of the time of gathering both factors
+        np.multiply(x[:, q : q + 1], x[:, : q + 1], out=second[:, packed_size(q) : packed_size(q + 1)])
     second[:, :inner] += covariance[:, :inner]
     return Positions(x, shift, second, cross, covariance, scale, offsets)
 
