@@ -43,8 +43,11 @@ def expanded(folder: Path, name: str) -> str:
     return expand(name)
 
 
-def problem(rank: int, dtype: str) -> tuple[int, tuple]:
-    """Observations, and arguments of the kernel: units of 8 to 16 observations for each unknown, with outliers."""
+def problem(rank: int, dtype: str, before: bool = False) -> tuple[int, tuple]:
+    """Observations, and arguments of the kernel, of today or of `before`.
+
+    Units have 8 to 16 observations for each unknown, with outliers.
+    """
     rng = np.random.default_rng(rank)
     real = np.dtype(dtype).type
     counts = rng.integers(8 * rank, 16 * rank, _UNITS)
@@ -60,12 +63,18 @@ def problem(rank: int, dtype: str) -> tuple[int, tuple]:
     held = (np.int32(0), np.uint64(stream_key(7, PositionStream.HOLDOUT)), np.uint64(int(0.1 * 2**53)))
     floor = 4 * noise
     tiles = max(1, -(-int(1.5 * counts.mean()) // 32))
+    passes = (
+        np.array([(0, 0.6, 0, 0)], dtype=[("draw_key", "u8"), ("gamma", "f8"), ("begin", "i4"), ("number", "i4")]),
+        np.int32(1),
+    )
+    end = (np.uint64(0), np.int32(tiles), np.zeros((_UNITS, rank), dtype), np.zeros((_UNITS, 8), dtype))
+    start = np.zeros((_UNITS, rank), dtype)
+    schedule, old = (real(5.0), real(floor)), (np.int32(0), real(5.0), real(floor), real(0.6), real(floor), np.int32(0))
     arguments = (
         np.arange(_UNITS), np.int64(_UNITS), np.int32(4), indptr, index, y.astype(dtype), *arrays,
-        np.arange(_UNITS) * 2 + 5, np.arange(_LENGTH) * 3 + 1, *held, np.int32(0), real(5.0), real(floor), real(0.6),
-        real(floor),
-        np.int32(0), np.int32(60), np.zeros((_UNITS, rank), dtype), np.uint64(0), np.uint64(0), np.int32(tiles),
-        np.zeros((_UNITS, rank), dtype), np.zeros((_UNITS, 8), dtype),
+        np.arange(_UNITS) * 2 + 5, np.arange(_LENGTH) * 3 + 1, *held,
+        *((*old, np.int32(60), start, np.uint64(0)) if before else (*passes, *schedule, real(floor), np.int32(60), start)),
+        *end,
     )  # fmt: skip
     return int(counts.sum()), arguments
 
@@ -80,7 +89,7 @@ def measure(text: str, rank: int, dtype: str, architecture: int = 90) -> tuple[d
     from hostgpu.modules import KernelModule
 
     marked, options = sass.marked(text), sources.options("regress.cu", dtype, rank)
-    n, arguments = problem(rank, dtype)
+    n, arguments = problem(rank, dtype, before="Pass* __restrict__ passes" not in text)
     module = KernelModule(sass.COUNTERS + marked, options, more_flags=sass.FLAGS)
     arrays = [x for x in arguments if isinstance(x, np.ndarray)]
     ranges = (ctypes.c_void_p * 2 * 64).in_dll(module.library, "cuh_global")

@@ -4,6 +4,7 @@
 // A warp has a unit. What a unit gets is counted first, and the last block to arrive makes the places where units begin of it.
 // REAL is given with -D, for the size of a value alone.
 #include "entry.cuh"
+#include "lists.cuh"
 #include "reduce.cuh"
 
 constexpr int WARPS = 4;  // of a block, as in cuda/blocks.py
@@ -20,30 +21,6 @@ struct WordOf<8> {
     typedef uint64 type;
 };
 typedef typename WordOf<sizeof(REAL)>::type Word;
-
-// From counts in ends[1 .. n] to where units begin, by one block. Its threads have a range of units each.
-__device__ __forceinline__ void scan(int64 n, int64* ends) {
-    __shared__ int64 totals[THREADS];
-    const int64 each = (n + THREADS - 1) / THREADS;
-    const int64 first = threadIdx.x * each, last = first + each < n ? first + each : n;
-    int64 sum = 0;
-    for (int64 k = first; k < last; k++) {
-        sum += __ldcg(ends + k + 1);
-    }
-    totals[threadIdx.x] = sum;
-    __syncthreads();
-    sum = 0;
-    for (int t = 0; t < int(threadIdx.x); t++) {
-        sum += totals[t];
-    }
-    for (int64 k = first; k < last; k++) {
-        sum += __ldcg(ends + k + 1);
-        ends[k + 1] = sum;
-    }
-    if (threadIdx.x == 0) {
-        ends[0] = 0;
-    }
-}
 
 // Which entries are wanted: those with a flag of their own, and at positions with a flag; null stands for all.
 struct Wanted {
@@ -77,18 +54,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
     if (last_block(arrived, gridDim.x)) {
-        scan(n, ends);
+        scan<THREADS>(n, ends);
     }
 }
 
-// The wanted entries, in their order: their positions, values and sigma (or null), and, where there is room for them, the numbers
-// of their units in the list.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    take_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
-                const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
-                const Word* __restrict__ value, const Word* __restrict__ sigma, int* __restrict__ to_index,
-                Word* __restrict__ to_value, Word* __restrict__ to_sigma, int64* __restrict__ to_unit) {
-    const Wanted wanted = {flags, places};
+// Each wanted entry of some units, in their order, is given to `take`: the number of its unit in the list, where it stands, its
+// position, and its place among those that are taken.
+template <class Take>
+__device__ __forceinline__ void each_wanted(int64 n, const int64* units, const int64* indptr, const int* index, const Wanted& wanted,
+                                            const int64* starts, const Take& take) {
     const int lane = threadIdx.x % 32;
     for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
         const int64 unit = units ? units[k] : k;
@@ -99,74 +73,68 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             __syncwarp();
             const unsigned mask = __ballot_sync(EVERY_LANE, taken);
             if (taken) {
-                const int64 place = to + __popc(mask & ((1u << lane) - 1));
-                to_index[place] = index[at];
-                to_value[place] = value[at];
-                if (sigma) {
-                    to_sigma[place] = sigma[at];
-                }
-                if (to_unit) {
-                    to_unit[place] = k;
-                }
+                take(k, at, index[at], to + __popc(mask & ((1u << lane) - 1)));
             }
             to += __popc(mask);
         }
     }
 }
 
+// The wanted entries: their positions, values and sigma (or null), and, where there is room for them, the numbers of their units in
+// the list.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    take_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
+                const Word* __restrict__ value, const Word* __restrict__ sigma, int* __restrict__ to_index,
+                Word* __restrict__ to_value, Word* __restrict__ to_sigma, int64* __restrict__ to_unit) {
+    each_wanted(n, units, indptr, index, {flags, places}, starts, [&](int64 k, int64 at, int position, int64 place) {
+        to_index[place] = position;
+        to_value[place] = value[at];
+        if (sigma) {
+            to_sigma[place] = sigma[at];
+        }
+        if (to_unit) {
+            to_unit[place] = k;
+        }
+    });
+}
+
 // What is left of the wanted entries without a product of factors, as the upper half of a float32 (its digits to 0.2 %), and their
-// positions, in 16 bits where these are enough: a third of the bytes that go to the host. Unit k of the list has row own_rows[k] of its factor, position p has row
-// other_rows[p] of the other.
+// positions, in 16 bits where these are enough: a third of the bytes that go to the host. Unit k of the list has row own_rows[k] of
+// its factor, position p has row other_rows[p] of the other.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     take_residuals(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
                    const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
                    const REAL* __restrict__ value, const REAL* __restrict__ own, const int64* __restrict__ own_rows,
                    const REAL* __restrict__ other, const int64* __restrict__ other_rows, int rank, unsigned short* __restrict__ small,
                    int* __restrict__ large, unsigned short* __restrict__ left_over) {
-    const Wanted wanted = {flags, places};
-    const int lane = threadIdx.x % 32;
-    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
-        const int64 unit = units ? units[k] : k;
-        int64 to = starts[k];
-        const int64 end = indptr[unit + 1];
-        for (int64 at = indptr[unit] + lane; at - lane < end; at += 32) {
-            const bool taken = at < end && wanted.at(at, index[at]);
-            __syncwarp();
-            const unsigned mask = __ballot_sync(EVERY_LANE, taken);
-            if (taken) {
-                const int64 place = to + __popc(mask & ((1u << lane) - 1));
-                REAL rest = value[at];
-                for (int q = 0; q < rank; q++) {
-                    rest = fma(-own[own_rows[k] * rank + q], other[other_rows[index[at]] * rank + q], rest);
-                }
-                left_over[place] = (unsigned short)((__float_as_uint(float(rest)) + 0x8000u) >> 16);
-                if (small) {
-                    small[place] = (unsigned short)(index[at]);
-                } else {
-                    large[place] = index[at];
-                }
-            }
-            to += __popc(mask);
+    each_wanted(n, units, indptr, index, {flags, places}, starts, [&](int64 k, int64 at, int position, int64 place) {
+        REAL rest = value[at];
+        for (int q = 0; q < rank; q++) {
+            rest = fma(-own[own_rows[k] * rank + q], other[other_rows[position] * rank + q], rest);
         }
-    }
+        left_over[place] = (unsigned short)((__float_as_uint(float(rest)) + 0x8000u) >> 16);
+        if (small) {
+            small[place] = (unsigned short)(position);
+        } else {
+            large[place] = position;
+        }
+    });
 }
 
-// The first place of an ascending list that is not below x.
-template <class V>
-__device__ __forceinline__ int64 lower_bound(const V* __restrict__ list, int64 first, int64 last, V x) {
-    while (first < last) {
-        const int64 middle = first + (last - first) / 2;
-        if (list[middle] < x) {
-            first = middle + 1;
-        } else {
-            last = middle;
-        }
+// Rows of a matrix (n, width): row p of `core` where places[k] is p, or row p of `rest`, times `scale` (or null), where it is -1 - p.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    join_rows(int64 n, int width, const int64* __restrict__ places, const REAL* __restrict__ core, const REAL* __restrict__ rest,
+              const REAL* __restrict__ scale, REAL* __restrict__ out) {
+    for (int64 t = int64(blockIdx.x) * THREADS + threadIdx.x; t < n * width; t += int64(gridDim.x) * THREADS) {
+        const int64 p = places[t / width];
+        const int q = int(t % width);
+        out[t] = p >= 0 ? core[p * width + q] : scale ? rest[(-1 - p) * width + q] * scale[q] : rest[(-1 - p) * width + q];
     }
-    return first;
 }
 
 // Units and positions exchanged: `order` sorts the entries by position, and keeps the order of those at the same one. A thread has
-// an entry; it also writes where the positions begin after the one before it, up to its own.
+// an entry; it also writes where the positions begin after the one before it, up to its own. Without values, places of entries stand for them.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     exchange(int64 n, int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
              const int64* __restrict__ order, const Word* __restrict__ value, const Word* __restrict__ sigma,
@@ -179,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (t < n) {
             const int64 at = order[t];
             to_index[t] = int(lower_bound(indptr, int64(0), units + 1, at + 1) - 1);
-            to_value[t] = value[at];
+            to_value[t] = value ? value[at] : Word(at);
             if (sigma) {
                 to_sigma[t] = sigma[at];
             }
@@ -187,13 +155,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-// Where the entries of units will begin that have those of two blocks, each position once.
+// Where the entries of units will begin that have those of two blocks, each position once. Of the second, the units are `units2` (all,
+// if null).
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    count_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ indptr2,
-                const int* __restrict__ index2, unsigned* arrived, int64* ends) {
+    count_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const int64* __restrict__ units2,
+                const int64* __restrict__ indptr2, const int* __restrict__ index2, unsigned* arrived, int64* ends) {
     const int lane = threadIdx.x % 32;
     for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
-        const int64 first = indptr2[unit], last = indptr2[unit + 1];
+        const int64 unit2 = units2 ? units2[unit] : unit, first = indptr2[unit2], last = indptr2[unit2 + 1];
         int alone = 0;
         for (int64 at = indptr[unit] + lane; at < indptr[unit + 1]; at += 32) {
             const int64 there = lower_bound(index2, first, last, index[at]);
@@ -206,22 +175,27 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         }
     }
     if (last_block(arrived, gridDim.x)) {
-        scan(n, ends);
+        scan<THREADS>(n, ends);
     }
 }
 
 struct Half {
+    const int64* units;
     const int64* indptr;
     const int* index;
     const Word* value;
     const Word* sigma;
+
+    __device__ __forceinline__ int64 at(int64 unit) const {
+        return units ? units[unit] : unit;
+    }
 };
 
 // The entries of one of two blocks go to where they stand among those of both. Those that both have are written by the first.
 __device__ __forceinline__ void merge(const Half& mine, const Half& other, bool is_first, int64 unit, int64 to, int lane,
                                       int* to_index, Word* to_value, Word* to_sigma, signed char* code) {
-    const int64 begin = mine.indptr[unit], end = mine.indptr[unit + 1];
-    const int64 first = other.indptr[unit], last = other.indptr[unit + 1];
+    const int64 begin = mine.indptr[mine.at(unit)], end = mine.indptr[mine.at(unit) + 1];
+    const int64 first = other.indptr[other.at(unit)], last = other.indptr[other.at(unit) + 1];
     int64 before = 0;  // entries that both have, so far
     for (int64 at = begin + lane; at - lane < end; at += 32) {
         int64 there = last;
@@ -247,34 +221,75 @@ __device__ __forceinline__ void merge(const Half& mine, const Half& other, bool 
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     take_union(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const Word* __restrict__ value,
-               const Word* __restrict__ sigma, const int64* __restrict__ indptr2, const int* __restrict__ index2,
-               const Word* __restrict__ value2, const Word* __restrict__ sigma2, const int64* __restrict__ starts,
+               const Word* __restrict__ sigma, const int64* __restrict__ units2, const int64* __restrict__ indptr2,
+               const int* __restrict__ index2, const Word* __restrict__ value2, const Word* __restrict__ sigma2, const int64* __restrict__ starts,
                int* __restrict__ to_index, Word* __restrict__ to_value, Word* __restrict__ to_sigma,
                signed char* __restrict__ code) {
-    const Half first = {indptr, index, value, sigma}, second = {indptr2, index2, value2, sigma2};
+    const Half first = {nullptr, indptr, index, value, sigma}, second = {units2, indptr2, index2, value2, sigma2};
     for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
         merge(first, second, true, unit, starts[unit], threadIdx.x % 32, to_index, to_value, to_sigma, code);
         merge(second, first, false, unit, starts[unit], threadIdx.x % 32, to_index, to_value, to_sigma, code);
     }
 }
 
-// A number for each unit, the same for two that have the same entries: `samples.intersection._fingerprints`.
+// Digits of a place that differ much between neighbours.
+__device__ __forceinline__ uint64 scattered(int64 place, uint64 odd) {
+    const uint64 mixed = (uint64(place) + 1) * odd;
+    return (mixed ^ uint64(int64(mixed) >> 29)) * odd;
+}
+
+// A number for each unit, and one for each position, the same for two that have the same entries: see
+// `samples.intersection._fingerprints`. Those of positions are 0 before; they are sums of whole numbers, in any order.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fingerprint(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const Word* __restrict__ value, uint64 odd,
-                uint64* __restrict__ out) {
+                uint64* __restrict__ of_units, uint64* of_positions) {
     for (int64 unit = int64(blockIdx.x) * WARPS + threadIdx.x / 32; unit < n; unit += int64(gridDim.x) * WARPS) {
         uint64 sum = 0;
         for (int64 at = indptr[unit] + threadIdx.x % 32; at < indptr[unit + 1]; at += 32) {
             // shifts of signed numbers, as NumPy has them
             const int64 digits = sizeof(Word) == 8 ? int64(value[at]) : int64(int(value[at]));
-            uint64 place = (uint64(index[at]) + 1) * odd;
-            place = (place ^ uint64(int64(place) >> 29)) * odd;
-            sum += ((uint64(digits) ^ uint64(digits >> 32)) + odd) * place;
+            const uint64 mixed = (uint64(digits) ^ uint64(digits >> 32)) + odd;
+            sum += mixed * scattered(index[at], odd);
+            atomicAdd(of_positions + index[at], mixed * scattered(unit, odd));
         }
         __syncwarp();
         sum = warp_sum(sum);
         if (threadIdx.x % 32 == 0) {
-            out[unit] = sum;
+            of_units[unit] = sum;
+        }
+    }
+}
+
+// The largest sizes of the values of two blocks, by blocks of threads: partial (2, gridDim.x) while they are sought.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    largest_sizes(int64 n, const REAL* __restrict__ value, int64 n2, const REAL* __restrict__ value2, double* partial, unsigned* arrived,
+                  double* __restrict__ out) {
+    __shared__ double slots[WARPS];
+    const int64 begin = int64(blockIdx.x) * THREADS + threadIdx.x, step = int64(gridDim.x) * THREADS;
+    for (int h = 0; h < 2; h++) {
+        const REAL* const mine = h ? value2 : value;
+        const int64 count = h ? n2 : n;
+        double most = 0;
+        for (int64 t = begin; t < count; t += step) {
+            most = fmax(most, fabs(double(mine[t])));
+        }
+        __syncwarp();
+        most = block_max(most, slots);
+        if (threadIdx.x == 0) {
+            partial[h * gridDim.x + blockIdx.x] = most;
+        }
+    }
+    if (last_block(arrived, gridDim.x)) {
+        for (int h = 0; h < 2; h++) {
+            double most = 0;
+            for (unsigned b = threadIdx.x; b < gridDim.x; b += THREADS) {
+                most = fmax(most, __ldcg(partial + h * gridDim.x + b));
+            }
+            __syncwarp();
+            most = block_max(most, slots);
+            if (threadIdx.x == 0) {
+                out[h] = most;
+            }
         }
     }
 }

@@ -109,6 +109,52 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     }
 }
 
+// Of each row and of each column the inliers and all entries of the fit: rows (2, m), columns (2, n), which are 0 before; and the sum of
+// the squared inlying residuals.
+extern "C" __global__ void __launch_bounds__(128, 1)
+    tally(int64 m, int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const REAL* __restrict__ value,
+          const REAL* __restrict__ weight, const REAL* __restrict__ left, const REAL* __restrict__ Q, REAL zeta,
+          unsigned* __restrict__ rows, unsigned* columns, double* partial, unsigned* arrived, double* __restrict__ square) {
+    __shared__ Stage stages[WARPS];
+    const int lane = threadIdx.x % 32;
+    Stage& stage = stages[threadIdx.x / 32];
+    double total[1] = {0};
+    for (int64 row = int64(blockIdx.x) * WARPS + threadIdx.x / 32; row < m; row += int64(gridDim.x) * WARPS) {
+        const int64 first = indptr ? indptr[row] : row * n;
+        const int64 count = indptr ? indptr[row + 1] - first : n;
+        __syncwarp();
+        for (int q = lane; q < WIDTH; q += 32) {
+            stage.row[q] = left[row * WIDTH + q];
+        }
+        __syncwarp();
+        int inside = 0, all = 0;
+#pragma unroll 1
+        for (int64 t = lane; t < count; t += 32) {
+            if (weight[first + t] > 0) {
+                const int64 place = indptr ? index[first + t] : t;
+                const REAL E = residual<WIDTH>(value[first + t], Q + place * WIDTH, stage.row);
+                all++;
+                atomicAdd(columns + n + place, 1u);
+                if (inlies(E, zeta)) {
+                    inside++;
+                    total[0] += double(E) * double(E);
+                    atomicAdd(columns + place, 1u);
+                }
+            }
+        }
+        __syncwarp();
+        inside = warp_sum(inside);
+        all = warp_sum(all);
+        if (lane == 0) {
+            rows[row] = inside;
+            rows[m + row] = all;
+        }
+    }
+    if (grid_sum(total, partial, arrived)) {
+        *square = total[0];
+    }
+}
+
 // How many entries of each column are inside; source says where a column's entries are among those by rows.
 extern "C" __global__ void __launch_bounds__(128, 1)
     count_columns(int64 n, const int64* __restrict__ indptr, const int64* __restrict__ source,

@@ -114,6 +114,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sizes(int64 n, const RE
     }
 }
 
+// The largest square in each column of a matrix (length, RANK): a block for each column.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    largest_squares(int64 length, const REAL* __restrict__ x, double* __restrict__ out) {
+    __shared__ double slots[THREADS / 32];
+    double most = 0;
+    for (int64 t = threadIdx.x; t < length; t += THREADS) {
+        const double size = double(x[t * RANK + blockIdx.x]);
+        most = size * size > most ? size * size : most;
+    }
+    most = block_max(most, slots);
+    if (threadIdx.x == 0) {
+        out[blockIdx.x] = most;
+    }
+}
+
 // Of a basis (length, RANK): sums of x x^T over the rows that are usable, packed; how many these are; and the largest square of a row.
 // One block; its threads share the packed entries, and then the rows.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
@@ -142,15 +157,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     __syncwarp();
     count = block_sum(count, slots);
-    most = warp_max(most);
-    if (threadIdx.x % 32 == 0) {
-        largest[threadIdx.x / 32] = most;
-    }
-    __syncthreads();
+    most = block_max(most, largest);
     if (threadIdx.x == 0) {
-        for (int w = 1; w < THREADS / 32; w++) {
-            most = largest[w] > most ? largest[w] : most;
-        }
         out[PACKED] = count;
         out[PACKED + 1] = most;
     }

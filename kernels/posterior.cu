@@ -174,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
     const int half_tail = int(tail) / 2;
     for (int64 first_unit = int64(blockIdx.x) * per_block; first_unit < n_units; first_unit += int64(gridDim.x) * per_block) {
         // First each warp by itself, if its unit is short; then all together, unit by unit, those that are long.
-        const int rounds = long_rounds(units, n_units, indptr, first_unit + warp, warp < per_block, per_block);
+        const int rounds = long_rounds(units, n_units, 1, indptr, first_unit + warp, warp < per_block, per_block);
 #pragma unroll 1
         for (int round = 0; round <= rounds; round++) {
             const bool together = round > 0;

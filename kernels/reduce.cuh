@@ -59,6 +59,23 @@ __device__ __forceinline__ V block_sum(V value, V* slots) {
     return value;
 }
 
+// The same for the largest.
+template <class V>
+__device__ __forceinline__ V block_max(V value, V* slots) {
+    value = warp_max(value);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) {
+        slots[threadIdx.x / 32] = value;
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int w = 1; w < int(blockDim.x / 32); w++) {
+            value = slots[w] > value ? slots[w] : value;
+        }
+    }
+    return value;
+}
+
 // Whether this block is the last of `blocks` to get here. What the other blocks wrote to global memory before can then be read, past
 // the first cache (__ldcg). `arrived` is 0 before the launch and after it.
 __device__ __forceinline__ bool last_block(unsigned* arrived, unsigned blocks) {

@@ -14,10 +14,16 @@
 // Warps of a block, as in cuda/calls.py: at larger ranks four of their matrices and the observations do not fit in 48 KiB.
 constexpr int WARPS = RANK > 16 ? 2 : 4;
 // Blocks that a multiprocessor is to hold, by their registers: one more would make some architecture spill (bench.registers).
-constexpr int RESIDENT = RANK > 16 ? 1 : sizeof(REAL) == 8 ? (RANK <= 8 ? 4 : 3) : RANK > 7 || RANK == 2 || APART ? 4 : 5;
+constexpr int RESIDENT = RANK > 16 ? 1 : sizeof(REAL) == 8 ? (RANK <= 8 ? 4 : 3) : RANK > 7 || RANK == 2 || RANK == 4 || APART ? 4 : 5;
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
+// What differs between passes over the same units that are made in one launch, as in cuda/calls.py.
+struct Pass {
+    uint64 draw_key;
+    double gamma;
+    int begin, number;
+};
 enum Phase { PLACE, FIT_PART, FIT_SUBSET, STEP, MEASURE };
 // Columns of the table, in the order of passes.Column.
 enum Column { N_FIT, N_INLIERS, SPREAD, ILL_CONDITIONED, STANDARD_ERROR, N_INFORMATIVE, N_HELD, N_CONSENSUS, N_COLUMNS };
@@ -54,16 +60,18 @@ __device__ __forceinline__ REAL residual_at(REAL y, const REAL* row, const REAL 
     return residual<RANK>(y, its, a);
 }
 
+// `n_fits` is the number of units times that of passes: each unit has all its passes, one after the other.
 extern "C" __global__ void __launch_bounds__(128, RESIDENT)
-    regress(const int64* __restrict__ units, int64 n_units, int per_block, const int64* __restrict__ indptr,
+    regress(const int64* __restrict__ units, int64 n_fits, int per_block, const int64* __restrict__ indptr,
             const int* __restrict__ index, const REAL* __restrict__ value, const REAL* __restrict__ basis,
             const REAL* __restrict__ usable, const REAL* __restrict__ white, const int64* __restrict__ unit_names,
-            const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, int begin, REAL zeta0,
-            REAL floor_, REAL gamma, REAL informative_size, int number, int max_steps, const REAL* __restrict__ start,
-            uint64 draw_key, uint64 part_below, int staged_tiles, REAL* __restrict__ coefficients, REAL* __restrict__ table) {
+            const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, const Pass* __restrict__ passes,
+            int n_passes, REAL zeta0, REAL floor_, REAL informative_size, int max_steps, const REAL* __restrict__ start,
+            uint64 part_below, int staged_tiles, REAL* __restrict__ coefficients, REAL* __restrict__ table) {
     __shared__ alignas(16) REAL matrices[WARPS * TILE];
     __shared__ alignas(16) REAL vectors[WARPS * 3 * VECTOR];
     __shared__ double slots[WARPS];
+    __shared__ Pass pass_of_warp[WARPS];
     extern __shared__ double stage[];
 
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -72,10 +80,10 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
     int* const stage_codes =
         reinterpret_cast<int*>(reinterpret_cast<REAL*>(stage) + WARPS * 2 * staged_entries) + warp * staged_entries;
 
-    for (int64 group = blockIdx.x; group * per_block < n_units; group += gridDim.x) {
+    for (int64 group = blockIdx.x; group * per_block < n_fits; group += gridDim.x) {
         // First each warp by itself, if its unit is short; then all together, unit by unit, those that are long.
         const int64 own = group * per_block + warp;
-        const int rounds = long_rounds(units, n_units, indptr, own, warp < per_block, per_block);
+        const int rounds = long_rounds(units, n_fits, n_passes, indptr, own, warp < per_block, per_block);
 #pragma unroll 1
         for (int round = 0; round <= rounds; round++) {
             const bool together = round > 0;
@@ -83,10 +91,17 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                 __syncthreads();
             }
             const int64 k = together ? group * per_block + round - 1 : own;
-            if (k >= n_units || (!together && warp >= per_block)) {
+            if (k >= n_fits || (!together && warp >= per_block)) {
                 continue;
             }
-            const int64 unit = units[k];
+            const int64 place = k / n_passes, unit = units[place];
+            Pass& pass = pass_of_warp[warp];  // in shared memory: registers are short
+            __syncwarp();
+            if (lane == 0) {
+                pass = passes[k - place * n_passes];
+            }
+            __syncwarp();
+            const int begin = pass.begin;
             const int64 first = indptr[unit];
             const int count = int(indptr[unit + 1] - first);
             if (together != (count > LONG)) {
@@ -108,13 +123,13 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
             unsigned held_bits;
             const int n_fit = team.sum(entries.load(held_bits));
             if (team.warp == 0 && lane < RANK) {
-                a[lane] = begin == GIVEN ? start[k * RANK + lane] : REAL(0);
+                a[lane] = begin == GIVEN ? start[place * RANK + lane] : REAL(0);
                 best[lane] = 0;
             }
             team.sync();
 
             const Phase ready = max_steps > 0 ? STEP : MEASURE;
-            Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
+            Phase phase = begin == PARTIAL ? FIT_PART : begin == SUBSETS && pass.number > 0 ? FIT_SUBSET : begin == ZERO ? ready : PLACE;
             REAL zeta = begin == SUBSETS ? 10 * floor_ : zeta0, old_zeta = 0, spread = 0, square = 0;
             unsigned last = 0;  // of the staged tiles, 32 at the most, whether this lane's entry was an inlier
             int step = 0, subset = 0, most = 0, n_in = 0, informative = 0;
@@ -127,7 +142,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                 if (phase == FIT_PART) {
 #pragma unroll 1
                     for (int i = 0; i < entries.staged; i++) {
-                        chosen |= unsigned(bits_at(entries.name, entries.place(i), draw_key) < part_below && entries.code(i) >= 0) << i;
+                        chosen |= unsigned(bits_at(entries.name, entries.place(i), pass.draw_key) < part_below && entries.code(i) >= 0) << i;
                     }
                 } else if (phase == STEP || phase == MEASURE) {
 #pragma unroll 2
@@ -152,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                     int n = 0;
                     if (phase == FIT_SUBSET) {
                         if (team.warp == 0) {
-                            const uint64 bits = bits_at(entries.name, int64(subset) * RANK + lane, draw_key);
+                            const uint64 bits = bits_at(entries.name, int64(subset) * RANK + lane, pass.draw_key);
                             // without replacement, as in `plain.passes._subset`: a place that is taken becomes the last one
                             const int last_one = count > RANK - lane ? count - RANK + lane : 0;
                             int t = int(floor(uniform(bits) * (double(last_one) + 1)));
@@ -172,7 +187,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                             bool taken = chosen >> (i & 31) & 1;
                             if (i >= entries.staged) {
                                 taken = code >= 0 && (phase == FIT_PART
-                                                          ? bits_at(entries.name, entries.place(i), draw_key) < part_below
+                                                          ? bits_at(entries.name, entries.place(i), pass.draw_key) < part_below
                                                           : inlies(entries.residual_of(i, code, a), limit));
                             }
                             n += gram.add(matrix, lane, taken, entries.row(code), entries.y(i));
@@ -245,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                     }
                     const bool trust = n_in >= 2 * RANK && 2 * int64(n_in) >= n_fit;
                     const bool done = zeta <= floor_ && !changed;
-                    const REAL lower = gamma * zeta;
+                    const REAL lower = REAL(pass.gamma) * zeta;
                     zeta = max(trust ? min(lower, TIGHT * spread) : lower, floor_);
                     step++;
                     phase = done || step == max_steps ? MEASURE : STEP;
@@ -255,12 +270,12 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
                     team.sync();  // all have read a
                     if (team.warp == 0 && lane < RANK) {
                         best[lane] = agree > most ? a[lane] : best[lane];
-                        if (subset == number) {
+                        if (subset == pass.number) {
                             a[lane] = best[lane];
                         }
                     }
                     most = max(most, agree);
-                    phase = subset == number ? PLACE : FIT_SUBSET;
+                    phase = subset == pass.number ? PLACE : FIT_SUBSET;
                     team.sync();
                 } else {
                     if (phase == FIT_PART) {

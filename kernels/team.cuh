@@ -52,12 +52,12 @@ struct Team {
 };
 
 // Rounds in which the warps of a block take long units of a group together, after each has taken a short one: none, or one for
-// each unit. All threads take part; `own` is the unit of this warp, in the list of units.
-__device__ __forceinline__ int long_rounds(const int64* units, int64 n_units, const int64* indptr, int64 own, bool has_one,
-                                           int per_block) {
+// each unit. All threads take part; `own` is the unit of this warp, in the list of units, each of which is there `times` times.
+__device__ __forceinline__ int long_rounds(const int64* units, int64 n_units, int times, const int64* indptr, int64 own,
+                                           bool has_one, int per_block) {
     bool is_long = false;
     if (has_one && own < n_units) {
-        const int64 unit = units[own];
+        const int64 unit = units[own / times];
         is_long = indptr[unit + 1] - indptr[unit] > LONG;
     }
     return __syncthreads_or(is_long) ? per_block : 0;

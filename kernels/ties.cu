@@ -136,21 +136,25 @@ extern "C" __global__ void __launch_bounds__(32 * SOLVERS, 1)
 }
 
 // Whether a component of some units rests on a single entry, or on none (plain/lone.py): the largest leverage of the entries that
-// agree with a unit's solution is above `alone`, or the trace of the inverse normal equations, times theirs, above `most`.
+// agree with a unit's solution is above `alone`, or the trace of the inverse normal equations, times theirs, above `most`. Of units and
+// solutions, those with the numbers `picked` are asked (all, if null). Where there is a table of what is known of units, those that do
+// get `mark` there for their status.
 extern "C" __global__ void __launch_bounds__(32 * SOLVERS, 1)
-    lone(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+    lone(int64 n, const int64* __restrict__ picked, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
          const REAL* __restrict__ value, const REAL* __restrict__ basis, const REAL* __restrict__ solutions,
-         const REAL* __restrict__ usable, REAL floor_, REAL ridge, REAL alone, REAL most, bool* __restrict__ out) {
+         const REAL* __restrict__ usable, REAL floor_, REAL ridge, REAL alone, REAL most, double* __restrict__ known, double mark, int columns,
+         bool* __restrict__ out) {
     __shared__ REAL first[SOLVERS][RANK][RANK + 1], second[SOLVERS][RANK][RANK + 1], solution[SOLVERS][RANK];
     const int lane = threadIdx.x % 32;
     REAL(*a)[RANK + 1] = first[threadIdx.x / 32];
     REAL(*b)[RANK + 1] = second[threadIdx.x / 32];
     REAL* const own = solution[threadIdx.x / 32];
     for (int64 k = int64(blockIdx.x) * SOLVERS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * SOLVERS) {
-        const int64 begin = indptr[units[k]], end = indptr[units[k] + 1];
+        const int64 row = picked ? picked[k] : k, unit = units[row];
+        const int64 begin = indptr[unit], end = indptr[unit + 1];
         __syncwarp();
         if (lane < RANK) {
-            own[lane] = solutions[k * RANK + lane];
+            own[lane] = solutions[row * RANK + lane];
             for (int p = 0; p < RANK; p++) {
                 a[lane][p] = 0;
             }
@@ -206,7 +210,13 @@ extern "C" __global__ void __launch_bounds__(32 * SOLVERS, 1)
         __syncwarp();
         largest = warp_max(largest);
         if (lane == 0) {  // not a number where a pivot was not positive: nothing tells a component
-            out[k] = largest > alone || !((size + RANK * hair) * trace <= most);
+            const bool found = largest > alone || !((size + RANK * hair) * trace <= most);
+            if (out) {
+                out[k] = found;
+            }
+            if (known && found) {
+                known[unit * columns] = mark;
+            }
         }
     }
 }

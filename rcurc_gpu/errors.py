@@ -104,8 +104,8 @@ class DisagreementError(WordedError, ValueError):
     def worded(self, words: Wording) -> str:
         """The sentence, with the arguments named by `words`."""
         return (
-            f"entry {self.entry} was observed with different values, {self.seen}; combine them first (from_triplets, "
-            f"from_sparse and from_blocks take {words('duplicates', 'mean', 'median')})"
+            f"entry {self.entry} was observed with different values, {self.seen}; combine them first, or "
+            f"pass {words('duplicates', 'mean', 'median')} to from_triplets, from_sparse, from_blocks or complete"
         )
 
 
@@ -174,6 +174,13 @@ def check_number(
         interval = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high or high == float('inf') else ']'}"
         raise ArgumentError(name, f"must be in {interval}, got {shown(value)}", value)
     return number
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """`value` if it is True or False: any word would count as True."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ArgumentTypeError(name, f"must be True or False, got {shown(value)}", value)
+    return bool(value)
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:

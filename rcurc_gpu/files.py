@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import os
+import stat
 import struct
 import tempfile
 import tokenize
@@ -45,6 +46,7 @@ UNREADABLE = (*MALFORMED, OSError, RuntimeError)  # and for a file that the syst
 # that mean harm have 1,000 times and more.
 ROOM = 256 << 20
 JUSTIFIED = 100
+_LARGEST_JSON = 16 << 20  # bytes of a file of ours, which has 200 for each shard; in memory it takes twenty times as much
 # zipfile unpacks these piece by piece; of others it takes whatever a piece unpacks to
 _BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
@@ -84,9 +86,29 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
         raise
 
 
+def open_file(path: str | os.PathLike[str], buffering: int = -1) -> Any:
+    """Open a file to read its bytes; a pipe or a device, which may never end, is refused and not waited for."""
+    not_waiting = getattr(os, "O_NONBLOCK", 0)
+    file = open(path, "rb", buffering, opener=lambda name, flags: os.open(name, flags | not_waiting))  # noqa: SIM115
+    try:
+        size_of(path, os.fstat(file.fileno()))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def size_of(path: str | os.PathLike[str], told: os.stat_result | None = None) -> int:
+    """How many bytes a file has, as the system `told`; what is not a file is refused."""
+    told = os.stat(path) if told is None else told
+    if not stat.S_ISREG(told.st_mode):
+        raise ValueError(f"{os.fspath(path)!r} is not a file but a directory, a pipe or a device")
+    return told.st_size
+
+
 def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> dict[str, np.ndarray]:
     """Read what `write_npz` wrote as `kind`, or raise an error that says why the file is not that."""
-    with open(path, "rb") as handle:  # the system's own error for a missing file is clear
+    with open_file(path) as handle:  # the system's own error for a missing file is clear
         if not zipfile.is_zipfile(handle):
             raise ValueError(f"{os.fspath(path)!r} is not a {kind} file, or is truncated (it is not a complete zip archive)")
         handle.seek(0)
@@ -108,7 +130,7 @@ def read_npz(path: str | os.PathLike[str], kind: str, needed: Iterable[str]) -> 
 def npz_header(path: str | os.PathLike[str]) -> str:
     """The header of a file, such as "rcurc-gpu CURMatrix 1"; empty if the file is not from this library."""
     try:
-        with open(path, "rb") as handle, load_npz(handle) as file:
+        with open_file(path) as handle, load_npz(handle) as file:
             header = file["format"]
     except UNREADABLE:
         return ""
@@ -168,7 +190,7 @@ def load_npz(handle: BinaryIO) -> Any:
 
 def load_npy(path: str | os.PathLike[str], mmap_mode: Any = None) -> np.ndarray:
     """The array of an ``.npy`` file that has as many bytes as its header declares."""
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         check_array(file, os.fstat(file.fileno()).st_size)
     array: np.ndarray = np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
     return array
@@ -189,8 +211,11 @@ def check_array(file: Any, size: int) -> None:
 def read_json(path: str | os.PathLike[str]) -> Any:
     """What a JSON file holds, or a ValueError that says in a line why it cannot be read."""
     try:
-        with open(path, "rb") as file:
-            return json.loads(file.read())
+        with open_file(path) as file:
+            text = file.read(_LARGEST_JSON + 1)
+            if len(text) > _LARGEST_JSON:
+                raise ValueError(f"it has more than {_LARGEST_JSON:,} bytes")
+            return json.loads(text)
     except (ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
         raise ValueError(
             "its brackets are nested too deep" if isinstance(error, RecursionError) else line_of(error)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from .errors import ArgumentError, ArgumentTypeError, check_choice, check_count, check_number, seed_to_int
+from .errors import ArgumentError, ArgumentTypeError, check_choice, check_count, check_flag, check_number, seed_to_int
 
 _Documented = TypeVar("_Documented", bound=Callable[..., Any])
 _INFINITE = float("inf")
@@ -47,6 +47,10 @@ def _count(least: int = 1) -> Any:
 
 def _unless_none(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
     return lambda name, value: None if value is None else check(name, value)
+
+
+def _flag(default: bool) -> Any:
+    return _option(default, check_flag)
 
 
 def _callable(name: str, value: Any) -> Any:
@@ -148,7 +152,7 @@ class Settings:
     resolution: float = _number(0.0)
     sweeps: int | None = _count(0)
     offsets: Any = field(default="auto", metadata={"check": _offsets})
-    intervals: bool = True
+    intervals: bool = _flag(True)
     undetermined: str = _choice("prior", "nan", "keep")
     seed: int = _option(0, lambda name, value: seed_to_int(value))
     kernels: str = _choice("auto", "xp", "fused")
@@ -206,8 +210,8 @@ class Where:
     checkpoint_every: float = _number(30.0)
     output: str | os.PathLike[str] | None = None
     client: Any = None
-    gather: bool = True
-    progress: bool = False
+    gather: bool = _flag(True)
+    progress: bool = _flag(False)
 
     @classmethod
     def checked(cls, given: dict[str, Any]) -> Where:
@@ -222,7 +226,7 @@ class Asked:
     ----------
     samples : CrossSamples or ShardedSamples
         What was observed. What comes out is of the same kind as its arrays (NumPy, CuPy, ...). Those in shards are worked
-        on one after the other, each read once, and again for each sweep.
+        on one after the other, each read once or twice, with noise up to three times.
     rank : int or "auto"
         Rank of the matrix. "auto" takes as many components as the data support. With noise a number is the most that is
         taken, and offsets are not counted.

@@ -272,8 +272,8 @@ LISTS = [
         "one entry with two values",
         lambda: triplets(i=(1, 1)),
         ValueError,
-        "entry (1, 2) was observed with different values, 1 and 2; combine them first "
-        "(from_triplets, from_sparse and from_blocks take duplicates='mean' or 'median')",
+        "entry (1, 2) was observed with different values, 1 and 2; combine them first, or pass "
+        "duplicates='mean' or 'median' to from_triplets, from_sparse, from_blocks or complete",
     ),
     Row(
         "an unknown word for `duplicates`",
@@ -439,6 +439,9 @@ SOLVE = [
     ),
     Row("`max_iter` 0", lambda: solve(max_iter=0), ValueError, "max_iter must be at least 1, got 0"),
     Row("`max_iter` not whole", lambda: solve(max_iter=2.5), TypeError, "max_iter must be an integer, got 2.5"),
+    Row("`intervals` a word", lambda: solve(intervals="no"), TypeError, "intervals must be True or False, got 'no'"),
+    Row("`progress` a word", lambda: solve(progress="no"), TypeError, "progress must be True or False, got 'no'"),
+    Row("`gather` a number", lambda: solve(gather=0), TypeError, "gather must be True or False, got 0"),
     Row("`chunk_bytes` 0", lambda: solve(chunk_bytes=0), ValueError, "chunk_bytes must be at least 1, got 0"),
     Row("`sweeps` negative", lambda: solve(sweeps=-1), ValueError, "sweeps must be at least 0, got -1"),
     Row("`seed` a word", lambda: solve(seed="x"), TypeError, "seed must be None, an int or a numpy.random.Generator"),

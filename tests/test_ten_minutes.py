@@ -98,7 +98,7 @@ def test_a_wide_csv(home, levels):
     assert (code, wrong) == (0, ""), said
     assert "a matrix in text with labels of rows ('site') and columns" in said
     assert "Verdict:    confirmed. " in said
-    assert "1 have a label that is not in the observations; left empty" in said
+    assert "1 has a label that is not in the observations; left empty" in said
     found = pd.read_csv(home[0] / "wide-predictions.csv")
     assert list(found.columns) == ["site", "column", "value", "expected_error", "lower", "upper"]
     assert abs(found["value"][0] - truth.loc["site 3", "day 7"]) < 0.15
@@ -116,7 +116,7 @@ def test_a_long_csv(home, levels):
     (home[0] / "pairs.csv").write_text("site,day\nsite 3,day 7\n")
     code, said, wrong = run(home, "complete", "long.csv", "-o", "long.npz", "--predict", "pairs.csv")
     assert (code, wrong) == (0, ""), said
-    assert "triplets in text with the columns 'site', 'day', 'level'" in said
+    assert "a list in text with the columns 'site', 'day', 'level'" in said
     found = pd.read_csv(home[0] / "long-predictions.csv")
     assert list(found.columns) == ["site", "day", "level", "expected_error", "lower", "upper"]
     assert abs(found["level"][0] - truth.loc["site 3", "day 7"]) < 0.15

@@ -2,7 +2,7 @@
 
 from . import operators
 from .arrays import array_namespace, asarray_on, native, to_numpy
-from .blocks import Block, blank_rows, others
+from .blocks import Block, blank_rows, join_units, others
 from .devices import ESTIMATED_CROSSOVER, device_for_file, namespace_for_device, place_for
 from .kernels import XP, Kernels, choose, cuda_kernels, picture_kernels
 from .operators import hard_threshold, product_svd, truncated_svd, union_sum
@@ -12,9 +12,11 @@ from .plain.passes import Column, EntryIds, FitPass, Iterates
 from .plain.posterior import Model, Noise, positions_of
 from .plain.regression import Schedule
 from .plain.robust import AGREES
+from .plain.ties import TieProblem
+from .plain.verdicts import Limits
 from .random import DataStream, Stream, generator, stream_key, uniform_at
 
-__all__ = ["Block", "array_namespace", "asarray_on", "blank_rows", "native", "others", "to_numpy"]
+__all__ = ["Block", "array_namespace", "asarray_on", "blank_rows", "join_units", "native", "others", "to_numpy"]
 __all__ += ["ESTIMATED_CROSSOVER", "device_for_file", "namespace_for_device", "place_for"]
 # Linear algebra and random numbers:
 __all__ += ["hard_threshold", "operators", "product_svd", "truncated_svd", "union_sum"]
@@ -29,9 +31,11 @@ __all__ += [
     "Grid",
     "Iterates",
     "Kernels",
+    "Limits",
     "Model",
     "Noise",
     "Recipe",
     "Schedule",
+    "TieProblem",
 ]
 __all__ += ["AGREES", "choose", "cuda_kernels", "picture_kernels", "positions_of"]

@@ -250,6 +250,14 @@ def take_rows(x: Array, index: Array) -> Array:
     return xp.reshape(rows, (*index.shape, x.shape[1]))
 
 
+def dots(left: Array, i: Array, right: Array, j: Array) -> Array:
+    """Products of rows, ``left[i] . right[j]``, for two lists of their numbers (n,)."""
+    rows, others = take_rows(left, i), take_rows(right, j)
+    if is_numpy_array(rows):  # without a look at each row by itself: a fifth of the time
+        return np.einsum("nk,nk->n", rows, others)
+    return array_namespace(rows).sum(rows * others, axis=1)
+
+
 def repeat_each(x: Array, indptr: Array, total: int) -> Array:
     """``x[u]`` (n_units,) once for each entry of its unit: entries ``indptr[u]:indptr[u + 1]`` of `total`, from 0 on."""
     xp = array_namespace(x)

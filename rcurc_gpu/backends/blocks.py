@@ -32,15 +32,6 @@ from .arrays import (
 # Rows between two chosen ones, on average, from which copying them run by run is faster than by their numbers.
 _LONG_RUNS = 100
 
-# Gives `cuda.blocks`, which does what methods of `Block` do in few launches. That module imports this one, so it cannot be
-# imported here: `kernels` calls `use_cuda_code`.
-_CUDA: list[Callable[[], Any]] = []
-
-
-def use_cuda_code(load: Callable[[], Any]) -> None:
-    """Say what loads the code for blocks on CUDA."""
-    _CUDA[:] = [load]
-
 
 @dataclass(frozen=True, eq=False)
 class Block:
@@ -173,8 +164,9 @@ class Block:
         """What does this in few launches on CUDA; None elsewhere."""
         if not takes_kernels(self.value):
             return None
-        code = _CUDA[0]()
-        return code if code.serves(self) else None
+        from .cuda import blocks
+
+        return blocks if blocks.serves(self) else None
 
     def per_entry(self, change: Callable[[Array], Array]) -> tuple[Array, Array, Array | None]:
         """What has a number for each entry, changed: `index`, `value` and, if there is any, `sigma`."""
@@ -197,6 +189,11 @@ class Block:
     def to(self, like: Array) -> Block:
         """The same block where `like` is; itself, if it is there."""
         return self if same_place(self.value, like) else self.mapped(lambda x: bring(x, like))
+
+    @cached_property
+    def across(self) -> Block:
+        """`transpose`, made once and kept."""
+        return self.transpose()
 
     def transpose(self) -> Block:
         """The same entries with units and positions exchanged."""
@@ -320,6 +317,21 @@ def join_blocks(blocks: list[Block]) -> Block:
     return Block(np.concatenate(indptr), index, value, blocks[0].length, np.concatenate(sigmas) if sigmas else None)
 
 
+def usual_labels(block: Block, labels: np.ndarray) -> np.ndarray:
+    """The label that the positions of most entries of each unit have, int64 (n_units,); -1 of units where none has one.
+
+    `labels` (length,) are on the host, from 0 on, or -1 for none.
+    """
+    n_labels = int(labels.max(initial=-1)) + 1
+    if n_labels == 0:
+        return np.full(block.n_units, -1)
+    unit, label = np.repeat(np.arange(block.n_units), block.counts), labels[to_numpy(block.index)]
+    there = label >= 0
+    counts = np.bincount(unit[there] * n_labels + label[there], minlength=block.n_units * n_labels)
+    counts = counts.reshape(block.n_units, n_labels)
+    return np.where(counts.any(axis=1), np.argmax(counts, axis=1), -1)
+
+
 def load_chunk(block: Block, units: np.ndarray) -> Chunk:
     """Gather the observations of `units` into a padded rectangle."""
     xp = array_namespace(block.value)
@@ -341,8 +353,13 @@ def load_chunk(block: Block, units: np.ndarray) -> Chunk:
     return Chunk(asarray_on(units, block.value), index, value, seen)
 
 
-def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Array:
-    """Rows of `core` at the numbers `chosen` and rows of `rest` at the other numbers, ascending (total, r)."""
+def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int, scale: Array | None = None) -> Array:
+    """Rows of `core` at the numbers `chosen` and rows of `rest`, times `scale` (r,), at the others, ascending (total, r)."""
+    if takes_kernels(core):
+        from .cuda.blocks import join_rows
+
+        return join_rows(core, rest, chosen, others(chosen, total), scale)
+    rest = rest if scale is None else rest * scale
     if is_numpy_array(core):  # one copy instead of two
         out = np.empty((total, *core.shape[1:]), dtype=core.dtype)
         if _LONG_RUNS * len(chosen) < total:
@@ -355,9 +372,6 @@ def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int) -> Arra
         return out
     rest_ids = others(chosen, total)
     xp = array_namespace(core)
-    if is_cupy_array(core):
-        out = xp.empty((total, *core.shape[1:]), dtype=core.dtype, device=device_of(core))
-        return put_rows(put_rows(out, rest_ids, rest), chosen, core)
     place = np.empty(total, dtype=np.int64)
     place[chosen] = np.arange(len(chosen))
     place[rest_ids] = np.arange(len(chosen), total)

@@ -43,7 +43,7 @@ def namespace_for_device(device: str) -> tuple[Any, str]:
                 only = f" was asked for, but there are only {count} CUDA devices, from cuda:0 on"
                 raise InputError(Argument("device", device), only)
             return cupy, "cuda" if device == "auto" else device
-        problem = "CuPy is installed but finds no CUDA device"
+        problem = "CuPy finds no CUDA device"
     except ImportError:
         problem = "CuPy is not installed"
     if kind == "cuda":

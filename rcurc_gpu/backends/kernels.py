@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, Protocol
@@ -15,10 +15,11 @@ from array_api_compat import is_cupy_array, is_numpy_array
 from ..errors import ArgumentError
 from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
-from .blocks import Block, ChunkPlan, pieces, use_cuda_code
-from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, measure, sizes
+from .blocks import Block, ChunkPlan, pieces
+from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, largest_squares, measure, sizes
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
+from .plain.layout import Layout, lay_out
 from .plain.lone import rests_on_one
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
 from .plain.posterior import posterior
@@ -57,12 +58,17 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, robust_fit : callables
+    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, largest_squares, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
         `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
         their place.
+    laid_out : callable, optional
+        `cuda.layout.lay_out`.
+    regress_together : callable, optional
+        `cuda.calls.regress_together`: several passes at once, where a launch costs more than units that are fitted in vain.
     unit_table : callable, optional
-        `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `lone`, `cuda.ties.lone`, then, too.
+        `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `mark_lone`, `cuda.ties.mark_lone`, then,
+        too.
     """
 
     name: str
@@ -77,7 +83,7 @@ class Kernels:
     couple: Callable[[Block, Array, Array, Array], Array] = couple
     inverses: Callable[[Array, float], Array] = inverses
     make_side: Callable[[Block, Array, int | None], Side] = PaddedSide.of
-    join: Callable[[Block, Block], tuple[Block, Array]] = join
+    join: Callable[..., tuple[Block, Array]] = join
     times: Callable[[Array, Array], Array] = times
     lanczos: Callable[..., Lanczos] = PlainLanczos
     diagnose: Callable[..., np.ndarray] = diagnose
@@ -90,8 +96,15 @@ class Kernels:
     compare: Callable[..., Compared] = compare
     sizes: Callable[[Array], Sizes] = sizes
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
+    largest_squares: Callable[[Array], np.ndarray] = largest_squares
+    regress_together: Callable[..., tuple[Array, Array]] | None = None
     unit_table: Callable[..., Any] | None = None
-    lone: Callable[..., Array] | None = None
+    mark_lone: Callable[..., None] | None = None
+    laid_out: Callable[..., Layout] | None = None
+
+    def lay_out(self, *given: Any) -> Layout:
+        """`layout.lay_out`, or what takes its place."""
+        return lay_out(self, *given) if self.laid_out is None else self.laid_out(*given)
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -104,28 +117,38 @@ class Kernels:
 
         `unit_ids`, by default 0, 1, ..., fix what is random. Returns what `passes.regress` does.
         """
-        return next(self.regress_each(block, basis, [fit_pass], chunk_bytes, unit_ids))
+        (found,) = self.regress_each(block, basis, [fit_pass], chunk_bytes, unit_ids)
+        return found
 
     def regress_each(
         self,
         block: Block,
         basis: Array,
-        passes: Iterable[FitPass],
+        passes: Sequence[FitPass],
         chunk_bytes: int | None,
         unit_ids: np.ndarray | None = None,
-    ) -> Iterator[tuple[Array, Array]]:
-        """`regress_all` for several passes."""
-        r, units = basis.shape[1], np.arange(block.n_units)
-        ids = entry_ids_on(basis, units if unit_ids is None else unit_ids, np.arange(block.length), False, 0, 0.0)
+        units: np.ndarray | None = None,
+    ) -> list[tuple[Array, Array]]:
+        """`regress_all` for several passes, over all units or over some of them; only one alone may have a start."""
+        r, units = basis.shape[1], np.arange(block.n_units) if units is None else units
+        unit_ids = np.arange(block.n_units) if unit_ids is None else unit_ids
+        ids = entry_ids_on(basis, unit_ids, np.arange(block.length), False, 0, 0.0)
         usable, white = (asarray_on(x, basis, basis.dtype) for x in (np.ones(block.length), np.eye(r)))
         plan = self.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
-        for fit_pass in passes:
-            parts = []
-            for chosen in plan:
-                start = None if fit_pass.start is None else take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start))
-                parts.append(self.regress(block, chosen, basis, usable, white, ids, replace(fit_pass, start=start)))
-            a, table = (plan.join(list(column)) for column in zip(*parts, strict=True))
-            yield a, table
+        given = block, basis, usable, white, ids
+        parts = [self._passes_over(chosen, passes, *given) for chosen in plan]
+        return [tuple(plan.join(list(x)) for x in zip(*part, strict=True)) for part in zip(*parts, strict=True)]  # type: ignore[misc]
+
+    def _passes_over(
+        self, chosen: np.ndarray, passes: Sequence[FitPass], block: Block, *given: Any
+    ) -> list[tuple[Array, Array]]:
+        """Coefficients and table of each of some passes, in one launch if there is code for that."""
+        if self.regress_together is not None and len(passes) > 1:
+            a, table = self.regress_together(block, chosen, *given, passes)
+            return [(a[:, k, :], table[:, k, :]) for k in range(len(passes))]
+        starts = [x.start if x.start is None else take_rows(x.start, asarray_on(chosen, x.start)) for x in passes]
+        these = [replace(x, start=start) for x, start in zip(passes, starts, strict=True)]
+        return [self.regress(block, chosen, *given, x) for x in these]
 
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:
@@ -171,7 +194,7 @@ def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
 
 def cuda_kernels(svd: str = "auto") -> Kernels:
     """Those for CuPy, which has to be there."""
-    from .cuda import blocks, evidence, sources, ties, verdicts, votes
+    from .cuda import blocks, evidence, layout, sources, ties, verdicts, votes
     from .cuda import calls as cuda
 
     make = partial(cuda.make_grid, library=svd == "cusolver")
@@ -184,6 +207,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         plan,
         most,
         posterior=cuda.posterior,
+        regress_together=cuda.regress_together,
         grams=ties.grams,
         lanczos=ties.lanczos,
         held_out=votes.held_out,
@@ -195,8 +219,10 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         compare=evidence.compare,
         sizes=evidence.sizes,
         basis_facts=evidence.basis_facts,
+        largest_squares=evidence.largest_squares,
         unit_table=verdicts.UnitTable,
-        lone=ties.lone,
+        mark_lone=ties.mark_lone,
+        laid_out=partial(layout.lay_out, library=svd == "cusolver"),
     )
 
 
@@ -316,12 +342,3 @@ class RunContext:
     def step(self, name: str) -> Step | None:
         """The next step in the store, if there is one."""
         return None if self.store is None else self.store.step(name)
-
-
-def _cuda_blocks() -> Any:
-    from .cuda import blocks
-
-    return blocks
-
-
-use_cuda_code(_cuda_blocks)

@@ -11,7 +11,7 @@ import math
 import numpy as np
 from array_api_compat import is_cupy_array
 
-from ..errors import check_count
+from ..errors import ArgumentError, check_count, check_number
 from .arrays import Array, array_namespace, asarray_on, to_numpy
 from .linalg import qr, small_svd, subspace_svd
 from .random import Stream, generator
@@ -106,7 +106,7 @@ def truncated_svd(
     steps : int
         Iterations at the most.
     tol : float
-        Stop when a step turns the leading left singular vectors by less than this (sine of the angle).
+        Stop when a step turns the leading left singular vectors by less than this (sine of the angle); 0 takes all steps.
     seed : int
         For the random start.
 
@@ -126,7 +126,11 @@ def truncated_svd(
     """
     if M.ndim != 2:
         raise ValueError(f"M must be two-dimensional, got shape {tuple(M.shape)}")
-    rank = check_count("rank", rank, 1, min(M.shape))
+    rank, steps = check_count("rank", rank, 1, min(M.shape)), check_count("steps", steps)
+    tol = check_number("tol", tol)
+    if start is not None and (start.ndim != 2 or start.shape[0] != M.shape[1] or start.shape[1] < rank):
+        wanted = f"a matrix with {M.shape[1]} rows and at least {rank} columns"
+        raise ArgumentError("start", f"must be {wanted}, got shape {tuple(start.shape)}")
     if start is None:
         start = random_start(M.shape[1], sketch_width(rank, M.shape), M, seed)
     P, s, Q = subspace_svd(lambda X: M @ X, lambda X: M.T @ X, start, rank, steps, tol, library=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from .common import errors_in_options, finish, stoppable
-from .options import BYTES, JSON, CommandOptions, Finite, Parsed, flag, solver_option
+from .options import BYTES, JSON, QUIET, CommandOptions, Finite, Parsed, flag, solver_option
 
 
 def _numbers(text: str) -> tuple[int, ...] | None:
@@ -18,14 +18,15 @@ _LIST = Parsed("numbers", _numbers, "is not a list of positive whole numbers suc
 
 @click.command(context_settings={"show_default": True})
 @solver_option("device", "What to time: auto is the CPU and, if there is one, the GPU.")
-@flag("--quick", help="The smaller problems alone: some seconds.")
+@flag("--quick", help="Only the smaller problems: some seconds.")
 @click.option("--sizes", type=_LIST, metavar="N,N", help="Rows, and columns, of matrices, instead of 500,3000,10000.")
 @click.option("--observations", type=_LIST, metavar="N,N", help="Problems by observations, instead of 1e6,1e7,1e8.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", help="Of the observations.")
-@click.option("--seconds", type=Finite(min=0), default=300.0, help="Nothing is begun that would take longer in all.")
+@click.option("--seconds", type=Finite(min=0), default=300.0, help="Time limit in all; longer problems are left out.")
 @click.option(
-    "--memory", type=BYTES, metavar="SIZE", help="Memory of the host, at most.  [default: two thirds of what is free]"
+    "--memory", type=BYTES, metavar="SIZE", help="Largest memory of the host to use.  [default: two thirds of what is free]"
 )
+@QUIET
 @JSON
 def bench(
     device: str,
@@ -35,6 +36,7 @@ def bench(
     dtype: str,
     seconds: float,
     memory: int | None,
+    quiet: bool,
     as_json: bool,
 ) -> None:
     """Time whole solves on this machine, and print tables for an issue.
@@ -50,16 +52,15 @@ def bench(
       rcurc-gpu bench --sizes 3000 --observations 1e6,1e9 --dtype float32
       rcurc-gpu bench --json > bench.json
 
-    \b
     Exit status: 0 if something was timed and all results are confirmed, 1
     if not, 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     from ..benchmark import bench_words, make_cases, run_bench
     from ..doctor import examine
 
-    options, machine = CommandOptions(as_json=as_json, quiet=False), examine()
+    options, machine = CommandOptions(as_json=as_json, quiet=quiet), examine()
     cases = make_cases(sizes, observations, dtype, quick)
     with stoppable(lambda: ""), errors_in_options({}, usage=True):
         report = run_bench(machine, cases, device, seconds, memory, options.visible)
-    options.tell(bench_words(report, machine))
+    options.say(bench_words(report, machine))
     finish(report, as_json, good=bool(report["timings"]) and all(t["converged"] for t in report["timings"]))

@@ -30,7 +30,7 @@ OPTION_OF = {"output": "--checkpoint", "outliers": "--outlier-kind"} | {
 @click.command(context_settings={"show_default": True})
 @click.argument("file", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="OUT.npz", help="Where to save the result.")
-@solver_option("rank", "Components to look for, at most if there is noise; auto takes as many as the data support.")
+@solver_option("rank", "Components, or with noise the largest number of them; auto takes as many as the data support.")
 @click.option("--predict", type=IN_FILE, metavar="PAIRS.csv", help="Entries wanted: a table of (row, column), by label.")
 @click.option(
     "--predictions", type=IN_FILE, metavar="CSV", help="Where to write them.  [default: OUT-predictions.csv beside OUT.npz]"
@@ -41,21 +41,21 @@ OPTION_OF = {"output": "--checkpoint", "outliers": "--outlier-kind"} | {
     "--outlier-kind",
     type=click.Choice(["random", "structured"]),
     default="random",
-    help="What wrong observations are like; structured ones may follow rows and columns, and are no reason for doubt.",
+    help="What wrong observations are like; structured ones may follow rows and columns without causing doubt.",
 )
 @solver_option("method")
 @solver_option(
     "undetermined",
-    "Rows and columns with too little data: what is typical (prior), no value (nan), or the doubtful numbers.",
+    "What rows and columns with too little data get: typical values (prior), none (nan), or the doubtful ones (keep).",
 )
 @solver_option("offsets", "Whether rows and columns have offsets beside the components; auto lets the data decide.")
-@solver_option("sweeps", "Sweeps of the noise model, at most, instead of until it stands still; 0 turns the model off.")
+@solver_option("sweeps", "Most sweeps of the noise model; by default until it has settled. 0 turns the model off.")
 @solver_option("intervals", "Whether predictions get intervals and OUT.npz keeps what they need, if there is noise.")
 @click.option(
     "--checkpoint",
     type=IN_FILE,
     metavar="FILE",
-    help="Keep what was done there; called again after an interruption, the command goes on. A directory if FILE is one.",
+    help="Keep progress there, so that the same command resumes after an interruption. A directory if FILE is one.",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Solve on a Dask cluster: where its scheduler is, tcp://host:8786.")
 @layout_option
@@ -63,7 +63,7 @@ OPTION_OF = {"output": "--checkpoint", "outliers": "--outlier-kind"} | {
 @shared_options(
     device="Where to solve; auto takes a GPU from about 200 million observations on, an estimate.",
     seed="Fixes the solve.",
-    force="Replace outputs whatever they are.",
+    force="Replace existing files, whatever they are.",
 )
 def complete(**values: Any) -> None:
     """Recover the whole matrix from the observations in FILE, some of which may be wrong.
@@ -87,7 +87,6 @@ def complete(**values: Any) -> None:
     or column (or, with --undetermined nan, too little data). With noise and --no-intervals there are no columns lower and
     upper. OUT.npz has all that 'rcurc-gpu plot' draws; rcurc_gpu.io.load_result reads it.
 
-    \b
     Exit status: 0 if the result is confirmed, 1 if it is not, or if none of
     PAIRS.csv is predicted (the report says why; files are written), 2 if an
     option or a file is wrong, 130 if stopped by Ctrl-C. Noise alone is no

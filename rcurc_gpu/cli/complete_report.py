@@ -118,7 +118,7 @@ def result_words(report: dict[str, Any], verdict: str) -> str:
         if found["count"]:
             reasons = "; ".join(f"{count:,}: {reason}" for reason, count in found["reasons"].items())
             count = f"{found['count']:,} {what if found['count'] > 1 else what[:-1]}"
-            typical = ", near to what is typical" if report["undetermined"] == "prior" else ""
+            typical = " with typical values" if report["undetermined"] == "prior" else ""
             lines.append(f"{_FATE[report['undetermined']]}  {count} ({_list(found['labels'])}){typical}. {reasons}")
     return "\n".join(lines)
 
@@ -129,12 +129,13 @@ def prediction_words(report: dict[str, Any]) -> str:
     none = "" if p["predicted"] else "NONE: "
     lines = [f"Predicted:  {none}{p['predicted']:,} of the {p['asked']:,} entries asked for"]
     if p["guesses"]:
-        what = "are near to what is typical" if report["undetermined"] == "prior" else "are guesses"
+        what = "are typical values" if report["undetermined"] == "prior" else "are guesses"
         lines.append(f"            {p['guesses']:,} of them {what}: their rows or columns could not be determined")
     if p["undetermined"]:
         lines.append(f"            {p['undetermined']:,} lie in rows or columns that could not be determined; left empty")
     if p["unknown"]:
-        lines.append(f"            {p['unknown']:,} have a label that is not in the observations; left empty")
+        have = "has" if p["unknown"] == 1 else "have"
+        lines.append(f"            {p['unknown']:,} {have} a label that is not in the observations; left empty")
         for what, names in (("rows", p["unknown_rows"]), ("columns", p["unknown_cols"])):
             if names:
                 lines.append(f"            unknown {what}: {_list(names)}")

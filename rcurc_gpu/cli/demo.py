@@ -54,7 +54,6 @@ def demo(**values: Any) -> None:
       rcurc-gpu demo --size 1000 --alpha 0.3 --noise 0.001 --output trial
       rcurc-gpu demo --device cuda --json > report.json
 
-    \b
     Exit status: 0 if the result is confirmed, 1 if it is not (the report
     says why), 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301

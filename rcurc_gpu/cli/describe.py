@@ -38,7 +38,6 @@ def describe(file: Path, rank: int | None, quiet: bool, as_json: bool, **how: An
           --column-column item --value-column stars
       rcurc-gpu describe samples.npz --json
 
-    \b
     Exit status: 0 if all is well, 1 if there is a warning, 2 if an option or
     the file is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301

@@ -136,7 +136,7 @@ def in_order(*options: Any) -> Callable[[_Command], _Command]:
     return decorate
 
 
-QUIET = flag("-q", "--quiet", help="No progress bars, no report: the exit status tells.")
+QUIET = flag("-q", "--quiet", help="Print no progress bars and no report; the exit status says how it went.")
 JSON = flag("--json", "as_json", help="Print one JSON object and nothing else.")
 
 
@@ -157,7 +157,7 @@ _COLUMNS = (
     click.option(
         "--header/--no-header",
         default=None,
-        help="Whether the first line of a text file names its columns.  [default: find out]",
+        help="Whether the first line of a text file names its columns.  [default: detected]",
         show_default=False,
     ),
 )

@@ -83,7 +83,6 @@ def fig1(**values: Any) -> None:
     Example:
       rcurc-gpu paper fig1 --size 100 --output figures
 
-    \b
     Exit status: 0, 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
     _run("fig1", patterns, patterns.PatternSettings, values, size="--size")
@@ -119,7 +118,6 @@ def fig2(**values: Any) -> None:
       rcurc-gpu paper fig2
       rcurc-gpu paper fig2 --size 3000 --runs 2 --ranks 5,25 --output large
 
-    \b
     Exit status: 0 if every curve of e_k is a falling line (R^2 of at least
     0.95), 1 if not, 2 if an option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
@@ -147,7 +145,6 @@ def phase_command(**values: Any) -> None:
       rcurc-gpu paper phase
       rcurc-gpu paper phase --rank 8 --size 600 --trials 5 --output rank8
 
-    \b
     Exit status: 0 if no wrong result was confirmed, 1 if one was, 2 if an
     option is wrong, 130 if stopped by Ctrl-C.
     """  # noqa: D301
@@ -171,7 +168,6 @@ def everything(context: click.Context, /, **values: Any) -> None:
       rcurc-gpu paper all
       rcurc-gpu paper all --full --output full
 
-    \b
     Exit status: the worst of theirs.
     """  # noqa: D301
     worst = CONFIRMED

@@ -48,7 +48,6 @@ def table1(**values: Any) -> None:
       rcurc-gpu paper table1 --full
       rcurc-gpu paper table1 shoppingmall.avi --height 256 --width 320
 
-    \b
     Exit status: 0 if all results are confirmed, but for single pixels, 1 if
     one is not (the report says why), 2 if an option or a video is wrong,
     130 if stopped by Ctrl-C.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command(context_settings={"show_default": True})
 @click.argument("result", type=IN_FILE)
 @click.option("-o", "--output", type=IN_FILE, required=True, metavar="DIR|FILE.png", help="One picture, or a directory.")
-@shared_options(force="Replace pictures whatever they are.")
+@shared_options(force="Replace existing files, whatever they are.")
 def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) -> None:
     """Draw the RESULT that 'rcurc-gpu complete' wrote.
 
@@ -35,7 +35,6 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
       rcurc-gpu plot result.npz -o result.png
       rcurc-gpu plot result.npz -o pictures/
 
-    \b
     Exit status: 0 if pictures were saved, 2 if an option or the file is
     wrong or matplotlib is missing, 130 if stopped by Ctrl-C.
     """  # noqa: D301

@@ -31,16 +31,22 @@ _SCALE = Parsed("scale", _scale, "is not the least and the greatest rating, as i
 @click.argument("file", type=IN_FILE)
 @click.option("--predict", type=IN_FILE, metavar="PAIRS.csv", help="Ratings wanted: a table of (row, column), by label.")
 @click.option(
-    "--predictions", type=IN_FILE, metavar="CSV", help="Where to write them.  [default: PAIRS-predictions.csv beside it]"
+    "-o",
+    "--output",
+    "--predictions",
+    "predictions",
+    type=IN_FILE,
+    metavar="CSV",
+    help="Where to write them.  [default: PAIRS-predictions.csv beside it]",
 )
 @click.option("--suspicious", type=IN_FILE, metavar="CSV", help="Where to write suspicious ratings, the worst first.")
-@click.option("--level", type=Finite(min=0), default=3.0, help="List ratings that are so many times as far off as is usual.")
-@click.option("--scale", type=_SCALE, metavar="LEAST,MOST", help="The scale, as in 1,5: predictions do not leave it.")
-@click.option("--rank", type=click.IntRange(min=1), default=10, help="Largest rank; what is not needed is shrunk away.")
+@click.option("--level", type=Finite(min=0), default=3.0, help="List ratings at least so many times as far off as usual.")
+@click.option("--scale", type=_SCALE, metavar="LEAST,MOST", help="Range of the scale, such as 1,5; predictions stay inside.")
+@click.option("--rank", type=click.IntRange(min=1), default=10, help="Largest rank; components not needed are dropped.")
 @column_options
 @shared_options(
     seed="Fixes which ratings are held out.",
-    force="Replace outputs whatever they are.",
+    force="Replace existing files, whatever they are.",
 )
 def ratings(**values: Any) -> None:
     """Predict ratings from those in FILE, and list the suspicious ones.
@@ -54,11 +60,10 @@ def ratings(**values: Any) -> None:
       rcurc-gpu ratings stars.tsv --scale 1,5 --row-column user \\
           --column-column film --value-column stars --predict wanted.tsv
 
-    Every pair in PAIRS.csv gets a prediction; users and items that have no rating get what is typical. A prediction has the
+    Every pair in PAIRS.csv gets a prediction; users and items that have no rating get typical values. A prediction has the
     columns row, column, value, and lower and upper: 95 of 100 new ratings lie between these, wrong ones apart. A suspicious
     rating has the columns row, column, observed, recovered, score. Look at them before you delete any.
 
-    \b
     Exit status: 0 if the ratings tie all users and items together and
     held-out ratings are predicted better than by the offsets of users and
     items alone, beyond chance, 1 if not, or if no user and no item of
@@ -100,7 +105,7 @@ def _run(options: CommandOptions, columns: Columns, saved: list[Path]) -> dict[s
         new = f", {report['unknown']:,} of them of unknown users or items" if report["unknown"] else ""
         say(f"Predicted:  {len(pairs):,} ratings{new}: {predictions}")
         if not report["known_in_part"]:
-            say("            NONE of these users and items is among the ratings: each got what is typical of all")
+            say("            NONE of these users and items is among the ratings: each got the typical rating")
     if options.suspicious is not None:
         k = found.suspicious(options.level)
         outliers = Outliers(i[k], j[k], values[k], found.predict(i[k], j[k]), found.surprise[k])
@@ -148,7 +153,7 @@ def _words(report: dict[str, Any]) -> str:
     elif np.isnan(r["held_out_error"]):
         verdict = "too few ratings to hold any out: nothing is known of how good predictions are"
     lines.append(f"Verdict:    {verdict}")
-    lines.append(f"Suspicious: {r['suspicious']:,} ratings are at least {r['level']:g} times as far off as is usual")
+    lines.append(f"Suspicious: {r['suspicious']:,} ratings are at least {r['level']:g} times as far off as usual")
     return "\n".join(lines)
 
 

@@ -38,7 +38,6 @@ def sample(file: Path, output: Path, seed: int, force: bool, quiet: bool, as_jso
       rcurc-gpu sample matrix.npy -o samples.npz --rows 500 --cols 10% --rate 0.4
       rcurc-gpu complete samples.npz -o result.npz
 
-    \b
     Exit status: 0 if samples were saved, 2 if an option or the file is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301

@@ -47,7 +47,6 @@ def shard(**values: Any) -> None:
     In Python, rcurc_gpu.shards.LabelledShards.open reads DIR. After an error or Ctrl-C nothing is left in it;
     what is left after a kill is replaced by the next run.
 
-    \b
     Exit status: 0 if shards were written, 2 if an option or a file is wrong,
     130 if stopped by Ctrl-C.
     """  # noqa: D301

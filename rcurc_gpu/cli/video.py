@@ -55,31 +55,31 @@ _NOT_LIVE = ("preview", "model", "truth")
 @flag("--preview", help="Quick: a small background and sheet, no videos.")
 @click.option("--rank", type=RANK, default="auto", metavar="auto|N", help="Rank; 1 if the light is constant.")
 @click.option(
-    "--colour/--grey", "--color/--gray", "colour", default=None, show_default=False, help="By default as the video is."
+    "--colour/--grey", "--color/--gray", "colour", default=None, show_default=False, help="By default as in the video."
 )
 @click.option("--model", type=IN_FILE, metavar="NPZ", help="Apply an earlier result.npz.")
 @click.option("--truth", type=IN_FILE, metavar="FILE", help="True background, picture or video.")
 @click.option("--threshold", type=Finite(min=0), help="Grey levels by which foreground differs.  [default: from the noise]")
 @click.option("--height", type=click.IntRange(min=16), help="Height to scale the frames to.")
 @click.option("--width", type=click.IntRange(min=16), help="Width to scale the frames to.")
-@click.option("--frames", type=click.IntRange(min=1), help="Take the first so many frames.")
+@click.option("--frames", type=click.IntRange(min=1), help="Take only this many frames, from the start.")
 @click.option("--region", type=IN_FILE, metavar="FILE", help="Picture that is white where to look for foreground.")
 @click.option(
-    "--min-area", type=click.IntRange(min=1), help="Pixels of the smallest thing.  [default: 1 / 10000 of the picture]"
+    "--min-area", type=click.IntRange(min=1), help="Pixels of the smallest object.  [default: 1 / 10000 of the picture]"
 )
-@click.option("--shadows/--no-shadows", default=True, help="Whether shadows are background; in colour.")
+@click.option("--shadows/--no-shadows", default=True, help="Whether shadows count as background (videos in colour).")
 @click.option("--only", type=click.Choice(list(KINDS)), multiple=True, help="Write only this; may be given several times.")
 @click.option(
     "--mask", type=click.Choice(list(MASKS)), default="mp4", help="How to write the mask; mkv and png lose nothing."
 )
-@click.option("--history", type=click.IntRange(min=8), default=500, help="With --live: frames that count.")
+@click.option("--history", type=click.IntRange(min=8), default=500, help="With --live: frames to learn the background from.")
 @click.option(
     "--memory", type=BYTES, default=f"{MEMORY >> 20}MB", metavar="SIZE", help="For the samples, about; 64MB or more."
 )
 @shared_options(
     device="Where to solve; auto takes a GPU if --memory is 1.5GB or more (200 million samples), an estimate.",
     seed="Fixes the samples and the solve.",
-    force="Replace files in DIR that are none of an earlier run.",
+    force="Replace files in DIR even if no earlier run wrote them.",
 )
 def video(source: str, quiet: bool, as_json: bool, live: bool, **options: Any) -> None:
     """Separate what moves in the video IN from what stands still.
@@ -98,7 +98,6 @@ def video(source: str, quiet: bool, as_json: bool, live: bool, **options: Any) -
       rcurc-gpu video later.mp4 -o later --model street/result.npz
       rcurc-gpu video --live rtsp://192.0.2.1/stream -o door --only objects
 
-    \b
     Exit status: 0 if the background is confirmed, 1 if it is not (the
     report says why), 2 if an option or a file is wrong, 130 if stopped by
     Ctrl-C. With --live: 0 at the end or after Ctrl-C, 1 if the camera

@@ -52,6 +52,7 @@ _SOLVED = 1e-6  # median residual over a typical entry from which the scale fall
 _FAR_BELOW = 1e-4  # ... if it is so far below the scale
 _HELD_STEPS = 10  # at the lowest scale, after which a core that still moves is given up
 _NOISY_STEPS = 3  # at a scale that residuals hold up: the noise model does better
+_FALLEN = 0.01  # of the first scale, below which `most_outliers` is asked for
 _REST = 1e-9  # relative change that counts as none
 _LEAST_RATIO = 1.7  # observations per unknown below which nothing is recovered even without outliers
 _MOST_WORK = 2e5  # observations times rank: a tenth of a second where there is noise, half a second where there is none
@@ -88,11 +89,17 @@ class _Sides:
 
 
 def solve_gauss_newton(
-    data: CoreProblem, rank: int, run: RunContext, start: Factors | None = None, step: Step | None = None
+    data: CoreProblem,
+    rank: int,
+    run: RunContext,
+    start: Factors | None = None,
+    step: Step | None = None,
+    most_outliers: float = 1.0,
 ) -> Core:
     """Solve the core by Gauss-Newton steps from a spectral guess, or from `start`.
 
-    A callback that returns True ends it. `step` keeps the result in the store.
+    A callback that returns True ends it. `step` keeps the result in the store. With more than `most_outliers`, a share of
+    the observations, it is given up: on noisy data half of them may be fitted by chance, step by step.
     """
     if step is not None and step.saved is not None and "sigma" in step.saved:
         return finished(step.saved, data.weight)
@@ -106,8 +113,10 @@ def solve_gauss_newton(
     scale = max(_FIRST * MAD_TO_SIGMA * float(quantile_abs(residuals(left, right, sample))), least)
     history: list[IterationState] = []
     stopped = ended = False
-    n_held, most_held = 0, _HELD_STEPS
+    n_held, most_held, fallen = 0, _HELD_STEPS, _FALLEN * scale
     while len(history) < _MOST_STEPS and not (stopped or ended or n_held >= most_held or diverged(history)):
+        if scale < fallen and history[-1].outlier_share > most_outliers:
+            break
         A, B = _step(sides, left, right, scale)
         change = (_square(A) / max(_square(left), 1e-300) + _square(B) / max(_square(right), 1e-300)) ** 0.5
         left, right = _halves(*product_svd(left + A, right + B))

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -109,6 +110,16 @@ class Core:
     def rank(self) -> int:
         """Number of singular values."""
         return int(self.s.shape[0])
+
+    @cached_property
+    def left(self) -> Array:
+        """``U = left @ V.T`` (|I|, r)."""
+        return self.W * self.s
+
+    @cached_property
+    def right(self) -> Array:
+        """``U = W @ right.T`` (|J|, r)."""
+        return self.V * self.s
 
 
 Checked = tuple[Core, UnitDiagnostics, UnitDiagnostics]  # a core, and the diagnostics of its rows and columns

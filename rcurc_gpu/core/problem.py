@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, bring, gather
+from ..backends.arrays import Array, array_namespace, asarray_on, bring
 from ..backends.blocks import Block
 from ..backends.plain.evidence import Sizes
 from ..backends.plain.grid import Entries, Grid
+from ..backends.plain.layout import Drawn, sample_of
+from ..backends.plain.loop import InlierTally
 from ..backends.random import Stream, generator
 from ..errors import NothingObservedError
 from ..samples.view import CoreView
@@ -64,10 +66,21 @@ class CoreProblem:
         """Of the entries of the sample."""
         return self.kernels.sizes(self.sample[2])
 
-    @cached_property
+    @property
     def by_cols(self) -> Block:
         """Its observations, by columns."""
-        return self.block.transpose()
+        return self.block.across
+
+    def tally(self, left: Array, V: Array, floor: float) -> InlierTally:
+        """Count the inliers of ``left @ V.T``; of the same arrays as the last time, that is known."""
+        last = self._last
+        if not (last and last[0] is left and last[1] is V and last[2] == floor):
+            last[:] = (left, V, floor, self.grid.tally(left, V, floor))
+        return last[3]
+
+    @cached_property
+    def _last(self) -> list[Any]:
+        return []
 
     @cached_property
     def zeros(self) -> float:
@@ -87,16 +100,15 @@ class Steps:
     cols: float = 0.0
     core: float = 0.0
 
-    def weights(self, seen_by: Array, dtype: Any) -> Array:
-        """The step of each entry of the intersection.
+    def of_entries(self) -> tuple[float, float, float]:
+        """The steps of an entry that the rows block alone observes, or the columns block alone, or both.
 
         eta_R or eta_C where one block observes it, their harmonic mean where both do: the paper's union sum of R and C is
         X_k + w g with this w, g the residual without outliers. Or eta_U for all.
         """
-        xp = array_namespace(seen_by)
-        steps = (self.rows, self.cols, 2 * self.rows * self.cols / (self.rows + self.cols))
-        table = asarray_on(np.asarray([0.0, *([self.core] * 3 if self.core else steps)]), seen_by, dtype)
-        return gather(table, xp.astype(seen_by, xp.int64))
+        if self.core:
+            return (self.core,) * 3
+        return self.rows, self.cols, 2 * self.rows * self.cols / (self.rows + self.cols)
 
 
 def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem, Steps]:
@@ -106,38 +118,34 @@ def prepare(view: CoreView, steps: Steps, run: RunContext) -> tuple[CoreProblem,
     or it stalls. 1 / p_u was the best of the rules tried at d = 1500 (rank 5 to 20, 10 to 30 % outliers of all sizes).
     """
     block, seen_by = view.intersection.block.to(run.like), bring(view.intersection.seen_by, run.like)
-    xp = array_namespace(block.value)
     rows, cols = (asarray_on(ids, block.value) for ids in view.held_ids)
-    held = run.kernels.held_out(block, rows, cols, run.seed, run.holdout)
-    held_entries = block.triplets(held)
-    count = block.n_obs - int(held_entries[2].shape[0])
-    if count == 0:
-        raise NothingObservedError("no observation lies in the intersection of rows and cols: the core cannot be found")
-    rate = count / (len(view.rows) * len(view.cols))
-    steps = replace(steps, rows=steps.rows or 1 / rate, cols=steps.cols or 1 / rate)
-    fit = xp.astype(~held, block.value.dtype)
-    weight = steps.weights(seen_by, block.value.dtype) * fit
-    grid = run.kernels.make_grid(block, weight, run.chunk_bytes)
-    total = float(xp.sum((block.value * fit) ** 2))
-    sample = draw_sample(block, generator(run.seed, Stream.SAMPLE), ~held)
-    return CoreProblem(block, weight, grid, rate, total, count, sample, held_entries, run.kernels), steps
+    cells = len(view.rows) * len(view.cols)
+
+    def found_steps(count: int) -> Steps:
+        if count == 0:
+            raise NothingObservedError("no observation lies in the intersection of rows and cols: the core cannot be found")
+        rate = count / cells
+        return replace(steps, rows=steps.rows or 1 / rate, cols=steps.cols or 1 / rate)
+
+    drawn, held = _drawn(generator(run.seed, Stream.SAMPLE)), (run.seed, run.holdout)
+    given = (lambda count: found_steps(count).of_entries(), drawn, run.chunk_bytes)
+    laid = run.kernels.lay_out(block, seen_by, (rows, cols), held, *given)
+    rest = (laid.grid, laid.n_fit / cells, laid.total, laid.n_fit, laid.sample, laid.held, run.kernels)
+    return CoreProblem(block, laid.weight, *rest), found_steps(laid.n_fit)
 
 
-def draw_sample(block: Block, rng: np.random.Generator, taken: Array | None = None) -> Entries:
-    """Draw some of the entries that are `taken` (bool), for medians.
-
-    An entry that is exactly 0 in a matrix of many zeros fits anything, so only others are drawn, if there are any.
-    """
-    xp = array_namespace(block.value)
-    informative = block.value != 0
+def _drawn(rng: np.random.Generator) -> Drawn:
+    """Which of so many entries are taken for medians."""
 
     def drawn(n: int) -> np.ndarray | None:  # a few are drawn twice, which does no harm
         return np.sort(rng.integers(n, size=_SAMPLE)) if n > _SAMPLE else None
 
-    entries = block.triplets(informative if taken is None else informative & taken, drawn)
-    if entries[2].shape[0] == 0:
-        entries = block.triplets(xp.ones_like(informative) if taken is None else taken, drawn)
-    return entries
+    return drawn
+
+
+def draw_sample(block: Block, rng: np.random.Generator) -> Entries:
+    """Draw some of the entries of a block, for medians."""
+    return sample_of(block, _drawn(rng))
 
 
 def dof_share(data: CoreProblem, rank: int) -> float:

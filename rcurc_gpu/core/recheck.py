@@ -60,11 +60,11 @@ def recheck(
     # Rows first: the columns are then regressed on the mended rows.
     if len(bad_rows):
         again = regress(data.block, core.V, cols, bad_rows, False)
-        left, rows = _exchange(core.W * core.s, rows, again, bad_rows)
+        left, rows = _exchange(core.left, rows, again, bad_rows)
         core = _orthonormal(core, left, core.V)
     if len(bad_cols):
         again = regress(data.by_cols, core.W, rows, bad_cols, True)
-        right, cols = _exchange(core.V * core.s, cols, again, bad_cols)
+        right, cols = _exchange(core.right, cols, again, bad_cols)
         core = _orthonormal(core, core.W, right)
     counted = _count(data, core, schedule)
     rows, cols = _recounted(rows, counted[0]), _recounted(cols, counted[1])
@@ -90,7 +90,7 @@ def _by_different(
             place = data.block.index if k == 0 else data.block.unit_of_entry()
             kept = xp.astype(gather(asarray_on(first[1 - k], data.weight), place), data.weight.dtype)
             grid = run.kernels.make_grid(data.block, data.weight * kept, run.chunk_bytes)
-            n_in = to_numpy(grid.inlying(core.W * core.s, core.V, schedule.floor)[1 + k])
+            n_in = to_numpy(grid.inlying(core.left, core.V, schedule.floor)[1 + k])
             d = replace(d, status=np.where((n_in < core.rank + 2) & (d.status == OK), TOO_FEW_INLIERS, d.status))
         found.append(d)
     return found[0], found[1]
@@ -114,7 +114,7 @@ def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, r
         return Task(block, basis, known.weights(basis), *ids, False, schedule, run)
 
     tasks = (side(data.block, core.V, cols), side(data.by_cols, core.W, rows))
-    factors, diagnostics = (core.W * core.s, core.V * core.s), (rows, cols)
+    factors, diagnostics = (core.left, core.right), (rows, cols)
 
     def count(k: int, units: np.ndarray, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
         return rivals(tasks[k], units, take_rows(factors[k], asarray_on(units, factors[k])), share)
@@ -153,11 +153,11 @@ def _believed(
     core, rows, cols = checked
     if informative is None:
         return rows, cols
-    left = core.W * core.s
+    left = core.left
     _, *inside = informative.inlying(left, core.V, schedule.floor)
     there = informative.counts(left, core.V)
     found = []
-    sides = ((data.block, core.V, left), (data.by_cols, core.W, core.V * core.s))
+    sides = ((data.block, core.V, left), (data.by_cols, core.W, core.right))
     for d, n_in, n_all, side in zip((rows, cols), map(to_numpy, inside), map(to_numpy, there), sides, strict=True):
         enough = n_all >= core.rank + 2
         share = float(np.median(n_in[enough] / n_all[enough])) if enough.any() else 1.0
@@ -186,14 +186,11 @@ def _exchange(factor: Array, known: UnitDiagnostics, again: Extension, numbers: 
 
 
 def _count(data: CoreProblem, core: Core, schedule: Schedule) -> tuple[UnitDiagnostics, UnitDiagnostics, float]:
-    left = core.W * core.s
-    _, in_rows, in_cols = data.grid.inlying(left, core.V, schedule.floor)
-    all_rows, all_cols = data.grid.counts(left, core.V)
-    host = [to_numpy(x).astype(np.int64) for x in (in_rows, all_rows, in_cols, all_cols)]
-    typical = float(np.median(host[0] / np.maximum(host[1], 1)))
+    told = data.tally(core.left, core.V, schedule.floor)
+    typical = float(np.median(told.in_rows / np.maximum(told.of_rows, 1)))
     m, n = data.grid.shape
-    rows = _diagnose(host[0], host[1], core, n, typical)
-    return rows, _diagnose(host[2], host[3], core, m, typical), typical
+    rows = _diagnose(told.in_rows, told.of_rows, core, n, typical)
+    return rows, _diagnose(told.in_cols, told.of_cols, core, m, typical), typical
 
 
 def _diagnose(n_in: np.ndarray, n_obs: np.ndarray, core: Core, length: int, typical: float) -> UnitDiagnostics:

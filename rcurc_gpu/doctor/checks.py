@@ -37,6 +37,7 @@ from ..errors import without_warning
 from ..testing import synthetic
 from .probes import Cupy, Machine, attempt
 from .selftest import Check, Place, Trial, largest_difference
+from .step_checks import step_checks
 
 RANKS, QUICK_RANKS = (1, 5, 16, 32), (5,)
 _TIMED = 5  # rank at which the recursion is timed
@@ -228,7 +229,7 @@ def kernel_checks(kernels: Kernels, ranks: tuple[int, ...] = RANKS) -> list[Chec
         for name, called in SUMS.items():
             parts = {call: partial(_sums, kernels, dtype, call) for call in called}
             rows.append((f"{name}, {dtype}", parts, (40, 20_000, 100_000)))
-    return [Check(kernels.name, name, parts, *sizes) for name, parts, sizes in rows]
+    return [*(Check(kernels.name, name, parts, *sizes) for name, parts, sizes in rows), *step_checks(kernels)]
 
 
 def _units(kernels: Kernels, dtype: str, name: str, rank: int, begin: str, place: Place, size: int) -> Trial:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -266,7 +266,7 @@ class Summary:
 
     def named(self, prefix: str) -> dict[str, np.ndarray]:
         """The fields as arrays, by name."""
-        return {f"{prefix}.{name}": np.asarray(value) for name, value in asdict(self).items()}
+        return {f"{prefix}.{name}": np.asarray(value) for name, value in vars(self).items()}
 
     @classmethod
     def from_named(cls, arrays: Mapping[str, Any], prefix: str) -> Summary:

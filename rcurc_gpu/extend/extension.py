@@ -6,6 +6,7 @@ Those that remain doubtful are marked.
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 
 import numpy as np
@@ -15,12 +16,15 @@ from ..backends.plain.passes import again
 from ..backends.plain.verdicts import CONTESTABLE, DOUBTFUL, FAILED, OK, SKEWED, UNKNOWN, Limits
 from .lone import MOST_UNKNOWN, without_lone
 from .rivals import contested, rivals, too_near
-from .tasks import Extension, Task, run_pass
+from .tasks import Extension, Task, run_pass, run_passes
 from .typical import Typical, in_doubt, typical_of, with_gates
 
 # Passes that begin with a random part of the entries; `backends.random` has streams for seven. Later passes over 1 % of the
 # units add a quarter to the time of the first at 5 % sampling (bench.extension).
 _RESTARTS = 6
+# Units up to which all restarts are made in one launch, on a device: more of them keep it busy one restart after the other,
+# and those that an early one settles are then spared the others.
+_AT_ONCE = 2_000
 _PLENTY = 60.0  # random subsets of a unit for each that is expected to be without outliers
 _HOPELESS = 1000  # where so many are needed for one without outliers, inliers are too few to be found
 _MOST_SUBSETS = 3000  # of a unit: a millisecond at rank 5, ten at rank 20
@@ -87,17 +91,29 @@ def _fit_again(task: Task, units: np.ndarray, first: Extension, typical: Typical
     """Fit `units` again, as long as they are doubtful."""
     # Cheap passes come first: each one leaves fewer doubtful units to the next. They decay slower than the first one, whose
     # gamma of 0.4 left some columns wrong at r = 20, with 30 % outliers hardly larger than the entries.
-    passes = [again(task.fit_pass, 0.8)] + [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]
+    groups = [[again(task.fit_pass, 0.8)], [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]] * typical.again
     n_subsets = _subsets_needed(typical.share, limits.rank) if typical.subsets else 0
-    judge, extension = task.run.kernels.judge, first
-    _, bits = judge(first.diagnostics.columns, limits)
-    for fit_pass in passes * typical.again + [again(task.fit_pass, 0.7, "subsets", n_subsets)] * bool(n_subsets):
-        chosen = np.flatnonzero(bits & np.uint8(FAILED if fit_pass.begin == "subsets" else DOUBTFUL))
-        if chosen.size:
-            better = extension.better_of(run_pass(task, units[chosen], fit_pass), chosen)
-            if better is not extension:
-                extension = better
-                _, bits = judge(better.diagnostics.columns, limits)
+    todo = deque(groups + [[again(task.fit_pass, 0.7, "subsets", n_subsets)]] * bool(n_subsets))
+    kernels, extension = task.run.kernels, first
+    _, bits = kernels.judge(first.diagnostics.columns, limits)
+    while todo:
+        passes = todo.popleft()
+        wanted = np.uint8(FAILED if passes[0].begin == "subsets" else DOUBTFUL)
+        chosen = np.flatnonzero(bits & wanted)
+        if chosen.size == 0:
+            continue
+        if len(passes) > 1 and (kernels.regress_together is None or chosen.size > _AT_ONCE):
+            todo.extendleft([x] for x in reversed(passes))
+            continue
+        found = run_passes(task, units[chosen], passes) if len(passes) > 1 else [run_pass(task, units[chosen], passes[0])]
+        for new in found:  # as if each were made of those units alone that are still doubtful
+            left = np.flatnonzero(bits[chosen] & wanted)
+            if left.size:
+                new = new if left.size == chosen.size else new.take(left)
+                better = extension.better_of(new, chosen[left])
+                if better is not extension:
+                    extension = better
+                    _, bits = kernels.judge(better.diagnostics.columns, limits)
     return extension
 
 
@@ -109,7 +125,7 @@ def _without_contested(task: Task, units: np.ndarray, extension: Extension, bits
     chosen = np.flatnonzero((d.status == OK) & (bits & np.uint8(CONTESTABLE) > 0))
     # by the observations that there are, of which at least the inliers agree with the winner
     n_in = d.n_inliers[chosen]
-    chosen = chosen[too_near(n_in, task.block.counts_of(units[chosen]) - n_in, task.consensus)]
+    chosen = chosen[too_near(n_in, task.counts_of(units[chosen]) - n_in, task.consensus)]
     if chosen.size == 0:
         return extension
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))

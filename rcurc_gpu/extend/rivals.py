@@ -67,25 +67,27 @@ def rivals(task: Task, units: np.ndarray, coefficients: Array, share: float | No
         a = bring(coefficients[start:stop, :], task.basis)
         winner[start:stop], rejected = task.run.kernels.split(block, places, *rest, a, task.schedule.floor)
         if share is None:
-            rival[start:stop] = _largest_consensus(task, rejected, ids[start:stop], _MIXED, _SUBSETS)
+            rival[start:stop] = _largest_consensus(task, rejected, ids[start:stop], (_MIXED, _SUBSETS))
             continue
         near = np.flatnonzero(too_near(winner[start:stop], rejected.counts, share))
         if near.size:
-            some = rejected.take_units(near)
-            rival[start + near] = _largest_consensus(task, some, ids[start + near], _PURE, _MOST_SUBSETS)
+            rival[start + near] = _largest_consensus(task, rejected, ids[start:stop], (_PURE, _MOST_SUBSETS), near)
     rival[rival < task.rank + 2] = 0  # r entries always agree, and r + 1 nearly do
     return winner, rival
 
 
-def _largest_consensus(task: Task, block: Block, ids: np.ndarray, share: float, most_subsets: int) -> np.ndarray:
-    """The largest number of entries of each unit that agree on some solution.
+def _largest_consensus(
+    task: Task, block: Block, ids: np.ndarray, subsets: tuple[float, int], units: np.ndarray | None = None
+) -> np.ndarray:
+    """The largest number of entries of each unit, of all or of some, that agree on some solution.
 
-    Random subsets find it if at least a `share` of the entries agrees.
+    Random subsets, of which there are at most so many, find it if at least a share of the entries agrees.
     """
+    share, most_subsets = subsets
     number = int(min(5 / share**task.rank, most_subsets)) + 1
     first, run = FitPass(task.schedule, 0.0), task.run
     passes = (first, again(first, 0.7, "subsets", number))  # gamma as for restarts in `extension`
-    found = run.kernels.regress_each(block, task.basis, passes, run.chunk_bytes, ids)
+    found = run.kernels.regress_each(block, task.basis, passes, run.chunk_bytes, ids, units)
     first_count, count = (table[:, Column.N_INLIERS] for _, table in found)
     return to_numpy(array_namespace(count).maximum(first_count, count)).astype(np.int64)
 

@@ -71,6 +71,7 @@ class Extension:
         better = new.diagnostics.n_inliers > self.diagnostics.n_inliers[units]
         if not better.any():
             return self
+        new = replace(new, coefficients=bring(new.coefficients, self.coefficients))
         return self.put(units[better], new.take(np.flatnonzero(better)))
 
 
@@ -98,6 +99,8 @@ class Task:
         not sought.
     told : BasisFacts, optional
         Of the basis, if they are known.
+    seen : (int64 array (k,), int64 array (k,)), optional
+        Some units, ascending, and how many observations they have, if the host knows that of these alone.
     """
 
     block: Block
@@ -111,6 +114,7 @@ class Task:
     start: Array | None = None
     consensus: float | None = None
     told: BasisFacts | None = None
+    seen: tuple[np.ndarray, np.ndarray] | None = None
 
     @property
     def rank(self) -> int:
@@ -126,6 +130,10 @@ class Task:
     def facts(self) -> BasisFacts:
         """Of the basis."""
         return self.run.kernels.basis_facts(self.basis, self.usable) if self.told is None else self.told
+
+    def counts_of(self, units: np.ndarray) -> np.ndarray:
+        """Observations of some units, on the host; of those in `seen`, if it is there."""
+        return self.block.counts_of(units) if self.seen is None else self.seen[1][np.searchsorted(self.seen[0], units)]
 
     @cached_property
     def whitener(self) -> Array:
@@ -206,6 +214,20 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
     return found.extension()
 
 
+def run_passes(task: Task, units: np.ndarray, passes: list[FitPass]) -> list[Extension]:
+    """`run_pass` for several passes that have no start, in one launch; `Kernels.regress_together` has to be there."""
+    plan, kernel = task.plan(units), task.run.kernels.regress_together
+    assert kernel is not None
+    columns = zip(*_through(task, plan, kernel, lambda _: passes), strict=True)
+    a, tables = (to_numpy(plan.join(list(column))) for column in columns)
+    extensions = []
+    for k in range(len(passes)):
+        found = _Found(task, len(units))
+        found.read(np.ascontiguousarray(tables[:, k, :]))
+        extensions.append(found.extension(np.ascontiguousarray(a[:, k, :])))
+    return extensions
+
+
 def fits_of(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | None = None) -> tuple[Array, Array]:
     """Coefficients and table of such a pass over one or more units, as the kernel gives them and where it does."""
     plan = task.plan(units)
@@ -216,16 +238,29 @@ def fits_of(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | N
 
 def _chunks(task: Task, plan: ChunkPlan, fit_pass: FitPass, report: Report | None) -> Iterator[tuple[Array, Array]]:
     """What a pass gives, chunk by chunk."""
+
+    def started(chosen: np.ndarray) -> FitPass:
+        if fit_pass.start is None:
+            return fit_pass
+        return replace(fit_pass, start=bring(take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start)), task.basis))
+
+    return _through(task, plan, task.run.kernels.regress, started, report)
+
+
+def _through(
+    task: Task,
+    plan: ChunkPlan,
+    regress: Callable[..., Any],
+    passes_of: Callable[[np.ndarray], Any],
+    report: Report | None = None,
+) -> Iterator[tuple[Array, Array]]:
+    """What a kernel gives, chunk by chunk; `passes_of` says by the units of a chunk what is done with them."""
     white, all_ids = task.whitener, task.ids  # made here: inside `work` it would run on the stream of the first chunk
 
     def arguments(chosen: np.ndarray, unit_ids: Array | None) -> tuple[Any, ...]:
-        start = None
-        if fit_pass.start is not None:
-            start = bring(take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start)), task.basis)
         ids = all_ids if unit_ids is None else replace(all_ids, unit=unit_ids)
-        return task.basis, task.usable, white, ids, replace(fit_pass, start=start)
+        return task.basis, task.usable, white, ids, passes_of(chosen)
 
-    regress = task.run.kernels.regress
     place = (task.unit_ids, task.basis)
     there = task.run.kernels.name == "cuda"
     for chosen, (a, table) in through(task.block, list(plan), *place, regress, arguments, task.run.streams, there):

@@ -9,19 +9,18 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
 from .. import files
 from ..backends.arrays import to_numpy
 from ..backends.blocks import Block
 from ..core.history import as_table, from_table
-from ..extend.diagnostics import FILE_NAMES, OK, UnitDiagnostics
+from ..extend.diagnostics import FILE_NAMES, UnitDiagnostics
 from ..judge.groups import Groups
 from ..result.matrix import FACTORS, CURMatrix, matrix_from
 from ..result.outcome import Outcome
 from ..result.outliers import outlying_once
 from ..result.result import Result
-from ..result.uncertainty import check_level, uncertainty_arrays
+from ..result.uncertainty import uncertainty_arrays
 from ..samples.cells import Cells, chosen_first
 from ..samples.view import Samples
 from ..summary import Summary
@@ -175,7 +174,6 @@ method, device, kernels, seconds :
     n_obs: int
     seen: np.ndarray
     some_observed: Observations = field(default_factory=Observations)
-    groups: Groups | None = None
 
     @classmethod
     def of(cls, result: Result, labels: Labels | None = None) -> Completion:
@@ -191,7 +189,6 @@ method, device, kernels, seconds :
             n_obs=result.samples.n_obs,
             seen=_cells(cur).count_seen(result.samples),
             some_observed=Observations.of(result.samples),
-            groups=result.groups,
         )
 
     @property
@@ -245,42 +242,6 @@ method, device, kernels, seconds :
         intervals = (lower, upper) if self.has_intervals else ()
         return Predictions(value, error, known_row, known_col, guess & ~np.isnan(value), *intervals)
 
-    def interval(
-        self, i: Any, j: Any, level: float = 0.95, *, new: bool = True, sigma: Any = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Intervals that hold entries with a probability, as `Result.interval`.
-
-        Where there is no noise model, those of rows and columns that could not be determined are as wide as others differ.
-
-        Parameters
-        ----------
-        i, j : integers or integer arrays, broadcast against each other
-        level : float in (0, 1)
-            The probability.
-        new : bool
-            Whether of a new observation of the entry, noise included, or of the matrix itself.
-        sigma : float or array, optional
-            Of the new observation, as in `Result.interval`.
-
-        Returns
-        -------
-        lower, upper : float arrays
-        """
-        lower, upper = Result.interval(self, i, j, level, new=new, sigma=sigma)  # type: ignore[arg-type]  # needs an Outcome only
-        if self.has_noise_model:
-            return lower, upper
-        i, j = np.broadcast_arrays(i, j)
-        square = self._spread(i.reshape(-1), j.reshape(-1)).reshape(i.shape) ** 2 + (self.noise**2 if new else 0.0)
-        middle, least = (lower + upper) / 2, float(ndtri(0.5 + 0.5 * check_level(level))) * np.sqrt(square)
-        wide = self._guessed(i, j)
-        return np.where(wide, np.minimum(lower, middle - least), lower), np.where(
-            wide, np.maximum(upper, middle + least), upper
-        )
-
-    def _guessed(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Whether the row or column of each entry is not determined by its observations."""
-        return (self.rows.status[i] != OK) | (self.columns.status[j] != OK)
-
     def _entry_errors(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Standard deviation of the error of each entry: from the noise model, if its covariances were kept.
 
@@ -289,42 +250,15 @@ method, device, kernels, seconds :
         not be determined is as uncertain as others differ.
         """
         if self.cur.uncertainty is not None:
-            return np.sqrt(self.cur.variances(i, j)[0])
-        square = self.rows.standard_error[i] ** 2 / len(self.cur.cols)
-        square += self.columns.standard_error[j] ** 2 / len(self.cur.rows)
+            return np.asarray(self.cur.standard_deviations(i, j))
+        of_row = self.rows.standard_error[i] / len(self.cur.cols) ** 0.5
+        error = np.hypot(of_row, self.columns.standard_error[j] / len(self.cur.rows) ** 0.5)
         if self.has_noise_model:
-            return np.sqrt(square)
+            return error
         still = self.history[-1].change if self.history else 0.0
-        typical = float(np.sum(self.cur.singular_values() ** 2)) / (self.shape[0] * self.shape[1])
-        error = np.sqrt(square + (5 * still) ** 2 * typical if np.isfinite(still) else square)
+        if np.isfinite(still):
+            error = np.hypot(error, 5 * still * self.typical_size)
         return np.where(self._guessed(i, j), self._spread(i, j), error)
-
-    def _spread(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """How far entries would be from their values if undetermined rows and columns were like any other (k,).
-
-        The root mean square over all determined rows in the place of row i, and columns in that of column j; 0 where both
-        are determined.
-        """
-        lost_row, lost_col = self.rows.status[i] != OK, self.columns.status[j] != OK
-        if not (lost_row.any() or lost_col.any()):
-            return np.zeros(len(i))
-        (mean_l, cov_l), (mean_r, cov_r) = _moments(self.cur.left, self.rows), _moments(self.cur.right, self.columns)
-        left, right = (np.asarray(x, dtype=np.float64) for x in (self.cur.left[i], self.cur.right[j]))
-        value = np.sum(left * right, axis=1)
-        left, right = np.where(lost_row[:, None], mean_l, left), np.where(lost_col[:, None], mean_r, right)
-        square = (np.sum(left * right, axis=1) - value) ** 2
-        square += lost_row * np.sum((right @ cov_l) * right, axis=1) + lost_col * np.sum((left @ cov_r) * left, axis=1)
-        return np.sqrt(square + (lost_row & lost_col) * np.sum(cov_l * cov_r))
-
-
-def _moments(factor: np.ndarray, units: UnitDiagnostics) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the determined rows of a factor; of all if none is."""
-    good = factor[units.status == OK] if (units.status == OK).any() else factor
-    good = np.asarray(good[np.isfinite(good).all(axis=1)], dtype=np.float64)
-    if len(good) == 0:
-        return np.zeros(factor.shape[1]), np.zeros((factor.shape[1],) * 2)
-    mean = good.mean(axis=0)
-    return mean, (good - mean).T @ (good - mean) / len(good)
 
 
 def _cells(cur: CURMatrix) -> Cells:

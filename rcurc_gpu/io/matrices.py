@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..files import MALFORMED, Gunzipped, check_unpacked, line_of, load_npy, load_npz
+from ..files import MALFORMED, Gunzipped, check_unpacked, line_of, load_npy, load_npz, open_file
 
 _ENTRY_BYTES = 48  # of an entry of a Matrix Market file in memory, while it is read
 _SPARSE_NAMES = {"format", "shape", "data"}
@@ -56,7 +56,7 @@ def read_matrix(path: str) -> Any:
     or what `scipy.sparse.save_npz` wrote.
     """
     name = path.lower()
-    with open(path, "rb") as file:  # what the system says of a missing or unreadable file is clear
+    with open_file(path) as file:  # what the system says of a missing or unreadable file is clear
         start = file.read(6)
     if not start:
         raise ValueError(f"{path!r} is empty (0 bytes)")
@@ -87,7 +87,7 @@ def _damaged(path: str, kind: str) -> Iterator[None]:
 
 
 def _read_npz(path: str) -> Any:
-    with _damaged(path, ".npz"), open(path, "rb") as handle:
+    with _damaged(path, ".npz"), open_file(path) as handle:
         file = load_npz(handle)
         arrays = {name: file[name] for name in file.files}
         sparse = _read_sparse(arrays) if set(arrays) >= _SPARSE_NAMES else None
@@ -143,7 +143,7 @@ def _read_market(path: str) -> Any:
     """
     import scipy.sparse
 
-    with _damaged(path, "Matrix Market"), open(path, "rb") as raw:
+    with _damaged(path, "Matrix Market"), open_file(path) as raw:
         packed = size = os.fstat(raw.fileno()).st_size
         stream: Any = raw
         if path.lower().endswith(".gz"):
@@ -228,6 +228,10 @@ def _check_real(path: str, dtype: np.dtype[Any]) -> None:
 
 def _checked(path: str, values: np.ndarray) -> np.ndarray:
     _check_real(path, values.dtype)
+    if values.dtype.kind == "b":
+        raise ValueError(
+            f"{path!r} is a table of True and False, which cannot say what is missing; save it as float, with NaN there"
+        )
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(f"{path!r} must hold a matrix, got an array of shape {values.shape}")
     return values

@@ -129,7 +129,7 @@ def _from_wide(path: str, columns: Columns, duplicates: str) -> LabelledSamples:
 
 def _from_samples_file(path: str) -> LabelledSamples:
     samples = CrossSamples.load(path)
-    with open(path, "rb") as handle, files.load_npz(handle) as file:  # read whole just now
+    with files.open_file(path) as handle, files.load_npz(handle) as file:  # read whole just now
         arrays = {name: file[name] for name in ("row_labels", "col_labels") if name in file.files}
     return LabelledSamples(samples, Labels.from_arrays(arrays, samples.shape, path), "a samples file")
 

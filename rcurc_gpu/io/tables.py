@@ -12,16 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import Argument, InputError
-from ..files import JUSTIFIED, ROOM, UnpackedError, check_unpacked
+from ..files import JUSTIFIED, ROOM, UnpackedError, check_unpacked, size_of
 from ..progress import progress_bar
 from .arrow import parquet_columns, parquet_parts, parse_block
+from .lines import count_lines, lines_are_records, parse_lines, split_lines
 from .numbering import Encoded, LabelNumbers, Piece, TableNumbers
-from .text import Columns, Layout, TextBlocks, count_lines, find_layout, lines_are_records, opened, parse_lines
+from .text import Columns, Layout, TextBlocks, find_layout, opened
 from .wide import looks_wide
 
 TEXT = (".csv", ".tsv", ".tab", ".txt", ".data", ".dat")
 PARQUET = (".parquet", ".pq")
 MATRIX = (".npy", ".npz", ".mtx", ".mtx.gz")
+_SPREADSHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
 
 _OBSERVATION_BYTES = 48  # of an observation in memory, with its labels' numbers, while tables are put together
 # Labels that any file may have; a larger one has at least a byte for each. They take some 200 bytes of memory each.
@@ -38,7 +40,8 @@ def kind_of(path: str) -> str:
         if name.endswith(endings) or (kind == "text" and name.endswith(tuple(f"{ending}.gz" for ending in endings))):
             return kind
     known = ", ".join((*TEXT, *PARQUET, *MATRIX))
-    raise ValueError(f"{path!r} has an ending that is not known ({Path(path).suffix or 'none'}); known are {known}")
+    sheet = "; save a spreadsheet as CSV" if name.endswith(_SPREADSHEETS) else ""
+    raise ValueError(f"{path!r} has an ending that is not known ({Path(path).suffix or 'none'}); known are {known}{sheet}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,11 +127,12 @@ class Justified:
 
 
 def _text_pieces(path: str, layout: Layout, numbers: TableNumbers, bar: Any) -> Iterator[Piece]:
-    """Blocks of lines: pyarrow parses what it can, and what it stumbles over is read line by line, to be named or taken."""
+    """Blocks of lines: what neither pyarrow nor `split_lines` takes is read line by line, to be named or taken."""
     with opened(path) as (text, raw):
         blocks, first, done = TextBlocks(path, text.buffer), True, 0
         while block := blocks.take():
-            found = parse_block(block, layout, layout.n_skipped if first else 0) if lines_are_records(block) else None
+            what = (block, layout, layout.n_skipped if first else 0)
+            found = (parse_block(*what) or split_lines(*what)) if lines_are_records(block) else None
             piece = None if found is None else numbers.piece(*found)
             if piece is None:
                 piece = parse_lines(path, layout, blocks, block, numbers, first and layout.header is not None)
@@ -146,7 +150,7 @@ def source_words(tables: Sequence[TableFile]) -> str:
     header = "without a header" if columns is None else f"with the columns {', '.join(map(repr, columns))}"
     parts = "" if len(tables) == 1 else f" in {len(tables):,} files"
     kinds = sorted({"Parquet" if table.layout is None else "text" for table in tables})
-    return f"triplets in {' and '.join(kinds)} {header}{parts}"
+    return f"a list in {' and '.join(kinds)} {header}{parts}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,10 +191,10 @@ class Table:
 
 def read_table(path: str, columns: Columns, progress: bool = False) -> Table:
     """Triplets or pairs of a text or Parquet file."""
-    if not os.path.getsize(path):
+    if not (size := size_of(path)):
         raise ValueError(f"{path!r} is empty (0 bytes)")
     table, numbers = TableFile.open(path, columns), TableNumbers()
-    with progress_bar(f"reading {Path(path).name}", os.path.getsize(path), progress) as shown:
+    with progress_bar(f"reading {Path(path).name}", size, progress) as shown:
         pieces = list(table.pieces(numbers, shown, Justified()))
     i, j, values = ([piece[k] for piece in pieces] for k in range(3))
     del pieces

@@ -1,8 +1,4 @@
-"""Tables in text (CSV, TSV and the like), with nothing but the standard library.
-
-What this module says of a file holds: `arrow.py` reads the same files faster, and leaves to this one whatever it stumbles
-over, so that both give the same observations and the same errors, with the number of the line.
-"""
+"""Tables in text (CSV, TSV and the like), with nothing but the standard library: how they are laid out, and their bytes."""
 
 from __future__ import annotations
 
@@ -13,22 +9,16 @@ import itertools
 import math
 import re
 import zlib
-from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..errors import Argument, InputError
-from ..files import Gunzipped
-from ..samples.building import observed
-from .labels import wrong_with_label
-from .numbering import Piece, TableNumbers
+from ..files import Gunzipped, open_file
 
 MISSING = ("", "NA", "N/A", "nan", "NaN", "null", "NULL", "None")  # values that say there is none
-_NUMBERS = ("value", "sigma")  # what follows row and column
+NUMBERS = ("value", "sigma")  # what follows row and column
 _NAMES = {"row", "column", "col", "user", "item", "movie", "customer", "product"}
 HEADER_WORDS = _NAMES | {f"{name}id" for name in _NAMES} | {"rows", "columns", "i", "j"}
 DELIMITERS = (",", "\t", ";", "|")
@@ -105,7 +95,7 @@ def opened(path: str, *, bounded: bool = False) -> Iterator[tuple[io.TextIOWrapp
 
     With `bounded` one that unpacks to far more than it should is refused.
     """
-    with open(path, "rb", buffering=0) as raw:
+    with open_file(path, buffering=0) as raw:
         stream: Any = Gunzipped(raw, bounded=bounded) if path.lower().endswith(".gz") else raw
         with io.TextIOWrapper(io.BufferedReader(stream, 1 << 20), encoding="utf-8-sig", newline="") as text:
             try:
@@ -151,10 +141,11 @@ def find_layout(path: str, columns: Columns) -> Layout:
         reader = csv.reader(itertools.chain([line], rest), delimiter=delimiter, strict=True)
         first = next(reader)
         lines = before + reader.line_num
+        second = next(reader, []) if len(first) > _WIDEST else []
     first = [field.strip() for field in first]
     needed = len(columns.wanted)
     if len(first) < needed:
-        wanted = ", ".join(("row", "column", *_NUMBERS)[:needed])
+        wanted = ", ".join(("row", "column", *NUMBERS)[:needed])
         raise ValueError(
             f"{path!r} must have at least {needed} columns ({wanted}), separated by one of , ; | or tab; "
             f"its first line has {len(first)}: {_short(line.strip())}"
@@ -162,8 +153,9 @@ def find_layout(path: str, columns: Columns) -> Layout:
     named = any(name is not None for name in columns.wanted)
     if columns.with_value and len(first) > _WIDEST and not named:
         raise InputError(
-            f"{path!r} has {len(first)} columns, and is no matrix with labels either (the first line names columns, "
-            "the first column rows, all others hold numbers); name its columns with ",
+            f"{path!r} has {len(first)} columns, too many for a list, and is not a matrix with labels (the first line names "
+            "columns, "
+            f"the first column rows, all others hold numbers{_odd_one(second)}); name its columns with ",
             *(Argument("row_column"), ", ", Argument("column_column"), ", ", Argument("value_column")),
         )
     header = columns.header
@@ -178,6 +170,16 @@ def find_layout(path: str, columns: Columns) -> Layout:
         )
     taken = find_columns(path, first, columns.wanted, f"its first line is {_short(', '.join(first))}")
     return Layout(delimiter, len(first), tuple(first) if header else None, lines if header else 0, taken)
+
+
+def _odd_one(record: list[str]) -> str:
+    """The first field of a line of a matrix that is no number, in words."""
+    for field in record[1:]:
+        try:
+            value_of(field, "value")
+        except ValueError as error:
+            return f", but {error}"
+    return ""
 
 
 def _begins_with_data(first: list[str], columns: Columns) -> bool:
@@ -198,7 +200,7 @@ def find_columns(path: str, header: Sequence[str], wanted: Sequence[str | None],
             raise ValueError(f"{path!r} {problem} {name!r}; {listing}")
         taken.append(k if name is None else header.index(name))
     if len(set(taken)) < len(taken):
-        *most, last = ("row", "column", *_NUMBERS)[: len(taken)]
+        *most, last = ("row", "column", *NUMBERS)[: len(taken)]
         words = f"{', '.join(most)} and {last}"
         raise ValueError(f"{words} must be different columns of {path!r}, got {[header[k] for k in taken]}")
     return tuple(taken)
@@ -249,86 +251,6 @@ class TextBlocks:
         cut = len(self._rest) if found is None else found.end()
         line, self._rest = self._rest[:cut], self._rest[cut:]
         return line
-
-
-def lines_are_records(block: bytes) -> bool:
-    """Whether no record goes over the end of a line: there is an even number of quotation marks in each."""
-    if b'"' not in block:
-        return True
-    data = np.frombuffer(block, np.uint8)
-    ends = np.flatnonzero(data == ord("\n")) if b"\n" in block else np.flatnonzero(data == ord("\r"))
-    return not bool((np.searchsorted(np.flatnonzero(data == ord('"')), ends) % 2).any())
-
-
-def count_lines(block: bytes) -> int:
-    """How many lines end in a block."""
-    carriage = block.count(b"\r")
-    return block.count(b"\n") + (carriage - block.count(b"\r\n") if carriage else 0)
-
-
-def parse_lines(path: str, layout: Layout, blocks: TextBlocks, block: bytes, numbers: TableNumbers, skip: bool) -> Piece:
-    """The records that begin in a block, one by one; what is wrong with one is the error.
-
-    Parameters
-    ----------
-    path : str
-        For errors.
-    layout : Layout
-    blocks : TextBlocks
-        Where the block comes from: its last record may take lines that come after.
-    block : bytes
-    numbers : TableNumbers
-    skip : bool
-        Whether the first record is a header.
-    """
-    text = block.decode("utf-8")
-    here = io.StringIO(text, newline="")
-
-    def lines() -> Iterator[str]:
-        yield from here
-        while line := blocks.take_line():
-            yield line.decode("utf-8")
-
-    rows, cols = numbers.rows.text, numbers.cols.text
-    i, j, parsed = array("i"), array("i"), (array("d"), array("d"))  # values, and if they are wanted sigmas
-    reader = csv.reader(lines(), delimiter=layout.delimiter, strict=True)
-    a, b, *c = layout.taken
-    while here.tell() < len(text) and (record := next(reader, None)) is not None:
-        if not record:
-            continue
-        if skip:
-            skip = False
-            continue
-        line = blocks.n_lines + reader.line_num
-        if len(record) != layout.n_columns:
-            raise ValueError(f"{path!r}, line {line}: {len(record)} columns, but the first line has {layout.n_columns}")
-        for what, column, into in zip(_NUMBERS, c, parsed, strict=False):
-            try:
-                into.append(value_of(record[column], what))
-            except ValueError as error:
-                advice = (Argument(f"{what}_column"), ", leave the field empty if the value is missing)")
-                named = repr(layout.header[column]) if layout.header else str(column + 1)
-                where = f"{path!r}, line {line}: {error} (column {named}; choose another with "
-                raise InputError(where, *advice) from None
-        try:
-            i.append(_number_of("row", record[a], rows))
-            j.append(_number_of("column", record[b], cols))
-        except ValueError as error:
-            raise ValueError(f"{path!r}, line {line}: {error}") from None
-    blocks.n_lines += reader.line_num
-    values, sigma = (np.frombuffer(x, np.float64) for x in parsed)
-    values = values if c else np.full(len(i), np.nan)
-    return np.frombuffer(i, np.int32), np.frombuffer(j, np.int32), observed(values, sigma if len(c) > 1 else None)
-
-
-def _number_of(what: str, text: str, known: dict[str, int]) -> int:
-    """The number of the label of a row or column, a new one if it is not known; what is wrong with it is the error."""
-    number = known.get(text)
-    if number is None:
-        if problem := wrong_with_label(text):
-            raise ValueError(f"the label of the {what} {problem}")
-        number = known.setdefault(text.strip(), len(known))
-    return number
 
 
 def value_of(field: str, what: str) -> float:

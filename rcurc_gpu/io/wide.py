@@ -139,7 +139,8 @@ def read_wide(path: str, kind: str) -> WideTable:
     corner, rows, cols, values = _read_parquet(path) if kind == "parquet" else _read_text(path)
     for what, names in (("row", rows), ("column", cols)):
         if problem := next(filter(None, map(wrong_with_label, names)), None):
-            raise ValueError(f"{path!r}: the label of a {what} {problem}")
+            where = "; the first line of a matrix names its columns" if what == "column" else ""
+            raise ValueError(f"{path!r}: the label of a {what} {problem}{where}")
         if len(set(names)) < len(names):
             twice = next(name for k, name in enumerate(names) if name in names[:k])
             raise InputError(

@@ -53,6 +53,8 @@ class Evidence:
         Held-out entries that tell something; 0 if there are too few of them, and the fitted ones were looked at.
     beyond_chance : float
         Share of the entries that agree beyond those that would by chance, which are many if there are few values.
+    near_square : float, optional
+        Mean square of the residuals of fitted entries that are noise, as in `Measured`; None if it was not measured.
     """
 
     unexplained: float
@@ -63,6 +65,7 @@ class Evidence:
     informative_share: float
     n_held: int
     beyond_chance: float = 1.0
+    near_square: float | None = None
 
     @property
     def has_few_values(self) -> bool:

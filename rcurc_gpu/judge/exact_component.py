@@ -104,9 +104,12 @@ def _in_proportion(R: np.ndarray, F: np.ndarray, off: float) -> np.ndarray:
 
     Of two rows, ratios that are next to each other are compared.
     """
+    there = R != 0
+    shared = np.flatnonzero(np.count_nonzero(there, axis=0) > 1)
+    there = there[:, shared]
     a, b = np.triu_indices(len(R), 1)
-    pair, col = np.nonzero((R[a] != 0) & (R[b] != 0))
-    a, b = a[pair], b[pair]
+    pair, col = np.divmod(np.flatnonzero(there[a] & there[b]), max(len(shared), 1))  # faster than along two axes
+    a, b, col = a[pair], b[pair], shared[col]
     x, y = R[a, col], R[b, col]
     ratio = x / y
     order = np.lexsort((ratio, pair))

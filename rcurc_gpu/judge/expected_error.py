@@ -42,12 +42,12 @@ class CoreFacts:
     change: float
 
 
-def core_facts(data: CoreProblem, core: Core) -> CoreFacts:
-    """Measure a core."""
+def core_facts(data: CoreProblem, core: Core, near_square: float | None = None) -> CoreFacts:
+    """Measure a core; `near_square`, as in `Measured`, of the sample, if it is known."""
     m, n = data.grid.shape
     per_entry = float(np.linalg.norm(to_numpy(core.s))) ** 2 / (m * n)
     change = core.history[-1].change if core.history else 0.0
-    return CoreFacts((m, n), data.rate, core.rank, core.sigma, _noise_square(data, core), per_entry, change)
+    return CoreFacts((m, n), data.rate, core.rank, core.sigma, _noise_square(data, core, near_square), per_entry, change)
 
 
 def expected_error(core: CoreFacts, columns: Summary, rows: Summary) -> float:
@@ -73,8 +73,9 @@ def expected_error(core: CoreFacts, columns: Summary, rows: Summary) -> float:
     return float(square**0.5)
 
 
-def _noise_square(data: CoreProblem, core: Core) -> float:
+def _noise_square(data: CoreProblem, core: Core, near_square: float | None) -> float:
     """Mean square of the noise, its tails included: residuals up to six standard deviations, when the robust estimate
     sees only the middle (a few entries much noisier than most)."""
-    measured = data.kernels.measure(data.sample, (core.W, core.s, core.V), 0.0, 0.0, core.sigma)
-    return max(core.sigma**2, measured.near_square)
+    if near_square is None:
+        near_square = data.kernels.measure(data.sample, (core.W, core.s, core.V), 0.0, 0.0, core.sigma).near_square
+    return max(core.sigma**2, near_square)

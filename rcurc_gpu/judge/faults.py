@@ -37,13 +37,13 @@ _CORE_TEXTS = {
     ),
     Cause.OVERFIT: (
         "The solution is fitted to chance ({e.held_share:.0%} of the held-out entries agree with it, but {e.fit_share:.0%} "
-        "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold decayed too fast"
-        "{decay}."
+        "of the fitted ones): the rank may be wrong, there may be too many outliers, or the threshold may have fallen too "
+        "fast{decay}."
     ),
     Cause.TOO_MANY_OUTLIERS: (
         "Only {e.held_share:.0%} of the held-out entries that are not about 0 agree with the solution{chance}: with so many "
-        "taken for outliers, a wrong solution cannot be told from the right one; observe more, or leave rows and columns of "
-        "zeros out."
+        "taken for outliers, a wrong solution cannot be told from the right one; observe more, or leave out rows and "
+        "columns of zeros."
     ),
     Cause.NOT_SETTLED: "The iteration had not settled after {p.n_iter} iterations{patience}.",
     Cause.UNDETERMINED: "Some rows or columns of the intersection could not be determined.",
@@ -74,10 +74,10 @@ class CoreFault:
         if words.has("gamma"):
             gamma = words("gamma", self.gamma)
             decay = f" ({gamma}; nearer to 1 is slower and safer)"
-            patience = f": raise {words('max_iter')}, or let the threshold decay more slowly ({gamma} now)"
+            patience = f": raise {words('max_iter')}, or let the threshold fall more slowly ({gamma} now)"
         needed = NEEDED_PER_RANK * self.rank
         chance = (
-            f" ({self.evidence.beyond_chance:.0%} beyond chance, for there are few values)"
+            f" ({self.evidence.beyond_chance:.0%} beyond chance, as there are few different values)"
             if self.evidence.has_few_values
             else ""
         )
@@ -142,7 +142,7 @@ class Undetermined:
                 of = f"{units.n_units:,} {'new ' * self.new}{name}"
                 parts.append(f"{units.n_undetermined:,} of {of} (the first is {units.first}; {reasons})")
         fate, cure = {
-            "prior": ("given as what is typical of the others", f" (NaN with {words('undetermined', 'nan')})"),
+            "prior": ("filled in with values typical of the others", f" (NaN with {words('undetermined', 'nan')})"),
             "nan": ("NaN in the result", f" (doubtful numbers with {words('undetermined', 'keep')})"),
             "keep": ("kept as guesses", ""),
         }[self.filled]
@@ -175,8 +175,8 @@ class Untied:
         rows, cols = self.names
         if len(self.sizes) < 2:
             return (
-                f"The observations leave it open what the matrix is: {rows} and {cols} can change together without any of "
-                f"the observations that agree noticing; observe more entries, above all in {rows} and {cols} with few."
+                f"The observations do not determine the matrix: {rows} and {cols} can change together without changing any "
+                f"entry that was observed; observe more entries, above all in {rows} and {cols} with few."
             )
         groups = ", ".join(f"{m:,} x {n:,}" for m, n in self.sizes)
         where = ", in result.groups" if words.has("groups") else ""
@@ -184,9 +184,9 @@ class Untied:
         # block in a corner, of 80 rows and columns in groups of 500, they are not
         return (
             f"{rows.capitalize()} and {cols} fall into {len(self.sizes)} groups ({groups}{where}) that hardly any "
-            "observation ties together: what is between the groups cannot be known from these data, whatever is said of it "
-            f"here; inside of each group it can. Observe entries between them, in {rows} and {cols} of all kinds: a fifth "
-            "of the share that was seen inside of the groups is usually enough."
+            "observation ties together: these data do not determine the entries between the groups, so do not use the "
+            f"values given there; entries inside a group can be recovered. Observe entries between the groups, in {rows} "
+            f"and {cols} of all kinds: a fifth of the share that was seen inside of the groups is usually enough."
         )
 
 
@@ -242,8 +242,8 @@ class MoreRejected:
         """What is wrong and what to try."""
         some = f" (the first is {self.numbers[0]}, {len(self.numbers):,} in all)" if self.numbers else ""
         return (
-            f"New {self.units}{some} reject far more of their observations than those of the solve ({self.share:.0%}, usual "
-            f"are {self.usual:.1%}): they may have a component of their own; solve again with some of them among the "
+            f"New {self.units}{some} reject far more of their observations than those of the solve did ({self.share:.0%} "
+            f"instead of {self.usual:.1%}): they may have a component of their own; solve again with some of them among the "
             f"{self.units}."
         )
 

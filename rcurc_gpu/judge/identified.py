@@ -8,7 +8,7 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, take_rows, unpacking
+from ..backends.arrays import Array, array_namespace, asarray_on, dots, gather, take_rows, unpacking
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.verdicts import skewed
@@ -61,7 +61,7 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
     """
     core, rows, cols = checked
     xp = array_namespace(core.W)
-    left, right = core.W * core.s, core.V * core.s
+    left, right = core.left, core.right
     W, V = (xp.astype(x, xp.float64, copy=False) for x in (core.W, core.V))
     some = some_of(data.block, core.rank)
     blocks = (some, data.block) if some is not None else (data.block,)
@@ -101,7 +101,7 @@ def _is_rejected(
     there = (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0)
     weight = xp.where(there, weight, xp.zeros_like(weight))  # that of rows without coefficients is beyond all numbers
     weight = weight / xp.maximum(xp.max(weight), xp.full_like(weight[:1], 1e-300))
-    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
+    residual = block.value - dots(left, unit, right, index)
     there = xp.astype(there, weight.dtype)
     rejected = there * xp.astype(xp.abs(residual) >= floor, weight.dtype)
     total, square = (float(xp.sum(x)) for x in (weight, weight * weight))
@@ -176,9 +176,9 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
     told = finer * np.maximum(np.abs(y), np.abs(fitted)) > outlier_threshold(model.noise)
     # the centre is known no better than the mean of all observations
     square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
-    exact = variance**0.5 < _EXACTLY * float(np.mean(fitted**2)) ** 0.5
-    astray = _astray((i, j, y - fitted), near, told, part.shape, exact)
-    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted)
+    size = float(np.mean(fitted**2)) ** 0.5 if len(fitted) else 0.0
+    astray = _astray((i, j, y - fitted), near, told, part.shape, variance**0.5 < _EXACTLY * size)
+    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted, size)
 
 
 def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
@@ -318,6 +318,8 @@ class ModelTies:
         Share of the observations with one value, wherever the matrix is.
     contradicted : bool
         Whether the entries that tie the weakest direction disagree with the model: it is wrong there, or on its way.
+    size : float
+        Root mean square of what the model says of the observations.
     """
 
     gap: float
@@ -326,10 +328,11 @@ class ModelTies:
     astray: float
     replaced: float = 0.0
     contradicted: bool = False
+    size: float = 0.0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
-        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted])}
+        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted, self.size])}
         if self.groups is not None:
             found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
         return found
@@ -338,8 +341,8 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error, astray, replaced, *rest = a["ties"].tolist()  # `rest` is empty in older stores
-        return cls(gap, error, groups, astray, replaced, any(rest))
+        gap, error, astray, replaced, contradicted, size = a["ties"].tolist()
+        return cls(gap, error, groups, astray, replaced, bool(contradicted), size)
 
 
 # ---------------------------------------------------------------- entries that agree

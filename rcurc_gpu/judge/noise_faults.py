@@ -21,8 +21,8 @@ class NothingFound:
         """What is wrong and what to try."""
         if self.drowned:
             return (
-                "No component was found, and what is left is larger than all that offsets explain: it may be noise, or a "
-                "matrix that needs more observations to be found."
+                "No component was found, and what is left is larger than what offsets of rows and columns explain: it may "
+                "be noise, or a matrix that takes more observations to find."
             )
         return (
             f"The matrix is hardly known: its entries are uncertain by about {self.expected_error:.0%} of their size; "
@@ -86,9 +86,9 @@ class Astray:
         """What is wrong and what to try."""
         size = f"{self.share:.0%}" if self.share < 10 else f"{self.share:.0f} times"
         return (
-            "Some rows or columns reject nearly all of their observations. If these are right, they are of another size "
-            f"than all others, and the matrix is off by {size} of its size here; divide them by their size, or leave them "
-            "out."
+            "In some rows or columns nearly all observations look like outliers. If they are right, these rows or columns "
+            f"have another scale than the rest, and the matrix is off by {size} of its size; rescale them, or leave "
+            "them out."
         )
 
 
@@ -102,8 +102,8 @@ class Replaced:
     def sentence(self, words: Wording, chosen: bool) -> str:
         """What is wrong and what to try."""
         return (
-            f"{self.share:.0%} of the observations have one and the same value, whatever the others say of the matrix "
-            "there: it seems to stand for what is missing. Leave these out."
+            f"{self.share:.0%} of the observations have the same value, even where the others contradict it: it seems "
+            "to mark missing entries. Leave these observations out."
         )
 
 
@@ -120,7 +120,7 @@ class WronglySure:
         ratio = max(self.factor, 1 / max(self.factor, 1e-300))
         return (
             f"Held-out entries do not agree with the predicted uncertainty: their residuals are {ratio:.1f} times {size} "
-            "than predicted. Intervals were corrected by that, but the noise may be of another kind than modelled; look at "
+            "than predicted. Intervals were corrected by that, but the noise may not be what the model assumes; look at "
             "the data."
         )
 
@@ -156,5 +156,5 @@ class Noisy:
             if units.n_undetermined
         ]
         if few:
-            text += f"; {' and '.join(few)} have too few observations of their own and are near to what is typical"
+            text += f"; {' and '.join(few)} have too few observations of their own and get typical values"
         return text + "."

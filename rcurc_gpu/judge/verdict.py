@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..backends.arrays import array_namespace, to_numpy
+from ..backends.arrays import to_numpy
 from ..backends.linalg import subspace_svd
 from ..backends.operators import random_start
 from ..backends.plain.evidence import Compared, Measured
@@ -29,6 +30,9 @@ from .noise_faults import Astray, MoreComponents, Noisy, NothingFound, Replaced,
 from .structure import Structure
 from .ties import FREE, TIED_TO, Ties
 from .words import Fault, Verdict
+
+if TYPE_CHECKING:
+    from ..backends.kernels import Kernels
 
 _STRUCTURE = 1.5  # largest singular value of the residuals over that of noise of the same size
 _LEAST_HELD = 50  # fewer held-out entries prove nothing
@@ -68,11 +72,12 @@ def examine(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struct
         unexplained=compared.residual / compared.value if looked.n_informative else 1.0,
         held_share=_share(looked.n_agree, looked.n_informative),
         fit_share=_share(fit.n_agree, fit.n_informative) * nonzero,
-        supported=_supported(core, held, fit) if held_out else int(np.sum(_spread_out(core))),
+        supported=_supported(core, held, fit, kernels) if held_out else int(np.sum(_spread_out(core, kernels))),
         missing=_missing(data, core, schedule, seed, structure),
         informative_share=held.n_informative / held.n if held_out else 1.0,
         n_held=held.n_informative if held_out else 0,
         beyond_chance=_beyond_chance(looked, compared, schedule.floor),
+        near_square=fit.near_square,
     )
 
 
@@ -264,7 +269,7 @@ def _share(some: int, n: int) -> float:
     return some / n if n else 1.0
 
 
-def _supported(core: Core, held: Measured, fit: Measured) -> int:
+def _supported(core: Core, held: Measured, fit: Measured, kernels: Kernels) -> int:
     """Components whose part in the held-out entries is really there.
 
     For each component: its product with the truth on held-out entries (clipped against outliers), over its square on
@@ -278,15 +283,13 @@ def _supported(core: Core, held: Measured, fit: Measured) -> int:
     # one that lives where nothing was observed is claimed by nobody
     seen = claimed > 0.25 * s**2 / (core.W.shape[0] * core.V.shape[0])
     # of one row a few entries are held out at best, if all are few
-    spread = _spread_out(core) if held.n < _MANY_HELD else np.ones(core.rank, dtype=bool)
+    spread = _spread_out(core, kernels) if held.n < _MANY_HELD else np.ones(core.rank, dtype=bool)
     return int(np.sum(real & seen & spread & (held.found > 0.5 * claimed)))
 
 
-def _spread_out(core: Core) -> np.ndarray:
+def _spread_out(core: Core, kernels: Kernels) -> np.ndarray:
     """Which components are not mostly in one row or column, where outliers could have made them (r,)."""
-    xp = array_namespace(core.s)
-    alone = xp.maximum(xp.max(core.W * core.W, axis=0), xp.max(core.V * core.V, axis=0))
-    return to_numpy(alone) <= _ALONE
+    return np.asarray(np.maximum(*(kernels.largest_squares(x) for x in (core.W, core.V))) <= _ALONE)
 
 
 def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, structure: float) -> float:
@@ -294,16 +297,18 @@ def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, struc
 
     0 if all singular values together are less than `structure`.
     """
-    left = core.W * core.s
-    xp = array_namespace(left)
-    grid = data.grid
-    kept, _, _ = grid.inlying(left, core.V, schedule.floor)
+    grid, left = data.grid, core.left
     m, n = grid.shape
-    square, norm = sum(float(xp.sum(panel * panel)) for panel in kept), float(xp.linalg.vector_norm(core.s))
-    if square**0.5 <= structure * data.rate * norm:  # as in most cores of data without noise
+    norm = float(np.linalg.norm(to_numpy(core.s)))
+    none = structure * data.rate * norm
+    if schedule.floor * data.block.n_obs**0.5 <= none:  # as in most cores of data without noise: all of them are below it
+        return 0.0
+    square = data.tally(left, core.V, schedule.floor).square
+    if square**0.5 <= none:
         return 0.0
     if not np.isfinite(square):  # a core that diverged: held-out entries say so
         return 0.0
+    kept, _, _ = grid.inlying(left, core.V, schedule.floor)
     start = random_start(n, min(4, m, n), left, seed)
     _, s, _ = subspace_svd(lambda X: grid.mul(kept, X), lambda X: grid.rmul(kept, X), start, 1, steps=6)
     noise_edge = square**0.5 * (m**-0.5 + n**-0.5)  # of independent noise with this norm

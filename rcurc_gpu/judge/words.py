@@ -94,7 +94,7 @@ class Verdict:
         if self.ok and self.noise is not None:
             said = [self.noise.sentence(self.expected_error, words)]
         elif self.ok:
-            said = [f"Converged; the error expected from what is left in the residuals is {self.expected_error:.1e}."]
+            said = [f"Converged; the expected error, estimated from the residuals, is {self.expected_error:.1e}."]
         if (
             self.noise is None
             and self.rank < self.asked
@@ -108,5 +108,5 @@ class Verdict:
         if self.ok and self.structure is not None and self.structure.crowded:
             said.append(self.structure.sentence)
         if not (self.ok or self.outliers):
-            said.append("All observations were taken for right; if some are outliers, use rcurc.")
+            said.append("No observation was treated as an outlier; if some are wrong, use rcurc.")
         return " ".join(said)

@@ -15,7 +15,7 @@ from ..errors import ConvergenceWarning, check_choice, warn_caller
 from ..extend import OK
 from ..options import Asked, Settings, Where, documented
 from ..result import Result, outlying_in, outlying_in_matrix, outlying_once
-from ..samples import CrossSamples, plain_array
+from ..samples import CrossSamples, check_kind, host_array, is_frame, plain_array
 from .tables import REPLACE, cross_of_table
 
 try:
@@ -272,6 +272,8 @@ class RobustCURCompletion(OneToOneFeatureMixin, TransformerMixin, BaseEstimator)
     def _validated(self, X: Any, **options: Any) -> Any:
         if not (isinstance(X, np.ndarray) and X.dtype == object):  # of which scikit-learn has its own opinion
             X = plain_array("X", X)
+            if isinstance(X, np.ndarray) or is_frame(X):  # scikit-learn takes dates and durations for numbers
+                check_kind("X", host_array("X", X) if is_frame(X) else X, "iufcOUSV")
         types = [np.float64, np.float32]
         return validate_data(self, X, accept_sparse="csr", dtype=types, ensure_all_finite="allow-nan", **options)
 

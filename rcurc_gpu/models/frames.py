@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..samples import column_names, host_array, is_frame, library_of, plain_array, vector_of
+from ..samples import advice_on, check_kind, column_names, host_array, is_frame, library_of, plain_array, vector_of
 
 
 class AxisLabels:
@@ -140,21 +141,23 @@ def _index_first(data: Any) -> Any:
 
 
 def _matrix(data: Any) -> np.ndarray:
-    """The numbers of a wide table, float32 or float64 (n1, n2)."""
+    """The numbers of a wide table, float32 or float64 (n1, n2); a copy, since they are looked at again after the solve."""
     if hasattr(data, "compute") and not hasattr(data, "dims"):
         raise ArgumentTypeError(
             "data", f"must fit into memory, got a {type(data).__module__} array; robust_pca(data) reads the part it needs"
         )
     if hasattr(data, "tocoo"):
         raise ArgumentTypeError("data", "must be a table, got a sparse matrix; use rcurc(CrossSamples.from_sparse(data))")
+    if data is None or isinstance(data, (str, PathLike)):
+        reads = "" if data is None else "; rg.io.read_observations and pandas.read_csv read files"
+        raise ArgumentTypeError("data", f"must be a table, got {data!r}{reads}")
     if isinstance(data, Mapping):
         raise ArgumentTypeError("data", f"must be a table, got {type(data).__name__}; pandas.DataFrame(data) makes one")
     found = host_array("data", plain_array("data", data))
     if found.ndim != 2 or 0 in found.shape:
         raise ArgumentError("data", f"must be a table of rows and columns, got shape {found.shape}")
-    if found.dtype.kind not in "iufb":
-        raise ArgumentTypeError("data", f"must hold real numbers, got dtype {found.dtype}")
-    return found if found.dtype in (np.float32, np.float64) else found.astype(np.float64)
+    check_kind("data", found)
+    return found.astype(found.dtype if found.dtype in (np.float32, np.float64) else np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +195,9 @@ class Long:
         found = {option: _column(data, option, name) for option, name in named.items()}
         values = host_array(str(named["values"]), found["values"])
         if values.dtype.kind not in "iufb":
-            raise ArgumentTypeError("values", f"must name a column of numbers, got {named['values']!r} of {values.dtype}")
+            raise ArgumentTypeError(
+                "values", f"must name a column of numbers, got {named['values']!r} of {values.dtype}{advice_on(values)}"
+            )
         values = values if values.dtype in (np.float32, np.float64) else values.astype(np.float64)
         seen = ~np.isnan(values)
         if not seen.any():

@@ -441,7 +441,9 @@ def _check_scale(scale: Any) -> tuple[float, float]:
 def _numbers(name: str, index: Any, size: int) -> np.ndarray:
     index = host_array(name, index)
     if index.size and index.dtype.kind not in "iu":
-        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+        raise TypeError(
+            f"{name} must hold integers, got dtype {index.dtype}; numpy.unique(labels, return_inverse=True) numbers labels"
+        )
     if index.size and (index.min() < 0 or index.max() >= size):
         raise ValueError(f"{name} must lie in 0..{size - 1}, got {index[(index < 0) | (index >= size)].flat[0]}")
     return index.astype(np.int64)

@@ -17,6 +17,7 @@ from ..io import Completion
 from ..options import Asked, Settings, check_rank, documented
 from ..result import Result
 from ..samples import CrossSamples, choose_cross, column_names, cross_size, is_frame, library_of, sigma_matrix, vector_of
+from ..solve import last_seed
 from ..summary import Summarised, Summary
 from .frames import Long, Wide, frame_of
 
@@ -37,11 +38,14 @@ class CompletedTable(Summarised):
         What was given, and its labels.
     replace : {"missing", "outliers", "all"}
         What `table` has from the model.
+    sigma : float array (n1, n2) or None
+        What a wide table was given with, as the noise of each entry.
     """
 
     result: Result
     given: Wide | Long
     replace: str = "outliers"
+    sigma: Any = None
 
     @property
     def converged(self) -> bool:
@@ -69,10 +73,15 @@ class CompletedTable(Summarised):
         if isinstance(self.given, Long):
             o = self._completion.outliers
             return o.i, o.j, o.observed
-        i, j = self.result.outliers_of(self.given.values).nonzero()
+        i, j = self.result.outliers_of(self.given.values, sigma=self._usable_sigma).nonzero()
         judged = (self.result.rows.status[i] == OK) & (self.result.columns.status[j] == OK)
         i, j = i[judged], j[judged]  # what is not determined contradicts no observation
         return i, j, self.given.values[i, j].astype(np.float64)
+
+    @property
+    def _usable_sigma(self) -> Any:
+        """`sigma`, unless what it is compared with was not kept (``intervals=False``); then outliers go by the threshold."""
+        return None if self.result.has_noise_model and self.result.cur.uncertainty is None else self.sigma
 
     @cached_property
     def table(self) -> Any:
@@ -220,8 +229,9 @@ def complete(
     """
     check_choice("replace", replace, REPLACE)
     named = {"rows": rows, "columns": columns, "values": values}
-    number = seed_to_int(seed)
+    number = seed_to_int(last_seed(options.get("checkpoint"), options.get("output")) if seed is None else seed)
     given: Wide | Long
+    whole = None
     if any(name is not None for name in named.values()):
         given = Long.of(data, named, sigma)
         entries = (given.i, given.j, given.values)
@@ -232,9 +242,10 @@ def complete(
         i, j = np.nonzero(~np.isnan(given.values))
         if len(i) == 0:
             raise ArgumentError("data", "has no observation: all of it is missing")
-        noise = None if sigma is None else sigma_matrix(sigma, given.values, given.values.shape, "data")[i, j]
+        whole = None if sigma is None else np.array(sigma_matrix(sigma, given.values, given.values.shape, "data"))
+        noise = None if whole is None else whole[i, j]
         samples = cross_of_table((i, j, given.values[i, j]), given.values.shape, rank, number, sigma=noise)
-    return CompletedTable(rcurc(samples, rank, seed=number, **options), given, replace)
+    return CompletedTable(rcurc(samples, rank, seed=number, **options), given, replace, whole)
 
 
 def _check_finite(given: Wide) -> None:

@@ -109,7 +109,7 @@ class Units:
         """
         if len(units) == 0:
             return self.prior(0), np.zeros((0, len(Fit)))
-        K, model = self.model.at.x.shape[1], self.model
+        model = self.model
         start, begun = self._start(units)
         # two steps, then the scale of the noise of each unit, drawn to that of all, and a last step with it
         found, table = self._posterior(units, start, (1.0, 1.0), measure=False)
@@ -129,12 +129,8 @@ class Units:
         scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
         start = (found[0], found[1], asarray_on(scale, self.like))
         (mean, covariance, noise), table = self._posterior(units, start, (1.0,), measure=False)
-        lost = np.flatnonzero(_lost(table, K))
-        nothing = self.prior(len(lost))[0]
-        prior = np.zeros(packed_size(K))
-        prior[np.cumsum(np.arange(1, K + 1)) - 1] = 1 / model.precision
-        prior = asarray_on(np.tile(prior, (len(lost), 1)), self.like)
-        return (_put(mean, lost, nothing), _put(covariance, lost, prior), noise), table
+        mean, covariance = typical_where_lost((mean, covariance), table, model.precision)
+        return (mean, covariance, noise), table
 
     def _start(self, units: np.ndarray) -> tuple[Estimate, np.ndarray]:
         """Where estimates begin, and which begin elsewhere than at the prior (u,)."""
@@ -179,6 +175,17 @@ class Units:
         floor = FLOOR_SIGMAS * noise
         size = math.hypot(prior_size(self.model.precision, self.model.at), noise) / MAD_TO_SIGMA  # of a median entry
         return Schedule(max(5 * size, floor), floor, _GAMMA)
+
+
+def typical_where_lost(found: tuple[Array, Array], table: np.ndarray, precision: np.ndarray) -> tuple[Array, Array]:
+    """Means (n, K) and covariances (n, P) that are those of the prior where most observations of a unit are outliers."""
+    lost, K = np.flatnonzero(_lost(table, len(precision))), len(precision)
+    prior = np.zeros((len(lost), packed_size(K)))
+    prior[:, np.cumsum(np.arange(1, K + 1)) - 1] = 1 / precision
+    mean, covariance = (
+        _put(x, lost, asarray_on(new, x, x.dtype)) for x, new in zip(found, (np.zeros((len(lost), K)), prior), strict=True)
+    )
+    return mean, covariance
 
 
 def _take(x: Array, places: np.ndarray) -> Array:

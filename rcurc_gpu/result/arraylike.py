@@ -59,7 +59,19 @@ class ArrayLike:
         return self.shape[0]
 
     def __iter__(self) -> Iterator[Array]:
+        self._check_rows()
         return (self[k] for k in range(len(self)))
+
+    def __reversed__(self) -> Iterator[Array]:
+        self._check_rows()
+        return (self[k] for k in reversed(range(len(self))))
+
+    def _check_rows(self) -> None:
+        """Refuse to go through all rows of a large matrix: list(cur) and sorted(cur) would form it row by row."""
+        self._check_size("going through all rows of cur", *self.shape, "cur[k] gives a row; ")
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self._formed("x in cur") == value).any())
 
     # ---------------------------------------------------------------- parts
 
@@ -168,12 +180,12 @@ class ArrayLike:
 
     # ---------------------------------------------------------------- all of it
 
-    def _check_size(self, what: str, n1: int, n2: int) -> None:
+    def _check_size(self, what: str, n1: int, n2: int, instead: str = "") -> None:
         size = n1 * n2 * array_namespace(self.left).finfo(self.dtype).bits // 8
         if size > MOST_FORMED:
             raise ValueError(
                 f"{what} would form {n1:,} x {n2:,} numbers ({size / 2**30:,.1f} GiB); at most {MOST_FORMED >> 30} GiB is "
-                f"formed: {_PARTS}"
+                f"formed: {instead}{_PARTS}"
             )
 
     def _formed(self, what: str) -> Array:

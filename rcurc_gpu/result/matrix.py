@@ -119,24 +119,42 @@ class LowRankMatrix(ArrayLike):
         xp = array_namespace(self.left)
         rows, cols = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
         values = xp.sum(take_rows(self.left, rows) * take_rows(self.right, cols), axis=-1)
-        return (values, self.variances(i, j)[0] ** 0.5) if return_std else values
+        return (values, self.standard_deviations(i, j)) if return_std else values
+
+    def standard_deviations(self, i: Any, j: Any) -> Array:
+        """Those of the entries (i[k], j[k]), without the noise of an observation there."""
+        known = self._known_uncertainty()
+        return abs(known.unit) * self.relative_variances(i, j)[0] ** 0.5
 
     def variances(self, i: Any, j: Any) -> tuple[Array, Array]:
-        """Squared standard deviation of the entries (i[k], j[k]), and squared scale of the noise of an observation there."""
+        """Squared standard deviation of the entries (i[k], j[k]), and squared scale of the noise of an observation there.
+
+        Of numbers beyond 1e-150 and 1e150 (1e-19 and 1e19 in single precision) squares are 0 or infinite.
+        """
+        unit = self._known_uncertainty().unit
+        matrix, noise = self.relative_variances(i, j)
+        return unit * (unit * matrix), unit * (unit * noise)
+
+    def _known_uncertainty(self) -> Uncertainty:
         if self.uncertainty is None:
             raise ValueError(
                 "standard deviations of single entries are known only with noise and intervals=True; Result.interval and "
                 "Result.expected_error speak of exact data too"
             )
+        return self.uncertainty
+
+    def relative_variances(self, i: Any, j: Any) -> tuple[Array, Array]:
+        """`variances` over the square of the `unit` of the uncertainty, which neither overflow nor vanish."""
+        known = self._known_uncertainty()
         xp = array_namespace(self.left)
         i, j = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
         i_flat, j_flat = xp.reshape(i, (-1,)), xp.reshape(j, (-1,))
-        size, step = int(i_flat.shape[0]), max(_NUMBERS_AT_ONCE // max(int(self.uncertainty.left.shape[1]), 1), 1)
+        size, step = int(i_flat.shape[0]), max(_NUMBERS_AT_ONCE // max(int(known.left.shape[1]), 1), 1)
         parts = (slice(k, min(k + step, size)) for k in range(0, max(size, 1), step))
-        pieces = [self.uncertainty.variances(self.left, self.right, i_flat[part], j_flat[part]) for part in parts]
+        pieces = [known.variances(self.left, self.right, i_flat[part], j_flat[part]) for part in parts]
         matrix, noise = (xp.concat(list(x)) for x in zip(*pieces, strict=True))
-        factor = self.uncertainty.factor**2
-        return xp.reshape(self.uncertainty.widening * factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)
+        factor = known.factor**2
+        return xp.reshape(known.widening * factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)
 
     def part(self, rows: np.ndarray, cols: np.ndarray) -> LowRankMatrix:
         """Some rows and columns, by their numbers, in double precision on the host."""
@@ -149,6 +167,8 @@ class LowRankMatrix(ArrayLike):
                 right=rows_on_host(known.right, cols),
                 left_scale=rows_on_host(known.left_scale, rows),
                 right_scale=rows_on_host(known.right_scale, cols),
+                left_group=None if known.left_group is None else known.left_group[rows],
+                right_group=None if known.right_group is None else known.right_group[cols],
             )
         return LowRankMatrix(left.astype(np.float64), right.astype(np.float64), known)
 

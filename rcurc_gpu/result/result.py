@@ -7,12 +7,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtri
 
-from ..backends.arrays import Array, asarray_on
 from ..backends.blocks import Block, join_blocks
 from ..backends.plain.regression import Schedule
-from ..judge.groups import Groups
 from ..judge.structure import Structure
 from ..judge.words import Verdict
 from ..options import Settings
@@ -24,7 +21,6 @@ from .outcome import Outcome
 from .outliers import outlier_table, outlying_blocks, outlying_in_matrix
 from .rules import OutlierRule, rule_of
 from .transform import Fitting, New, Transformed, transformed
-from .uncertainty import check_level
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -92,50 +88,6 @@ class Result(Outcome):
     chunk_bytes: int | None
     verdict: Verdict | None = None
     structure: Structure | None = None
-    groups: Groups | None = None
-
-    def interval(self, i: Any, j: Any, level: float = 0.95, *, new: bool = True, sigma: Any = None) -> tuple[Array, Array]:
-        """Intervals that hold entries with a probability.
-
-        Parameters
-        ----------
-        i, j : integers or integer arrays, broadcast against each other
-        level : float in (0, 1)
-            The probability.
-        new : bool
-            Whether of a new observation of the entry, noise included, or of the matrix itself. Outliers are not included.
-        sigma : float or array, optional
-            Standard deviation of the noise of the new observation, in the unit of the `sigma` of the samples; by default
-            the median one of these. Only for samples that have it.
-
-        Returns
-        -------
-        lower, upper : float arrays
-            Held-out entries calibrated them. Without noise, from `expected_error`, the same width everywhere but between
-            `groups`, where it is that of entries of which nothing is known.
-        """
-        refuse_dask(self.cur)
-        level = check_level(level)
-        known = self.cur.uncertainty
-        middle = self.cur.entries(i, j)
-        if sigma is not None:
-            self.check_sigma(new)
-        if known is not None:
-            matrix, noise = (x / known.factor**2 for x in self.cur.variances(i, j))
-            if sigma is not None:
-                noise = noise * known.coarseness(sigma, middle) ** 2
-            half = known.half_width(matrix / known.widening, noise if new else None, level)
-        elif self.has_noise_model:
-            raise ValueError("intervals were not kept; solve with intervals=True")
-        else:
-            size = float(np.sqrt(np.mean(np.square(self.cur.singular_values())) * self.rank / np.prod(self.cur.shape)))
-            square = (self.expected_error * size) ** 2 + (self.noise**2 if new else 0.0)
-            half = float(ndtri(0.5 + 0.5 * level)) * square**0.5
-            if self.groups is not None:
-                # between groups the entry may be anything of the size of the others, whatever was recovered there
-                apart = asarray_on(self.groups.apart_at(i, j).astype(np.float64), middle, middle.dtype)
-                half = half + float(ndtri(0.5 + 0.5 * level)) * apart * (size**2 + middle**2) ** 0.5
-        return middle - half, middle + half
 
     @cached_property
     def outlier_rule(self) -> OutlierRule:

@@ -35,6 +35,9 @@ _LEAST_FACTOR = 0.01  # of the noise of the smallest values over the typical one
 _TAIL = 30.0  # degrees of freedom without a noise model: rounding has no tails
 _TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from with one
 _MOST_LOG = 700.0  # of the odds: what exp takes
+# Range of the data over the threshold, at most. One entry may be beyond all others, and `outlier_threshold` halves the range
+# 60 times, which leaves six digits; the odds know it by its logarithm only.
+_MOST_SPAN = 1e12
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +86,13 @@ class OutlierRule:
     ----------
     cur : LowRankMatrix
     noise : Noise
-        In the unit of the data.
+        In units of `unit`.
     sizes : NoiseBySize
     least : float
         Smaller residuals are no outliers, whatever the noise.
+    unit : float
+        A power of two in which squares of residuals neither overflow nor vanish; everything else but `noise` is in the unit
+        of the data.
     probability : float in [0, 1]
         From which on an observation is an outlier.
     sigma : float or None
@@ -97,6 +103,7 @@ class OutlierRule:
     noise: Noise
     sizes: NoiseBySize
     least: float
+    unit: float
     probability: float = 0.5
     sigma: float | None = None
 
@@ -121,7 +128,7 @@ class OutlierRule:
         known = self.cur.uncertainty
         if known is not None:
             square *= float(np.prod([to_numpy(x).min() for x in (known.left_scale, known.right_scale)], dtype=np.float64))
-        return max(self.least, (1 - 1e-6) * outlier_threshold(replace(self.noise, variance=square)))
+        return max(self.least, (1 - 1e-6) * self.unit * outlier_threshold(replace(self.noise, variance=square)))
 
     def judged(self, fitted: Array, residual: Array, i: Array, j: Array, coarse: Array | float = 1.0) -> Judged:
         """Which of some observations are outliers.
@@ -136,22 +143,22 @@ class OutlierRule:
         """
         xp = array_namespace(residual)
         size = xp.abs(xp.astype(residual, xp.float64))
+        enough, size = size >= self.least, size / self.unit
         local = self.local(fitted, i, j) * coarse
-        (which,) = xp.nonzero((outlier_probability(self.noise, size, local) >= self.probability) & (size >= self.least))
+        (which,) = xp.nonzero((outlier_probability(self.noise, size, local) >= self.probability) & enough)
         if self.cur.uncertainty is None:
             size, local = gather(size, which), gather(local, which)
             return Judged(which, size / local, outlier_probability(self.noise, size, local))
         # the doubt about an entry takes the most time, and makes outliers less likely: only these are asked
-        local = xp.sqrt(
-            gather(local, which) ** 2 + xp.astype(self.cur.variances(gather(i, which), gather(j, which))[0], xp.float64)
-        )
+        doubt = self.cur.relative_variances(gather(i, which), gather(j, which))[0]
+        local = xp.sqrt(gather(local, which) ** 2 + xp.astype(doubt, xp.float64))
         size = gather(size, which)
         probability = outlier_probability(self.noise, size, local)
         (kept,) = xp.nonzero(probability >= self.probability)
         return Judged(gather(which, kept), gather(size / local, kept), gather(probability, kept))
 
     def local(self, fitted: Array, i: Array, j: Array) -> Array:
-        """Scale of the noise of typical observations, without the doubt about the entry (k,)."""
+        """Scale of the noise of typical observations, without the doubt about the entry, in units of `unit` (k,)."""
         xp = array_namespace(fitted)
         scale = self.noise.variance**0.5 * self.sizes.at(fitted)
         known = self.cur.uncertainty
@@ -202,12 +209,11 @@ def rule_from(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
     """The same, from a sample of the observations."""
     known = cur.uncertainty
     if known is not None:
-        n, unit = known.noise, abs(known.unit)
-        noise = replace(n, variance=n.variance * (unit * known.factor) ** 2, span=n.span * unit)
+        unit = abs(known.unit)  # as the solver chose it, or its user's multiple of that
+        noise, size = replace(known.noise, variance=known.noise.variance * known.factor**2), np.abs(seen.residual) / unit
         scale = noise.variance**0.5 * np.sqrt(seen.row_scale * seen.column_scale) * seen.coarse
-        sizes = _sizes(np.abs(seen.fitted), np.abs(seen.residual) / scale, _WIDE, noise.tail, _LEAST_FACTOR, POOL)
-        score = np.abs(seen.residual) / (scale * sizes.at(seen.fitted))
-        return OutlierRule(cur, _with_tail(noise, score), sizes, 0.0)
+        sizes = _sizes(np.abs(seen.fitted), size / scale, _WIDE, noise.tail, _LEAST_FACTOR, POOL)
+        return OutlierRule(cur, _with_tail(noise, size / (scale * sizes.at(seen.fitted))), sizes, 0.0, unit)
     return _by_threshold(seen, cur, threshold)
 
 
@@ -268,11 +274,13 @@ def _with_tail(noise: Noise, score: np.ndarray) -> Noise:
 
 def _by_threshold(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
     """Outliers are residuals above the threshold; where residuals of most values of that size are larger, above those."""
-    threshold = max(threshold, float(np.finfo(np.float64).tiny) ** 0.5)
-    value = seen.fitted + seen.residual
+    smallest = max(threshold, float(np.finfo(np.float64).tiny))
+    unit = math.ldexp(1.0, math.frexp(smallest)[1])
+    threshold, residual = smallest / unit, seen.residual / unit
+    value = seen.fitted / unit + residual
     span = 2 * float(value.max() - value.min()) if len(value) else 0.0
-    span = max(span, 10 * threshold)
-    noise, size = Noise((threshold / 8) ** 2, _TAIL, 0.1, span), np.abs(seen.residual) / seen.coarse
+    span = min(max(span, 10 * threshold), _MOST_SPAN)
+    noise, size = Noise((threshold / 8) ** 2, _TAIL, 0.1, span), np.abs(residual) / seen.coarse
     wide = min(_BEYOND * threshold, max(_OF_SPAN * span, threshold))
     for _ in range(3):  # the share of the outliers and the scale at which the threshold is the limit depend on each other
         sigma = noise.variance**0.5
@@ -283,7 +291,7 @@ def _by_threshold(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRu
         noise = replace(noise, variance=(sigma * threshold / outlier_threshold(noise)) ** 2)
     sigma = noise.variance**0.5
     sizes = _sizes(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
-    return OutlierRule(cur, noise, sizes, threshold * float(seen.coarse.min(initial=1.0)))
+    return OutlierRule(cur, noise, sizes, unit * threshold * float(seen.coarse.min(initial=1.0)), unit)
 
 
 class Seen(NamedTuple):

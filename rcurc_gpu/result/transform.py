@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, hand_back, home_of, take_rows, to_numpy
-from ..backends.blocks import Block, blank_rows
+from ..backends.blocks import Block, blank_rows, usual_labels
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.posterior import positions_of
 from ..backends.plain.regression import Schedule
@@ -146,7 +146,7 @@ def transformed(result: Outcome, how: Fitting, new: New, undetermined: str) -> T
     if undetermined == "nan":
         found = blank_rows(found, diagnostics.undetermined)
     matrix = LowRankMatrix(factor, found, model) if columns else LowRankMatrix(found, factor, model)
-    expected = result.expected_error if model is None else max(result.expected_error, _doubt(matrix, diagnostics, columns))
+    expected = result.expected_error if model is None else max(result.expected_error, _doubt(matrix))
     component = not how.structured and _has_component(
         _Seen(block, chosen, known.status[chosen] == OK, diagnostics), matrix, columns, max(result.threshold, rounding)
     )
@@ -202,9 +202,11 @@ def _has_component(seen: _Seen, matrix: LowRankMatrix, columns: bool, threshold:
     return component_scores([Looked(i, j, fitted, residual, is_outlier)], 0)[0].is_component
 
 
-def _doubt(matrix: LowRankMatrix, d: UnitDiagnostics, columns: bool) -> float:
+def _doubt(matrix: LowRankMatrix) -> float:
     """Relative error that is to be expected of new units, by the standard deviations of some entries."""
     n1, n2 = matrix.shape
+    if 0 in (n1, n2):
+        return 0.0
     rng = generator(0, Stream.REJECTED, 3)
     i, j = rng.integers(0, n1, _SURE_AT), rng.integers(0, n2, _SURE_AT)
     value, std = (np.asarray(to_numpy(x), dtype=np.float64) for x in matrix.entries(i, j, return_std=True))
@@ -279,8 +281,10 @@ def estimated(
     new = factor_rows(mean_new, known.centre, known.offsets, columns, known.unit if columns else 1.0, dtype)
     xp = array_namespace(covariance_new)
     arrays = [xp.astype(x, xp.float32) for x in (covariance_new, scale_new)]
-    names = ("right", "right_scale") if columns else ("left", "left_scale")
-    return new, diagnostics, replace(known, **dict(zip(names, arrays, strict=True)))
+    names = ("right", "right_scale", "right_group") if columns else ("left", "left_scale", "left_group")
+    groups = known.left_group if columns else known.right_group
+    found = None if groups is None else usual_labels(block, groups[chosen])
+    return new, diagnostics, replace(known, **dict(zip(names, (*arrays, found), strict=True)))
 
 
 def _at_positions(block: Block, kept: np.ndarray) -> Block:

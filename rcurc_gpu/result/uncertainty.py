@@ -97,7 +97,8 @@ class Uncertainty:
     def variances(self, left: Array, right: Array, i: Array, j: Array) -> tuple[Array, Array]:
         """Squared standard deviation of entries (i, j) of ``left @ right.T``, and squared scale of their noise, (k,).
 
-        Neither is multiplied by `factor`, nor the first by `widening`.
+        Both are in the unit of 1, since the square of `unit` may be no number any more. Neither is multiplied by `factor`,
+        nor the first by `widening`.
         """
         xp = array_namespace(left)
         extra = 2 if self.offsets else 0
@@ -122,15 +123,15 @@ class Uncertainty:
             both = both * xp.astype(q < k, u.dtype)
         matrix = xp.sum(double * (T * outer(u) + S * outer(v) + both), axis=1)
         scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), u.dtype)
-        unit = self.unit**2
         matrix = xp.maximum(matrix, xp.zeros_like(matrix))
         if self.left_group is not None and self.right_group is not None:
-            apart = self.left_group[to_numpy(i)] != self.right_group[to_numpy(j)]
+            rows, cols = self.left_group[to_numpy(i)], self.right_group[to_numpy(j)]
+            apart = (rows != cols) | (rows < 0)  # -1 is for those in no group; as `judge.groups` has it
             # What was recovered there is as large as the truth, and as far from it as two such entries are from each other.
             # Held-out entries are inside of groups: that they are near to the fit says nothing of those between.
             wide = 2 * self.largest / min(self.factor, 1.0) ** 2
             matrix = matrix + wide * asarray_on(apart.astype(np.float64), matrix, matrix.dtype)
-        return unit * matrix, unit * self.noise.variance * scales
+        return matrix, self.noise.variance * scales
 
     def coarseness(self, sigma: Any, like: Array) -> Array:
         """The noise of observations with this `sigma`, in the unit of the samples, over the typical one; beside `like`."""
@@ -156,13 +157,13 @@ class Uncertainty:
         Parameters
         ----------
         matrix, noise : float arrays
-            As `variances` gives them.
+            As `variances` gives them, in the unit of 1; the result is in `unit`.
         level : float in (0, 1)
         """
-        xp = array_namespace(matrix)
+        xp, unit = array_namespace(matrix), abs(self.unit)
         if noise is None:
-            return self.factor * float(ndtri(0.5 + 0.5 * level)) * xp.sqrt(self.widening * matrix)
-        return self.factor * float(stdtrit(self.noise.tail, 0.5 + 0.5 * level)) * xp.sqrt(matrix + noise)
+            return unit * (self.factor * float(ndtri(0.5 + 0.5 * level)) * xp.sqrt(self.widening * matrix))
+        return unit * (self.factor * float(stdtrit(self.noise.tail, 0.5 + 0.5 * level)) * xp.sqrt(matrix + noise))
 
 
 def check_level(level: Any) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, asarray_on, device_name, device_of, gather, is_array, native, to_numpy
 from ..backends.blocks import Block
 from ..errors import ArgumentError, ArgumentTypeError, DisagreementError, NothingObservedError, check_choice
-from .foreign import library_of, plain_array, to_host
+from .foreign import advice_on, library_of, plain_array, to_host
 
 ReadPiece = Callable[[int, int], tuple[Array, "Array | None"]]  # units start to stop as (units, length), and their mask
 READ_BYTES = 64 << 20  # how much of a dense matrix is looked at at once
@@ -66,7 +66,7 @@ def float_values(name: str, values: Array) -> Array:
     if xp.isdtype(values.dtype, ("integral", "bool")):
         return xp.astype(values, xp.float64)
     if not xp.isdtype(values.dtype, "real floating"):
-        raise TypeError(f"{name} must be real numbers, got dtype {values.dtype}")
+        raise TypeError(f"{name} must be real numbers, got dtype {values.dtype}{advice_on(values)}")
     if values.dtype in (xp.float32, xp.float64):
         return values
     # half and quadruple precision, and the other byte order
@@ -326,7 +326,11 @@ def triplet_index(name: str, index: Any, size: int, values: Array) -> Array:
             f"{name} and values must be vectors of one length, got {tuple(index.shape)} and {tuple(values.shape)}"
         )
     if index.shape[0] and not xp.isdtype(index.dtype, "integral"):
-        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}")
+        labelled = getattr(index.dtype, "kind", "f") in "OUSM"
+        labels = (
+            "; numpy.unique(labels, return_inverse=True) numbers labels, and complete(frame) takes them" if labelled else ""
+        )
+        raise TypeError(f"{name} must hold integers, got dtype {index.dtype}{labels}")
     low, high = (int(xp.min(index)), int(xp.max(index))) if index.shape[0] else (0, 0)
     if low < 0 or high >= size:
         raise ValueError(f"{name} must lie in 0..{size - 1}, got {low if low < 0 else high}")

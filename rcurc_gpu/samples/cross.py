@@ -11,7 +11,17 @@ from typing import Any
 import numpy as np
 
 from .. import files
-from ..backends.arrays import Array, array_namespace, asarray_on, device_name, gather, home_of, sparse_module, to_numpy
+from ..backends.arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    device_name,
+    gather,
+    home_of,
+    sparse_module,
+    takes_kernels,
+    to_numpy,
+)
 from ..backends.blocks import Block
 from ..errors import check_shape
 from ..summary import Summarised, Summary
@@ -245,6 +255,10 @@ class CrossSamples(Summarised):
     def largest(self) -> tuple[float, float]:
         """The largest size of an observation of R, and of C."""
         values = self.r_block.value, self.c_block.value
+        if takes_kernels(values[0]):
+            from ..backends.cuda.blocks import largest_sizes
+
+            return largest_sizes(*values)
         xp = array_namespace(*values)
         r, c = (max(float(xp.max(x)), -float(xp.min(x))) for x in values)  # abs() would take as much memory again
         return r, c
@@ -290,7 +304,7 @@ class CrossSamples(Summarised):
     @cached_property
     def intersection(self) -> Intersection:
         """The observations inside I x J, each once."""
-        return join_intersection(self.r_block.take_units(self.cols), self.c_block.take_units(self.rows))
+        return join_intersection(self.r_block.take_units(self.cols), self.c_block, self.rows)
 
     def describe(self, rank: int | None = None) -> str:
         """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""

@@ -6,15 +6,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from typing import Any
 
 import numpy as np
 
 from ..backends.arrays import Array, array_namespace, bring, is_array, is_foreign, to_numpy
-from ..errors import check_shape
+from ..errors import ArgumentTypeError, check_shape
 from .building import READ_BYTES, float_values, host_array, sigma_matrix, taken
 from .cross import CrossSamples, samples_of_pieces
-from .foreign import DaskMatrix, as_source, library_of, plain_array
+from .foreign import DaskMatrix, as_source, check_kind, library_of, plain_array
 
 # Rows (columns) over r log(n), as in IRCUR. At 3000 x 3000 and rank 5 that is 161 of them, and an error of 7e-12. More cost
 # more, and average more noise.
@@ -37,10 +38,13 @@ def known_matrix(Y: Any, instead: str) -> Any:
 
 def dense_source(Y: Any) -> Any:
     """`Y` as something with a shape and rows and columns by index."""
+    if Y is None or isinstance(Y, (str, PathLike, dict)):
+        raise ArgumentTypeError("Y", f"must be a matrix, got {'a dict' if isinstance(Y, dict) else repr(Y)}")
     Y = known_matrix(Y, "and rcurc")
     if len(Y.shape) != 2:
         raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
     check_shape("Y.shape", Y.shape)
+    check_kind("Y", Y)
     return Y
 
 

@@ -6,10 +6,13 @@ None of their libraries is imported here: an object says by its type where it co
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
 from array_api_compat import is_dask_array
+
+from ..errors import ArgumentTypeError
 
 _LIBRARIES = ("pandas", "polars", "pyarrow", "xarray")
 _MISSING = ("NoneType", "NAType", "NaTType", "MaskedConstant")  # types of what stands for a missing value
@@ -24,6 +27,38 @@ def library_of(x: Any) -> str | None:
 def is_frame(x: Any) -> bool:
     """Whether `x` is a table of named columns of pandas, polars or pyarrow."""
     return library_of(x) in ("pandas", "polars", "pyarrow") and type(x).__name__ in ("DataFrame", "Table", "RecordBatch")
+
+
+def check_kind(name: str, found: Any, taken: str = "iuf") -> None:
+    """Refuse a table of a dtype that holds no real numbers, and say what helps; `taken` has the kinds that pass."""
+    kind = getattr(getattr(found, "dtype", None), "kind", "f")
+    if kind == "b":
+        raise ArgumentTypeError(
+            name,
+            "is a table of True and False, which cannot say what is missing: a comparison such as df > 0 gives False there. "
+            f"If these are your values, pass {name}.astype(float), with NaN where nothing was observed",
+        )
+    if kind not in taken:
+        raise ArgumentTypeError(name, f"must be real numbers, got dtype {found.dtype}{advice_on(found)}")
+
+
+def advice_on(found: Any) -> str:
+    """What to do with values that are no real numbers (an array or a list of some), as the end of a sentence."""
+    if not isinstance(found, (np.ndarray, list)):
+        return ""
+    some = np.asarray(found).ravel()[:1]
+    kind, text = some.dtype.kind, next(iter(some.tolist()), "")
+    if kind == "c" or isinstance(text, complex):
+        return "; take the real part, or the absolute value"
+    if kind == "m" or isinstance(text, timedelta):
+        return "; divide durations by one of them, such as numpy.timedelta64(1, 's')"
+    if kind == "M" or isinstance(text, date):
+        return "; dates can be labels of rows or columns, not values"
+    if isinstance(text, str) and "," in text and _is_number(text.replace(".", "").replace(",", ".", 1)):
+        return "; decimal commas are not read: pandas.read_csv(..., decimal=',') reads them"
+    if kind in "US" and _is_number(text):
+        return "; .astype(float) makes numbers of texts"
+    return ""
 
 
 def plain_array(name: str, x: Any) -> Any:
@@ -77,7 +112,8 @@ def vector_of(column: Any) -> np.ndarray:
 
 def _frame_values(name: str, frame: Any) -> np.ndarray:
     """The numbers of a frame (n, columns); a column of something else is an error that names it."""
-    if library_of(frame) == "pandas" and all(isinstance(t, np.dtype) and t.kind in "iufb" for t in frame.dtypes):
+    kinds = {t.kind if isinstance(t, np.dtype) else "O" for t in frame.dtypes} if library_of(frame) == "pandas" else {"O"}
+    if kinds <= set("iuf") or kinds == {"b"}:
         return np.asarray(frame.to_numpy())
     names = column_names(frame)
     by_number = library_of(frame) == "pandas"  # names may repeat there
@@ -95,13 +131,23 @@ def _column_numbers(name: str, column: Any, x: Any) -> np.ndarray:
             raise TypeError
         return _numbers(name, found)
     except TypeError:
-        example = next((v for v in found.tolist() if type(v).__name__ not in _MISSING), None)
+        known = [v for v in found[:1000].tolist() if type(v).__name__ not in _MISSING]
+        example = known[0] if known else None
+        advice = advice_on(found if found.dtype != object else known[:1])
         index = f", or make it the index: {name}.set_index({column!r})" if library_of(x) == "pandas" else ""
+        if found.dtype.kind == "c" or isinstance(example, complex) or "decimal" in advice:
+            index = ""  # such values are no labels
         # only `complete` calls it so, and takes lists of readings, too
         listed = "; of a list of readings name the columns, with rows=, columns= and values=" if name == "data" else ""
         raise TypeError(
-            f"{name} must hold numbers, but its column {column!r} has {example!r}; leave the column out{index}{listed}"
+            f"{name} must hold numbers, but its column {column!r} has {_shown(example)}{advice}; leave the column "
+            f"out{index}{listed}"
         ) from None
+
+
+def _shown(value: Any) -> str:
+    """A value in an error: dates and durations as people write them."""
+    return str(value) if isinstance(value, (date, timedelta)) else repr(value)
 
 
 def _numbers(name: str, found: np.ndarray) -> np.ndarray:
@@ -120,7 +166,7 @@ def _numbers(name: str, found: np.ndarray) -> np.ndarray:
         numbers = [np.nan if gone else float(v) for v, gone in zip(flat, missing, strict=True)]
     except (TypeError, ValueError):
         bad = next(v for v, gone in zip(flat, missing, strict=True) if not gone and not _is_number(v))
-        raise TypeError(f"{name} must be real numbers, got {bad!r}") from None
+        raise TypeError(f"{name} must be real numbers, got {bad!r}{advice_on([bad])}") from None
     return np.asarray(numbers, dtype=np.float64).reshape(found.shape)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from array_api_compat import is_cupy_array, is_numpy_array
@@ -29,30 +28,35 @@ class Intersection:
     block: Block
     seen_by: Array
 
-    @cached_property
-    def by_cols(self) -> Block:
-        """The same by columns."""
-        return self.block.transpose()
-
-    def first_copies(self) -> tuple[np.ndarray, np.ndarray]:
+    def first_copies(self) -> tuple[np.ndarray, ...]:
         """For each row, and for each column, the first that was seen in the same places with the same values, or itself."""
-        firsts = []
-        for block in (self.block, self.by_cols):
-            _, first, which = np.unique(to_numpy(_fingerprints(block)), return_index=True, return_inverse=True)
-            firsts.append(first[np.ravel(which)])
-        return firsts[0], firsts[1]
+        if takes_kernels(self.block.value):
+            from ..backends.cuda import blocks
+
+            return tuple(map(_firsts, blocks.fingerprints(self.block, _ODD)))
+        sides = self.block, self.block.across
+        return tuple(np.arange(x.n_units) if _begin_differently(x) else _firsts(fingerprints(x)) for x in sides)
 
 
-def _fingerprints(block: Block) -> Array:
+def _firsts(numbers: Array) -> np.ndarray:
+    """For each number the place of the first like it."""
+    _, first, which = np.unique(to_numpy(numbers), return_index=True, return_inverse=True)
+    return first[np.ravel(which)]
+
+
+def _begin_differently(block: Block) -> bool:
+    """Whether no two units can have the same entries, since not even their first ones are the same; False if unknown."""
+    if not is_numpy_array(block.value) or np.min(block.counts, initial=1) == 0:
+        return False
+    return len(np.unique(block.value[block.indptr[:-1]])) == block.n_units
+
+
+def fingerprints(block: Block) -> Array:
     """A number for each unit of a block (n_units,), the same for two if they have the same entries, and else hardly ever.
 
     They are sums of whole numbers, which do not depend on their order, and are made where the entries are.
     """
     value, index, indptr = block.value, block.index, block.indptr
-    if takes_kernels(value):
-        from ..backends.cuda import blocks
-
-        return blocks.fingerprints(block, _ODD)
     if not (is_numpy_array(value) or is_cupy_array(value)):  # other libraries do not show the digits of a number
         value, index, indptr = (to_numpy(x) for x in (value, index, indptr))
     xp = array_namespace(value)
@@ -65,7 +69,7 @@ def _fingerprints(block: Block) -> Array:
     return total[indptr[1:]] - total[indptr[:-1]]
 
 
-def join_intersection(from_r: Block, by_c: Block) -> Intersection:
+def join_intersection(from_r: Block, by_c: Block, rows: np.ndarray | None = None) -> Intersection:
     """Each entry of the intersection once.
 
     Parameters
@@ -73,12 +77,16 @@ def join_intersection(from_r: Block, by_c: Block) -> Intersection:
     from_r : Block
         The columns of J in R: units are J, positions I.
     by_c : Block
-        The rows of I in C: units are I, positions J.
+        The rows of I in C: units are I, positions J. Or all of C, with I as `rows`.
     """
     from ..backends.kernels import choose  # here: samples are at the end of long chains of imports
 
     by_r = from_r.transpose()  # by rows, too: two sorted lists are merged in linear time
-    block, code = choose("auto", by_c.value).join(by_r, by_c)
+    kernels = choose("auto", by_c.value)
+    if rows is not None and kernels.name == "cuda":  # which skips the others
+        block, code = kernels.join(by_r, by_c, rows)
+    else:
+        block, code = kernels.join(by_r, by_c if rows is None else by_c.take_units(rows))
     block.mapped(freeze)
     freeze(code)
     return Intersection(block, code)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
+from ..files import size_of
 from ..io.labels import Labels
 from ..io.numbering import TableNumbers
 from ..io.read import check_sigma, errors_in_labels
@@ -105,7 +106,7 @@ def shard_file(
     options = BuildOptions.checked(duplicates, dtype, shard_bytes, memory_bytes, progress, sigma_column is not None)
     columns = Columns(row_column, column_column, value_column, header=header, sigma=sigma_column)
     paths = table_paths(path)
-    tables = [_opened(name, columns) for name in paths if os.path.getsize(name)]
+    tables = [_opened(name, columns) for name in paths if size_of(name)]
     where = repr(paths[0]) if len(paths) == 1 else f"{paths[0]!r} and {len(paths) - 1} more"
     if not tables:
         raise ValueError(

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from ..backends.blocks import Block
-from ..files import UNREADABLE, write_whole
+from ..files import UNREADABLE, open_file, write_whole
 
 # 8-byte numbers first, so that all arrays are aligned in the file
 _PARTS = (("indptr", np.int64), ("value", None), ("index", np.int32))
@@ -70,7 +70,7 @@ def _arrays_of(block: Block) -> list[np.ndarray]:
 def read_shard(path: str | os.PathLike[str], facts: ShardFacts, length: int, dtype: Any) -> Block:
     """Read all of it, and compare it with its checksum."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             arrays = [np.fromfile(file, kind, count) for kind, count in _headers(file, path, facts, dtype, skip=False)]
     except OSError as error:
         raise _missing(path, error) from error
@@ -99,7 +99,7 @@ def _check_largest(path: Any, facts: ShardFacts, value: np.ndarray) -> None:
 def check_values(path: str | os.PathLike[str], facts: ShardFacts, dtype: Any) -> None:
     """Refuse a shard whose largest value is not what the manifest says, without the rest of it."""
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             placed = [(file.tell(), found[1]) for found in _headers(file, path, facts, dtype, skip=True)]
     except OSError as error:
         raise _missing(path, error) from error
@@ -149,7 +149,7 @@ def read_units(path: str | os.PathLike[str], facts: ShardFacts, length: int, dty
     try:
         if _state(path, facts) not in _verified:
             return read_shard(path, facts, length, dtype).take_units(units)
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             arrays = [
                 np.memmap(path, kind, "r", file.tell(), (count,)) if count else np.empty(0, kind)
                 for kind, count in _headers(file, path, facts, dtype, skip=True)

@@ -155,8 +155,8 @@ class ShardedSamples(Summarised, Cross):
         Parameters
         ----------
         Y : dask.array.Array (n1, n2)
-            NaN means not observed. It is computed twice, for the survey and for the solve, and again for each sweep: if that
-            is slow, `save` the samples first.
+            NaN means not observed. It is computed for the survey and for the solve, with noise twice for that, and parts of
+            it once more: if that is slow, `save` the samples first.
         rows, cols : index vectors
             I and J.
         shard_bytes : int

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import to_numpy
-from ..backends.blocks import Block
+from ..backends.blocks import Block, usual_labels
 from ..backends.kernels import RunContext
 from ..judge.groups import Groups
 from ..shards.source import Shard
@@ -27,7 +26,7 @@ def all_groups(solved: SolvedCore, found: Extended, supply: Supply, engine: Engi
     view = supply.view
     labels = []
     for side, inner, chosen, own in (("c", core.columns, view.rows, core.rows), ("r", core.rows, view.cols, core.columns)):
-        jobs = [Job(shard, Nothing(), None, (inner, core.n_groups)) for shard in supply.shards[side]]
+        jobs = [Job(shard, Nothing(), None, (inner,)) for shard in supply.shards[side]]
         parts = engine.map(Stage(grouped, "groups", kept=False), jobs, lambda count: None)
         whole = np.concatenate([numbers["labels"] for _, numbers in parts])
         whole[chosen] = own
@@ -35,14 +34,6 @@ def all_groups(solved: SolvedCore, found: Extended, supply: Supply, engine: Engi
     return Groups(*labels)
 
 
-def grouped(
-    shard: Shard, block: Block, side: Any, run: RunContext, inner: np.ndarray, n_groups: int
-) -> tuple[Arrays, Arrays]:
+def grouped(shard: Shard, block: Block, side: Any, run: RunContext, inner: np.ndarray) -> tuple[Arrays, Arrays]:
     """The group of each unit of a shard, by those of its positions; -1 of none."""
-    unit = np.repeat(np.arange(block.n_units), block.counts)
-    group = inner[to_numpy(block.index)]
-    there = group >= 0
-    counts = np.bincount(unit[there] * n_groups + group[there], minlength=block.n_units * n_groups)
-    counts = counts.reshape(block.n_units, n_groups)
-    best = np.argmax(counts, axis=1)
-    return {}, {"labels": np.where(counts[np.arange(len(best)), best] > 0, best, -1)}
+    return {}, {"labels": usual_labels(block, inner)}

@@ -31,7 +31,7 @@ from ..backends.random import Stream, generator
 from ..core.history import IterationState
 from ..core.iteration import Core, note, robust_sigma
 from ..errors import check_number
-from ..options import Settings, check_rank
+from ..options import Settings, Where, check_rank
 from ..progress import Progress
 from ..result.result import Result
 from ..samples.building import float_values
@@ -39,7 +39,7 @@ from ..samples.dense import DenseReader, cross_size, dense_source
 from .conclude import announced, concluded
 from .engine import InProcess, context_of
 from .rejected import with_rejected
-from .scaling import matrix_at, power_of_two, rescaled
+from .scaling import matrix_at, power_of_two, rescaled, state_at
 from .search import CoreSearch
 from .sides import Sides
 from .solved import Extended
@@ -63,14 +63,17 @@ def solve_ircur(Y: Any, rank: int | str, given: dict[str, Any]) -> Result:
     if most < 1:
         raise ValueError(f"Y must have at least 12 rows and columns, got shape {tuple(Y.shape)}")
     rank = check_rank(rank, most, "min(n1, n2) / 4 - 2")
-    like = place_for(given["device"], corner[0, :])
+    where = Where.checked(given)
+    like = place_for(where.device, corner[0, :])
     largest = DenseReader(Y, like).largest
     if largest == 0:
         raise ValueError("Y is 0 everywhere: there is nothing to recover")
     scale = power_of_two(largest, like)
     reader = DenseReader(Y, like, scale)
     settings = replace(settings, zeta0=_ABOVE * largest / scale if settings.zeta0 is None else settings.zeta0 / scale)
-    with Progress(given["progress"], settings.callback) as show, device_scope(like):
+    callback = settings.callback
+    watch = None if callback is None else lambda state: callback(state_at(state, like, scale))
+    with Progress(where.progress, watch) as show, device_scope(like):
         result = rescaled(_solve(reader, rank, oversampling, settings, show), scale)
         return announced(replace(result, cur=result.cur.mapped(lambda x: hand_back(x, home))))
 

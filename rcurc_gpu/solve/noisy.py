@@ -23,9 +23,9 @@ from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
 from ..judge.identified import LOOSE, ModelTies, model_ties, untold
-from ..judge.ties import FREE
+from ..judge.ties import FREE, TIED_TO
 from ..noise.choices import SHRINKING
-from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows
+from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows, typical_where_lost
 from ..noise.fit import MOST_SWEEPS, fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part, on_host
@@ -47,8 +47,10 @@ _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of the
 _NOT_NOISE = 1.5
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
 _MANY_SWEEPS = 5 * MOST_SWEEPS  # of a fit that was on its way; 78 were enough where 40 left ten times the error
-# Changes of such a fit, over the usual ones, at its end. By then a sweep takes a tenth of the way that is left, at least.
-_PATIENCE = 10.0
+_PATIENCE = 10.0  # changes that a usual fit rests with, over those of such a fit
+# Way that is left to a fit over the error to expect from loose ties, as the last sweep and the gap tell it, from which it is
+# on its way: with 1.2 the error of a band along the diagonal was 2.6 times the expected one.
+_FAR_AWAY = 0.3
 # Observations whose units are estimated at a time: what is known of these (300 bytes of each, in double precision) is soon
 # made smaller for keeps, instead of being copied as a whole, from memory and back, five times.
 _AT_ONCE = 1 << 22
@@ -159,7 +161,9 @@ class NoisySide:
 
 def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str, scale: float) -> list[NoisySide]:
     """Columns and rows."""
-    rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (model.rows, model.cols))
+    row_group = _believed(model.rows, model.row_table, model.row_precision)
+    col_group = _believed(model.cols, model.col_table, model.col_precision)
+    rows, cols = (positions_of(g.mean, g.covariance, g.scale, model.centre, model.offsets) for g in (row_group, col_group))
     sigma = None if model.sigma is None else model.sigma.fine
     more = (model.noise, model.centre, replace(settings, callback=None), device, scale, sigma)
     return [
@@ -168,7 +172,7 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
             rows,
             view.rows,
             view.cols,
-            model.cols,
+            col_group,
             model.col_table,
             model.col_precision,
             model.more_cols,
@@ -180,7 +184,7 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
             cols,
             view.cols,
             view.rows,
-            model.rows,
+            row_group,
             model.row_table,
             model.row_precision,
             model.more_rows,
@@ -188,6 +192,16 @@ def sides_of(model: NoiseModel, view: CoreView, settings: Settings, device: str,
             *more,
         ),
     ]
+
+
+def _believed(chosen: Group, table: np.ndarray, precision: np.ndarray) -> Group:
+    """The chosen rows (columns); typical ones stand for those that took most of their observations for outliers.
+
+    What such a row says of itself may be of the wrong ones, and it says it with certainty: 4 of 9 observations agreed with
+    three times its size, and nothing said so.
+    """
+    mean, covariance = typical_where_lost((chosen.mean.copy(), chosen.covariance.copy()), table, precision)
+    return replace(chosen, mean=mean, covariance=covariance)
 
 
 def estimated(shard: Shard, block: Block, side: NoisySide, run: RunContext) -> tuple[Arrays, Arrays]:
@@ -279,22 +293,38 @@ def find_model(
     if known is None:
         show.stage("noise", None)
 
+    last_change = 0.0
+
     def report(sweep: int, change: float) -> bool:
+        nonlocal last_change
+        last_change = change
         show.advance(1)
         return show.ended
 
     part = gather()
     model = fit_noise(part, most, settings, kernels, report) if known is None else known
     ties = model_ties(part, model, kernels, settings.seed)
-    if ties.contradicted and ties.groups is None and settings.sweeps is None and model.n_sweeps == MOST_SWEEPS:
-        # It is on its way: of groups that few observations tie, each is found soon, and how they fit together late.
+    if ties.groups is None and settings.sweeps is None and _on_its_way(ties, last_change, model.n_sweeps >= MOST_SWEEPS):
+        # Of groups that few observations tie, each is found soon, and how they fit together late.
         model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report, NoiseForm(patience=_PATIENCE))
         ties = model_ties(part, model, kernels, settings.seed)
-        if ties.contradicted and model.n_sweeps == _MANY_SWEEPS:
-            model = replace(model, settled=False)
+    used_up = model.n_sweeps >= (settings.sweeps or _MANY_SWEEPS)
+    if ties.groups is None and _on_its_way(ties, last_change, used_up):
+        model = replace(model, settled=False)
     if step is not None:
         step.save(model.arrays() | ties.arrays())
     return model, ties
+
+
+def _on_its_way(ties: ModelTies, change: float, used_up: bool) -> bool:
+    """Whether a fit stopped, or `used_up` its sweeps, before it was where it goes, if its last sweep made this `change`.
+
+    Along the weakest direction a sweep leaves (1 - gap)^2 of the way.
+    """
+    kept = (1 - min(ties.gap, 1.0)) ** 2
+    left = change * kept / (1 - kept) if kept < 1 else 0.0
+    matters = left > TIED_TO and left * ties.size > _FAR_AWAY * ties.error
+    return ties.gap < LOOSE and (matters or (used_up and ties.contradicted))
 
 
 def estimate_all(

@@ -53,4 +53,4 @@ def by_the_paper(search: CoreSearch, blocks: tuple[Block, Block], rank: int | st
         run.progress.stage("Algorithm 1")
         with profiled("Algorithm 1", run.like):
             core, found = solve_paper(search.data_at(asked), (sides[0], sides[1]), asked, options, run, assemble)
-        return search.judged_given(core, gamma, curve, asked), {"r": found[0], "c": found[1]}
+        return search.with_groups(search.judged_given(core, gamma, curve, asked)), {"r": found[0], "c": found[1]}

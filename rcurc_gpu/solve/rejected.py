@@ -19,6 +19,7 @@ from ..noise.part import on_host
 from ..result.matrix import LowRankMatrix, rows_on_host
 from ..result.rules import Entries, outliers_among
 from ..result.uncertainty import Uncertainty
+from ..samples.intersection import fingerprints
 from ..shards.source import Made, Shard
 from .jobs import Engine, gathered
 from .solved import Extended, SolvedCore, threshold_of, uncertainty_of
@@ -99,9 +100,9 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
         below = gathered(supply.shards["c"], rows, engine, n, scale, by_rows)
         beside = gathered(supply.shards["r"], cols, engine, m, scale, by_cols)
     # rows are numbered with those of I first, then the others; columns likewise
-    core = _thinned(inside, inner, n_entries, rng)
-    lower = _thinned(below, m + np.arange(len(rows)), n_entries, rng)
-    j, i, *rest = _thinned(beside, n + np.arange(len(cols)), n_entries, rng)
+    core = _thinned(*_different(inside, inner), n_entries, rng)
+    lower = _thinned(*_different(below, m + np.arange(len(rows))), n_entries, rng)
+    j, i, *rest = _thinned(*_different(beside, n + np.arange(len(cols))), n_entries, rng)
     parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), lower]
     numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
     seen, is_outlier, edges = _judged(found, numbers, parts)
@@ -202,6 +203,19 @@ def _wanted(units: np.ndarray, counts: _Counts | _CountsOnDevice | None, most: i
     if counts is None:
         return np.sort(some)
     return np.unique(np.concatenate([some[: most // 2], counts.most(units, most // 2)]))
+
+
+def _different(block: Block, numbers: np.ndarray) -> tuple[Block, np.ndarray]:
+    """The units of a block, and their numbers, but copies, nor positions that are: the same outliers look like a pattern."""
+    units, positions = (_firsts(x) for x in (block, block.transpose()))
+    if len(units) == block.n_units and len(positions) == block.length:
+        return block, numbers
+    return block.at_positions(np.isin(np.arange(block.length), positions), units), numbers[units]
+
+
+def _firsts(block: Block) -> np.ndarray:
+    """The units of a block that are no copies of earlier ones, ascending."""
+    return np.sort(np.unique(to_numpy(fingerprints(block)), return_index=True)[1])
 
 
 def _thinned(block: Block, numbers: np.ndarray, most: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:

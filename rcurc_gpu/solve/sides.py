@@ -60,7 +60,7 @@ class Sides:
     ) -> None:
         self.shards, self.solved, self.engine, self.show, self.given = shards, solved, engine, show, given
         core, s = solved.core, solved.settings
-        (rows, cols), right = chosen, core.V * core.s
+        (rows, cols), right = chosen, core.right
         usable = (solved.rows.weights(core.s), solved.cols.weights(core.s))
         more: dict[str, Any] = {
             "schedule": solved.schedule,

@@ -163,9 +163,8 @@ class Checkpoint:
         return unpacked(known)
 
     def keep(self, step: str, shard: Shard, stamp: str, part: Arrays, numbers: Arrays) -> Arrays:
-        """Keep a part; one with normal equations, which may be larger than its shard, is made again instead."""
-        if "sums" not in part:
-            self.put(part_name(step, shard), packed(stamp, part, numbers))
+        """Keep a part."""
+        self.put(part_name(step, shard), packed(stamp, part, numbers))
         return part
 
 
@@ -215,7 +214,7 @@ class Saved:
     def load(self) -> Arrays:
         """Its arrays."""
         try:
-            with open(self.path, "rb") as handle, files.load_npz(handle) as file:
+            with files.open_file(self.path) as handle, files.load_npz(handle) as file:
                 found = str(file["stamp"])
                 arrays, _ = unpacked({name: file[name] for name in file.files})
         except FileNotFoundError as error:
@@ -256,7 +255,7 @@ class PartFolder:
         if not os.path.exists(path):
             return None
         try:
-            with open(path, "rb") as handle, files.load_npz(handle) as file:
+            with files.open_file(path) as handle, files.load_npz(handle) as file:
                 if str(file["stamp"]) != stamp:
                     return None
                 # read all of it: a part that cannot be read counts as missing
@@ -323,5 +322,5 @@ def _sum_of(shard: Shard) -> str:
 
 def seed_in_checkpoint(path: str | os.PathLike[str]) -> int:
     """The seed of the solve that wrote a checkpoint."""
-    with open(path, "rb") as handle, files.load_npz(handle) as file:
+    with files.open_file(path) as handle, files.load_npz(handle) as file:
         return int(str(file["identity|seed"]))

@@ -19,7 +19,7 @@ from ..backends.kernels import RunContext, choose
 from ..backends.plain.evidence import BasisFacts
 from ..backends.plain.regression import Schedule
 from ..backends.plain.verdicts import CONTESTABLE, DOUBTFUL, Limits
-from ..extend.diagnostics import DIAGNOSTIC_NAMES, ILL_CONDITIONED, OK, Summary, UnitDiagnostics, join_diagnostics
+from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics
 from ..extend.extension import later_passes, to_look_at, wanted_bits, without_nan
 from ..extend.tasks import Extension, Task, fits_of, measuring, run_pass
 from ..extend.typical import Comparison, Tally, Typical, geometry, in_doubt
@@ -159,18 +159,17 @@ class _Here:
         """The rows of the factor for all units of the shard, from the coefficients of those outside of the core."""
         core, scale = self.core_rows(a), self.side.to_factor
         a = array_namespace(core).astype(a, core.dtype, copy=False)
-        if scale is None:
-            return join_units(core, a, self.inside, self.n_units)
-        if not is_numpy_array(a):
-            return join_units(core, a * bring(scale, a), self.inside, self.n_units)
+        if scale is None or not is_numpy_array(a):
+            return join_units(core, a, self.inside, self.n_units, None if scale is None else bring(scale, a))
         factor = join_units(core, a, self.inside, self.n_units)
         factor *= bring(scale, factor)  # a copy of everything would take as long as all that is judged here
         return put_rows(factor, self.inside, core)
 
     def put(self, factor: Array, units: np.ndarray, a: Array) -> Array:
-        """The factor with new coefficients of some units."""
-        rows = array_namespace(factor).astype(a, factor.dtype, copy=False)
-        return put_rows(factor, units, rows if self.side.to_factor is None else rows * bring(self.side.to_factor, rows))
+        """The factor with new coefficients of some units, from where the factor is or from the host."""
+        rows = array_namespace(a).astype(a, factor.dtype, copy=False)
+        rows = rows if self.side.to_factor is None else rows * bring(self.side.to_factor, rows)
+        return put_rows(factor, units, bring(rows, factor))
 
     def unit_table(self) -> Any:
         """A table on a device of what is known of the units, if they are there to stay; else None.
@@ -247,17 +246,25 @@ def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limit
     side, factor = here.side, here.factor(a)
     _, _, n_unknown = known.judge(limits)
     wanted = wanted_bits(typical, n_unknown)
-    fit = wanted & (CONTESTABLE | DOUBTFUL)
-    _mark_lone(here, a, known, wanted & ~fit, fit)
-    chosen, rows = known.chosen(fit)
+    fit, block = wanted & (CONTESTABLE | DOUBTFUL), here.shard.resident
+    assert block is not None
+    chosen, rows, n_obs, lone = known.picked(fit, wanted & ~fit, block.indptr)
+    if len(lone):  # `lone.without_lone`, for units that stay on the device
+        task, mark = here.task(block), here.run.kernels.mark_lone
+        assert mark is not None
+        mark(task.block, known, lone, task.basis, a, task.usable, task.schedule.floor)
     if chosen.size:
+        # few, and much is chosen and replaced among them: that costs nothing on the host
         diagnostics, held = UnitDiagnostics.from_table(rows), rows[:, len(DIAGNOSTIC_NAMES) :].astype(np.int32)
-        first = Extension(take_rows(a, asarray_on(chosen, a)), diagnostics, _NOTHING, held)
+        first = Extension(to_numpy(take_rows(a, asarray_on(chosen, a))), diagnostics, _NOTHING, held)
         units = here.outside[chosen]
-        found = _again(here, first, units, typical, limits)
+        task = replace(here.task(block), seen=(units, n_obs))
+        found = later_passes(task, units, first, typical, limits)
         factor = here.put(factor, units, found.coefficients)
-        known.put(units, np.concatenate([found.diagnostics.as_table(), found.held], axis=1))
-    whole, outside = Summary.by_sums(known.summary(), side.core_diagnostics.take(here.places))
+        sums = known.summary(units, np.concatenate([found.diagnostics.as_table(), found.held], axis=1))
+    else:
+        sums = known.summary()
+    whole, outside = Summary.by_sums(sums, side.core_diagnostics.take(here.places))
     lost = np.zeros(0, np.int64)
     if whole.n_undetermined:
         lost = known.undetermined()
@@ -268,17 +275,6 @@ def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limit
     factor, known.lost = _finished(here, factor, lost), lost
     known.scale(side.scale)
     return {"factor": factor, "known": known}, whole.named("whole") | outside.named("outside")
-
-
-def _mark_lone(here: _Here, a: Array, known: Any, wanted: int, unwanted: int) -> None:
-    """`lone.without_lone` for units with some bits and none of the others, which stay on the device."""
-    places, block, kernel = known.picked(wanted, unwanted), here.shard.resident, here.run.kernels.lone
-    assert block is not None
-    assert kernel is not None
-    if len(places):
-        task = here.task(block)
-        rest = (task.basis, take_rows(a, places), task.usable, task.schedule.floor)
-        known.mark(places, kernel(task.block, known.units_at(places), *rest), ILL_CONDITIONED)
 
 
 def _again(here: _Here, first: Extension, units: np.ndarray, typical: Typical, limits: Limits) -> Extension:

@@ -185,4 +185,4 @@ def still_background(frame: np.ndarray) -> Background:
     left = frame.reshape(-1, 1).astype(np.float32)
     matrix = CURMatrix(left, np.ones((1, 1), dtype=np.float32), np.arange(1), np.arange(1))
     rough = np.full(frame.shape[:2], _FIRST_NOISE)
-    return Background(matrix, frame.shape, _FIRST_NOISE, learn_rule(rough, 2 * rough))
+    return Background(matrix, frame.shape, _FIRST_NOISE, learn_rule(rough))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..backends import Kernels
+from .pictures import shrink
 
 _SMALL = 19200  # pixels of the frames that are looked at, 120 x 160: blocks need no more, and noise is averaged out
 _BLOCKS, _LEAST_SIDE, _MOST_SIDE = 300, 3, 8  # about so many blocks, and the side of one in small pixels
@@ -25,7 +26,7 @@ _LEAST_EFFECT = 1.5  # grey levels: less light does not matter
 _ACTIVE = 0.05  # of the blocks: frames in which fewer change have no part in a component
 _CHANGES = 0.3  # of these frames: blocks that change in fewer have no part in it either
 _LEAST_BLOCKS = 0.12  # of all: a lamp lights more, a person or a parked car covers less
-_LEAST_SEEN, _LEAST_EXPLAINED = 0.7, 0.5  # of the blocks and frames with the effect, and of its squares there
+_LEAST_SEEN, _LEAST_EXPLAINED = 0.8, 0.5  # of the blocks and frames with the effect, and of its squares there
 _MOST_FRAMES, _LASTING = 0.5, 0.08  # light changes in most frames, or for so long; ...
 # ... or shorter, if it is clearly light: much of the picture changes, hardly anything is hidden, and one component explains
 # some of it, as several lamps have one each.
@@ -178,16 +179,9 @@ def normalised(right: np.ndarray) -> np.ndarray:
 
 def _shrink(pictures: np.ndarray) -> tuple[np.ndarray, int]:
     """Averages over squares, float32 (frames, height, width), and their side; colours become grey."""
-    n, height, width = pictures.shape[:3]
-    factor = max(round((height * width / _SMALL) ** 0.5), 1)
-    factor = min(factor, height, width)
-    rows, cols = height // factor, width // factor
-    small = np.empty((n, rows, cols), dtype=np.float32)
-    for k, picture in enumerate(pictures):
-        grey = picture.mean(axis=2, dtype=np.float32) if picture.ndim == 3 else picture
-        cut = grey[: rows * factor, : cols * factor].reshape(rows, factor, cols, factor)
-        small[k] = cut.mean(axis=(1, 3), dtype=np.float32)
-    return small, factor
+    height, width = pictures.shape[1:3]
+    factor = min(max(round((height * width / _SMALL) ** 0.5), 1), height, width)
+    return np.stack([shrink(picture, factor) for picture in pictures]), factor
 
 
 def _brightness(flat: np.ndarray) -> np.ndarray:

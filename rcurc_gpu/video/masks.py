@@ -14,9 +14,8 @@ from ..errors import ArgumentError, check_count
 # A pixel's threshold is so many times the median of its residuals: 2.7 standard deviations of normal noise. With this and
 # LEAST_THRESHOLD the mask's F on a highway was 0.93, and 0.95 after a median of 5 x 5 pixels (0.80 with one for all).
 NOISE_FACTOR = 4.0
-HIGH_FACTOR = 1.7  # times what nine in ten residuals are below: as much of normal noise, less of what is bounded
 LEAST_THRESHOLD = 14.7  # grey levels: compression leaves errors around what moves that its noise elsewhere does not show
-_POOL = 5  # pixels: the noise of a pixel is that of a window around it; single medians are as rough as their few residuals
+POOL = 5  # pixels: the noise of a pixel is that of a window around it; single medians are as rough as their few residuals
 # A shadow takes some of the light of all channels alike. Darker than this is a thing, not its shadow.
 SHADOW_DARKEST = 0.4
 SHADOW_COLOUR = 0.5  # of the pixel's threshold: how much a channel may differ, but for the loss of light
@@ -141,7 +140,7 @@ def without_specks(mask: np.ndarray, min_area: int) -> np.ndarray:
 
 def learn_rule(
     typical: np.ndarray,
-    high: np.ndarray | None = None,
+    most: np.ndarray | None = None,
     wide: np.ndarray | None = None,
     *,
     least: float = LEAST_THRESHOLD,
@@ -153,8 +152,8 @@ def learn_rule(
     ----------
     typical : float array (height, width)
         The median of each pixel's absolute residuals, over frames; of pixels in colour the largest of their channels.
-    high : float array (height, width), optional
-        What nine in ten of them are below. Where a background moves to and fro this bounds them better than the median does.
+    most : float array (height, width), optional
+        Thresholds that are enough, where a background moves to and fro between bounds.
     wide : float array (height, width), optional
         Thresholds of pixels before which leaves or water move, 0 elsewhere.
     least : float
@@ -166,11 +165,10 @@ def learn_rule(
     -------
     MaskRule
     """
-    pooled = ndimage.uniform_filter(typical.astype(np.float32), _POOL, mode="nearest")
+    pooled = ndimage.uniform_filter(typical.astype(np.float32), POOL, mode="nearest")
     # a pixel that is rougher than those around it stays so
     values = NOISE_FACTOR * np.maximum(pooled, typical)
-    if high is not None:
-        values = np.minimum(values, HIGH_FACTOR * ndimage.uniform_filter(high.astype(np.float32), _POOL, mode="nearest"))
+    values = values if most is None else np.minimum(values, most)
     values = np.maximum(values, least)
     values = values if wide is None else np.maximum(values, wide)
     return MaskRule(values.astype(np.float32), median or median_size(typical.shape), least_area(typical.shape))

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import fft, ndimage
 
+from .pictures import grey, shrink
+
 _SIDE = 256  # pixels of the pictures that are compared, at most: shifts are found to a tenth of one of them
 _LEAST_SIDE = 12  # of a picture that has something to match in each tile
 _LEAST_SHIFT = 0.4  # pixels of the video: less blurs edges no more than the lens does
@@ -44,17 +46,17 @@ class Motion:
 
 def find_motion(pictures: np.ndarray) -> Motion:
     """How the camera moved between some frames, uint8 (frames, height, width[, 3]), in their order."""
-    reference = _grey(pictures[len(pictures) // 2])
+    reference = grey(pictures[len(pictures) // 2])
     if min(reference.shape) < _LEAST_SIDE:
         return Motion(False, False, 0.0, reference)
-    to_one, to_last = _Matcher(reference), None
+    matcher, last = _Matcher(reference), None
     steps, shifts = np.zeros((len(pictures), 2)), np.zeros((len(pictures), 2))
     for k, picture in enumerate(pictures):
-        grey = _grey(picture)
-        shifts[k] = to_one.shift(grey)
-        if to_last is not None:
-            steps[k] = to_last.shift(grey)
-        to_last = _Matcher(grey)
+        spectra = matcher.spectra(picture)
+        shifts[k] = matcher.shift(spectra)
+        if last is not None:
+            steps[k] = matcher.shift(spectra, last)
+        last = spectra
     far = _FAR * min(reference.shape)
     path = np.cumsum(steps, axis=0)  # from frame to frame: also where the first and the last show different things
     way = float(np.max(np.hypot(*(path - path[len(path) // 2]).T)))
@@ -81,7 +83,7 @@ class Stabilised:
 
     def stabilise(self, frame: np.ndarray) -> np.ndarray:
         """One frame, uint8, in the place of the reference."""
-        down, across = self._matcher.shift(_grey(frame))
+        down, across = self._matcher.shift(self._matcher.spectra(frame))
         limit = _FAR * min(frame.shape[:2])
         if max(abs(down), abs(across)) < 0.1 or np.hypot(down, across) > 2 * limit:
             return frame
@@ -99,14 +101,21 @@ class _Matcher:
     """
 
     def __init__(self, picture: np.ndarray) -> None:
-        self._factor = max(-(-max(picture.shape) // _SIDE), 1)
-        self._spectra = np.conj(self._transform(picture))
+        self._factor = max(-(-max(picture.shape[:2]) // _SIDE), 1)
+        small = [max(side // self._factor, 1) for side in picture.shape[:2]]
+        self._tile = [_quick(max(side // _TILES, 1)) for side in small]
+        self._window = np.outer(*(np.hanning(side + 2)[1:-1] for side in self._tile)).astype(np.float32)
+        # noise fills the high frequencies, where a still picture says least
+        high, wide = np.fft.fftfreq(self._tile[0]), np.fft.rfftfreq(self._tile[1])
+        self._low = np.hypot(high[:, None], wide[None, :]) < 0.3
+        self._reference = self.spectra(picture)
 
-    def shift(self, picture: np.ndarray) -> tuple[float, float]:
-        """Down and across, in pixels; 0 if most tiles do not agree."""
-        cross = self._transform(picture) * self._spectra
-        cross /= np.maximum(np.abs(cross), 1e-9)
-        surfaces = fft.irfft2(cross, s=self._shape)
+    def shift(self, spectra: np.ndarray, other: np.ndarray | None = None) -> tuple[float, float]:
+        """How far the tiles of a picture are down and across, in pixels, of those of another one, by default the first; 0 if
+        most tiles do not agree."""
+        cross = spectra * np.conj(self._reference if other is None else other)
+        cross /= np.maximum(np.abs(cross), np.float32(1e-9))
+        surfaces = fft.irfft2(cross, s=self._tile)
         shifts = np.asarray([_peak(surface) for surface in surfaces if surface.max() > _LEAST_PEAK])
         if len(shifts) <= len(surfaces) // 3:
             return 0.0, 0.0
@@ -117,21 +126,23 @@ class _Matcher:
         down, across = self._factor * np.mean(shifts[agree], axis=0)
         return float(down), float(across)
 
-    def _transform(self, picture: np.ndarray) -> np.ndarray:
-        """Spectra of the tiles of a small picture, without its slow changes, which light makes."""
-        f = self._factor
-        rows, cols = max(picture.shape[0] // f, 1), max(picture.shape[1] // f, 1)
-        small = picture[: rows * f, : cols * f].reshape(rows, f, cols, f).mean(axis=(1, 3))
-        small = small - ndimage.gaussian_filter(small, 4.0)
-        limit = 3 * np.median(np.abs(small)) + 1e-6
+    def spectra(self, picture: np.ndarray) -> np.ndarray:
+        """Spectra of the tiles of a picture, made small and without its slow changes, which light makes."""
+        small = shrink(picture, self._factor)
+        small -= ndimage.gaussian_filter(small, 4.0)
+        limit = 3 * np.median(np.abs(small)) + np.float32(1e-6)
         small = np.clip(small, -limit, limit)  # or a few strong edges decide
-        high, wide = max(rows // _TILES, 1), max(cols // _TILES, 1)
+        high, wide = self._tile
         tiles = small[: high * _TILES, : wide * _TILES].reshape(_TILES, high, _TILES, wide).transpose(0, 2, 1, 3)
-        window = np.hanning(high + 2)[1:-1, None] * np.hanning(wide + 2)[None, 1:-1]
-        self._shape = (high, wide)
-        spectra: np.ndarray = fft.rfft2(tiles.reshape(-1, high, wide) * window)
-        # noise fills the high frequencies, where a still picture says least
-        return spectra * (np.hypot(np.fft.fftfreq(high)[:, None], np.fft.rfftfreq(wide)[None, :]) < 0.3)
+        spectra: np.ndarray = fft.rfft2(tiles.reshape(-1, high, wide) * self._window)
+        return spectra * self._low
+
+
+def _quick(side: int) -> int:
+    """The largest length up to `side` of which a Fourier transform is quick."""
+    while fft.next_fast_len(side, real=True) != side:
+        side -= 1
+    return side
 
 
 def _peak(surface: np.ndarray) -> tuple[float, float]:
@@ -144,7 +155,3 @@ def _peak(surface: np.ndarray) -> tuple[float, float]:
         place = float(at[axis]) + (0.5 * float(low - high) / float(bend) if bend < 0 else 0.0)
         found.append(place - n if place > n / 2 else place)
     return found[0], found[1]
-
-
-def _grey(frame: np.ndarray) -> np.ndarray:
-    return frame.mean(axis=2, dtype=np.float32) if frame.ndim == 3 else frame.astype(np.float32)

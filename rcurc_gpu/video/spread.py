@@ -7,25 +7,31 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import ndimage
 
-from .masks import LEAST_THRESHOLD, NOISE_FACTOR, learn_rule, least_area, majority, without_specks
+from ..backends import picture_kernels
+from .masks import LEAST_THRESHOLD, NOISE_FACTOR, POOL, learn_rule, least_area, majority, without_specks
+from .pictures import grey
 
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
-_ENTRIES_AT_ONCE = 1 << 22
+_AT_ONCE = 1 << 14  # pixels
 _WINDOW = 7  # pixels: what moves is told by a pixel and those around it
 _REACH = 0.015  # of the shorter side: how far leaves move
-# Where leaves or water move, something does so in so many of the frames in each window, ...
-_OFTEN = 0.4
+# Where leaves or water move, so many pixels of each window do so in so many of the frames, ...
+_SOME, _OFTEN = 3, 0.4
 # ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
 _KNOWN = 0.7
 _EXTENT = 1.5  # times the range of the background near by: what moves to and fro cannot differ more than its own parts do
+_HIGH_FACTOR = 1.7  # times what nine in ten residuals are below: as much of normal noise, less of what is bounded
+# Of normal residuals the lower quartile is .47 of the median, and of leaves and water as much. It is more where a background
+# has two sides, as stripes that move: there the threshold is the side, the median, and as much more as its noise asks for.
+_TWO_SIDES = 0.6
 # Something that stands before a pixel for half of the time must not pass for its noise: the median of normal residuals is
 # 2.1 times their lower quartile. Before leaves that quartile is larger than in most of the picture, and nothing is changed.
 _FROM_LOW, _QUIET = 2.5, 1.5
 _LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the threshold is above
 # Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely
 # foreground, between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
-_LOOKS = 12  # frames
+_LOOKS, _LOOK_PIXELS = (4, 12), 1 << 21  # frames, and pixels of all of them
 _SURE, _RING = 30.0, (0, 3)
 _LEAST_SHARP = 8.0  # grey levels: four times what rounding and weak compression leave
 _MEDIANS = (5, 3, 1)
@@ -40,8 +46,8 @@ class Spread:
     ----------
     typical : float32
         The median of the absolute residuals, of the channel in which they are largest.
-    high : float32
-        What nine in ten of them are below.
+    most : float32
+        Threshold above which none should be.
     differs : float32
         Share of frames in which the pixel is beyond its threshold.
     wide : float32
@@ -53,7 +59,7 @@ class Spread:
     """
 
     typical: np.ndarray
-    high: np.ndarray
+    most: np.ndarray
     differs: np.ndarray
     wide: np.ndarray
     least: float
@@ -71,41 +77,102 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     """
     chosen = np.unique(np.linspace(0, len(pictures) - 1, min(_FRAMES, len(pictures))).round().astype(int))
     shape = pictures.shape[1:3]
-    steps = np.empty((len(chosen), *shape), dtype=np.uint8)
-    for k, j in enumerate(chosen):
-        apart = np.abs(pictures[j] - (left @ right[j]).reshape(pictures.shape[1:]))
-        apart = apart.max(axis=2) if apart.ndim == 3 else apart
-        steps[k] = np.minimum(_STEPS * apart + 0.5, 255)
-    flat = steps.reshape(len(chosen), -1)
-    low, typical, high = ((_quantile(flat, share) / _STEPS).reshape(shape) for share in (0.25, 0.5, 0.9))
+    steps = _steps(pictures, left, right, chosen)
+    low, typical, upper, high = (_quantile(steps, share) / _STEPS for share in (0.25, 0.5, 0.75, 0.9))
+    most = _bounds(low, typical, upper, high)
     quiet = low <= _QUIET * np.median(low) + 1 / _STEPS
     typical = np.where(quiet, np.minimum(typical, _FROM_LOW * low), typical)
-    some = steps[:: max(len(steps) // _LOOKS, 1)]
+    some = steps[:: max(len(steps) // _looks(shape), 1)]
     least = _around_things(some)
-    limit = np.minimum(_STEPS * learn_rule(typical, high, least=least).threshold, 255)
-    often, out, known, extent = (np.zeros(shape, dtype=np.float32) for _ in range(4))
+    limit = np.minimum(_STEPS * learn_rule(typical, most, least=least).threshold, 255)
+    differs = np.mean(steps > limit, axis=0, dtype=np.float32)
+    wide = np.zeros(shape, dtype=np.float32)
+    around = ndimage.uniform_filter(differs, _WINDOW, mode="nearest") * _WINDOW**2
+    places = np.argwhere(around >= _OFTEN * _SOME)  # elsewhere so much cannot differ so often
+    if len(places):
+        part = _box(places, _reach(shape) + _WINDOW, shape)
+        lefts = left.reshape(*pictures.shape[1:], -1)[part]
+        wide[part] = _moving(
+            pictures[chosen][(slice(None), *part)],
+            lefts,
+            right[chosen],
+            steps[(slice(None), *part)],
+            limit[part],
+            _reach(shape),
+        )
+        limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
+    return Spread(typical, most, differs, wide, least, _best_median(some, limit))
+
+
+def _steps(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """How far the chosen pictures are from their backgrounds, of the channel that is farthest, in steps; compiled if it can
+    be."""
+    steps = np.empty((len(chosen), *pictures.shape[1:3]), dtype=np.uint8)
+    kernels = picture_kernels()
+    parts = None if kernels is None else np.ascontiguousarray(left.T)
+    for to, j in zip(steps, chosen, strict=True):
+        if kernels is not None:
+            kernels.apart(parts, right[j], pictures[j].reshape(to.size, -1), np.float32(_STEPS), to.reshape(-1))
+            continue
+        apart = np.abs(pictures[j] - (left @ right[j]).reshape(pictures.shape[1:]))
+        apart = apart.max(axis=2) if apart.ndim == 3 else apart
+        to[:] = np.minimum(_STEPS * apart + 0.5, 255)
+    return steps
+
+
+def _bounds(low: np.ndarray, typical: np.ndarray, upper: np.ndarray, high: np.ndarray) -> np.ndarray:
+    """Thresholds that are enough where residuals are bounded, from their quantiles."""
+    low, typical, upper, high = (
+        ndimage.uniform_filter(x.astype(np.float32), POOL, mode="nearest") for x in (low, typical, upper, high)
+    )
+    sides = low > _TWO_SIDES * typical
+    return np.minimum(_HIGH_FACTOR * high, np.where(sides, typical + NOISE_FACTOR * (upper - typical), np.inf))
+
+
+def _moving(
+    pictures: np.ndarray, left: np.ndarray, right: np.ndarray, steps: np.ndarray, limit: np.ndarray, reach: int
+) -> np.ndarray:
+    """Thresholds where leaves or water move, 0 elsewhere; all arguments are of a part of the picture."""
+    n, shape = len(pictures), limit.shape
+    often, out, known = (np.zeros(shape, dtype=np.float32) for _ in range(3))
     usual = steps.copy()  # without what was never seen near by
-    reach = 2 * max(round(_REACH * min(shape)), 2) + 1
-    for k, j in enumerate(chosen):
+    still = grey(left @ np.median(right, axis=0))  # how pixels near by differ hardly depends on the light
+    low, high = (f(still, 2 * reach + 1, mode="nearest") for f in (ndimage.minimum_filter, ndimage.maximum_filter))
+    extent = high - low
+    margin = limit.ravel() / _STEPS / 2
+    down, up = (low - still).ravel() - margin, (high - still).ravel() + margin
+    colours, parts = pictures.reshape(n, limit.size, -1), left.reshape(limit.size, -1, left.shape[-1])
+    for k, seen in enumerate(colours):
         beyond = steps[k] > limit
         out += beyond
-        behind = _grey((left @ right[j]).reshape(pictures.shape[1:]))
-        there = _grey(pictures[j])
-        margin = limit / _STEPS / 2
-        low_near, high_near = (f(behind, reach, mode="nearest") for f in (ndimage.minimum_filter, ndimage.maximum_filter))
-        brought = beyond & (there >= low_near - margin) & (there <= high_near + margin)
+        at = np.flatnonzero(beyond)
+        apart = (seen[at] - parts[at] @ right[k]).mean(axis=1)
+        brought = np.zeros(shape, dtype=bool)
+        brought.ravel()[at] = (apart >= down[at]) & (apart <= up[at])
         known += brought
-        often += ndimage.uniform_filter(brought.astype(np.float32), _WINDOW, mode="nearest") > 2.5 / _WINDOW**2
+        often += ndimage.uniform_filter(brought.astype(np.float32), _WINDOW, mode="nearest") > (_SOME - 0.5) / _WINDOW**2
         usual[k][beyond & ~brought] = 0
-        extent += (high_near - low_near) / len(chosen)
-    n = len(chosen)
     around = [ndimage.uniform_filter(x, _WINDOW, mode="nearest") for x in (known, out)]
     moves = (often >= _OFTEN * n) & (around[0] >= _KNOWN * around[1])
-    largest = _quantile(usual.reshape(n, -1), _LARGEST).reshape(shape) / _STEPS
+    largest = _quantile(usual, _LARGEST) / _STEPS
     wide = ndimage.uniform_filter(ndimage.maximum_filter(largest, 3), 5, mode="nearest")
-    wide = np.where(moves, np.minimum(_MARGIN * wide, _EXTENT * extent), 0).astype(np.float32)
-    limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
-    return Spread(typical, high, out / n, wide, least, _best_median(some, limit))
+    return np.where(moves, np.minimum(_MARGIN * wide, _EXTENT * extent), 0).astype(np.float32)
+
+
+def _reach(shape: tuple[int, ...]) -> int:
+    """How far leaves move, in pixels."""
+    return max(round(_REACH * min(shape)), 2)
+
+
+def _looks(shape: tuple[int, ...]) -> int:
+    """Frames that are enough to look at: fewer of those that have many pixels."""
+    return int(np.clip(_LOOK_PIXELS // (shape[0] * shape[1]), _LOOKS[0], _LOOKS[1]))
+
+
+def _box(places: np.ndarray, margin: int, shape: tuple[int, ...]) -> tuple[slice, slice]:
+    """Lines and columns around places (k, 2)."""
+    first, last = np.maximum(places.min(axis=0) - margin, 0), np.minimum(places.max(axis=0) + margin + 1, shape)
+    return slice(first[0], last[0]), slice(first[1], last[1])
 
 
 def _around_things(steps: np.ndarray) -> float:
@@ -148,16 +215,15 @@ def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
 
 
 def _quantile(values: np.ndarray, share: float) -> np.ndarray:
-    """Quantiles of the columns, float32; pieces of them, turned so that each lies in one piece of memory."""
-    n, total = values.shape
-    at = min(int(share * n), n - 1)
-    found = np.empty(total, dtype=np.float32)
-    step = max(_ENTRIES_AT_ONCE // n, 1)
-    for start in range(0, total, step):
-        part = np.ascontiguousarray(values[:, start : start + step].T)
-        found[start : start + step] = np.partition(part, at, axis=1)[:, at]
-    return found
-
-
-def _grey(picture: np.ndarray) -> np.ndarray:
-    return picture.mean(axis=2, dtype=np.float32) if picture.ndim == 3 else picture.astype(np.float32)
+    """A quantile over the first axis of bytes (n, ...), bit by bit: faster than to sort so few of so many pixels."""
+    n, flat = len(values), values.reshape(len(values), -1)
+    below = min(int(share * n), n - 1)  # so many values are smaller or equal
+    found = np.empty(flat.shape[1], dtype=np.uint8)
+    for start in range(0, found.size, _AT_ONCE):
+        part = flat[:, start : start + _AT_ONCE]
+        at = np.zeros(part.shape[1], dtype=np.uint8)
+        for bit in (128, 64, 32, 16, 8, 4, 2, 1):
+            more = at | np.uint8(bit)
+            at = np.where(np.sum(part < more, axis=0, dtype=np.uint8) <= below, more, at)
+        found[start : start + _AT_ONCE] = at
+    return found.reshape(values.shape[1:])

@@ -4,15 +4,18 @@ import numpy as np
 import pytest
 from conftest import DEVICE, SKIP_CUPY
 
-from rcurc_gpu.backends.blocks import Block
+from rcurc_gpu.backends.blocks import Block, join_units
 from rcurc_gpu.backends.kernels import XP
-from rcurc_gpu.samples.intersection import _fingerprints
+from rcurc_gpu.backends.plain.verdicts import ILL_CONDITIONED
+from rcurc_gpu.samples.intersection import _ODD, fingerprints
 
 if not DEVICE:
     pytest.skip(SKIP_CUPY, allow_module_level=True)
 
 import cupy
 
+from rcurc_gpu.backends.cuda import blocks
+from rcurc_gpu.backends.cuda.verdicts import UnitTable
 from rcurc_gpu.backends.kernels import cuda_kernels
 
 EMULATED = DEVICE == "emulator"
@@ -91,13 +94,46 @@ def test_two_blocks_become_one(shape, with_sigma, orders):
     expected, expected_code = XP.join(first, second)
     same(found, expected)
     np.testing.assert_array_equal(code.get(), expected_code)
+    rows = np.random.default_rng(5).permutation(shape[0])[: shape[0] // 2]  # of the second block, some units
+    first = first.take_units(np.arange(len(rows)))
+    found, code = cuda_kernels().join(there(first), there(second), rows)
+    expected, expected_code = XP.join(first, second.take_units(rows))
+    same(found, expected)
+    np.testing.assert_array_equal(code.get(), expected_code)
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_fingerprints(shape, dtype, orders):
     block = random_block(*shape, dtype)
-    np.testing.assert_array_equal(_fingerprints(there(block)).get(), _fingerprints(block))
+    of_units, of_positions = blocks.fingerprints(there(block), _ODD)
+    np.testing.assert_array_equal(of_units.get(), fingerprints(block))
+    np.testing.assert_array_equal(of_positions.get(), fingerprints(block.transpose()))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("sizes", [(1, 70_000), (333, 1)])
+def test_the_largest_sizes_of_two_vectors(sizes, dtype, orders):
+    x, y = (np.random.default_rng(n).standard_normal(n).astype(dtype) for n in sizes)
+    assert blocks.largest_sizes(cupy.asarray(x), cupy.asarray(y)) == (np.abs(x).max(), np.abs(y).max())
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", [(7, 3), (40, 1), (300,)])
+def test_rows_of_the_core_and_of_the_rest_become_one_factor(shape, dtype, orders):
+    rng, n = np.random.default_rng(3), shape[0]
+    for k in (0, n // 3, n):
+        chosen = rng.permutation(n)[:k]
+        core, rest = (rng.standard_normal((size, *shape[1:])).astype(dtype) for size in (k, n - k))
+        scale = rng.uniform(0.5, 2, shape[1:]).astype(dtype)
+        for factor in (None, scale):
+            expected = join_units(core, rest, chosen, n, factor)
+            found = join_units(
+                cupy.asarray(core), cupy.asarray(rest), chosen, n, None if factor is None else cupy.asarray(factor)
+            )
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found.get(), expected)
 
 
 @pytest.mark.parametrize("rank", [1, 3, 8, 32])
@@ -116,4 +152,12 @@ def test_units_that_rest_on_one_entry(rank, dtype, orders):
     on_device = (cupy.asarray(x) for x in (basis, a[units], usable))
     found = cuda_kernels().rests_on_one(there(block), units, *on_device, 1e-2)
     np.testing.assert_array_equal(found, expected)
+    # the same of some of the units of a table, which are marked there; the others, and those of the core, are not
+    known = UnitTable(cupy.empty(0), 60, np.asarray([], np.int64), np.zeros((0, 6)))
+    known.table[:] = 0
+    on_device = (cupy.asarray(x) for x in (basis, a, usable))
+    cuda_kernels().mark_lone(there(block), known, cupy.asarray(units), *on_device, 1e-2)
+    marked = known.known()[:, 0]
+    np.testing.assert_array_equal(marked[units] == ILL_CONDITIONED, expected)
+    assert np.count_nonzero(marked) == expected.sum()
     assert rank == 1 or 0 < expected.sum() < len(units)

@@ -186,6 +186,32 @@ def test_regress_of_some_units_in_any_order(dtype):
     assert (empty.shape, table.shape) == ((0, 3), (0, 8))
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+@dtypes
+def test_passes_made_together_are_those_made_one_by_one(dtype, seed):
+    """To the bit, long units included, which keep a whole block."""
+    block, basis, a = problem([50, 60, 0, 70, 1100, 80, 90], 1200, 3, dtype)
+    units = np.asarray([5, 0, 4, 2, 1])
+    first = a_look(dtype, "given", start=to_device(a[units]))
+    others = [
+        replace(a_look(dtype, begin, number), schedule=Schedule(5.0, 4 * NOISE[dtype], 0.7))
+        for begin, number in (("zero", 0), ("part", 2), ("subsets", 12))
+    ]
+    arguments = (
+        *map(to_device, (block, units, basis, np.ones(1200, dtype), np.eye(3, dtype=dtype))),
+        to_device(some_names(block, 0.1)),
+    )
+    if EMULATED:
+        hostgpu.set_seed(seed)
+    (together, tables), counted = launches(cuda.regress_together, *arguments, [first, *others])
+    assert counted in (None, {"regress": 1})
+    assert together.shape == (5, 1 + len(others), 3)
+    for k, fit_pass in enumerate([first, *others]):
+        alone, table = cuda.regress(*arguments, fit_pass)
+        np.testing.assert_array_equal(together[:, k].get(), alone.get())
+        np.testing.assert_array_equal(tables[:, k].get(), table.get())
+
+
 @dtypes
 def test_regress_only_measures_without_steps(dtype):
     block, basis, a = problem(COUNTS, 1500, 4, dtype)
@@ -350,6 +376,12 @@ def test_grid(dtype, layout, m, n, width):
         close(as_matrix(grid, kept, block, weight), np.concatenate(expected_kept), dtype)
         np.testing.assert_array_equal(rows.get(), expected_rows)
         np.testing.assert_array_equal(columns.get(), expected_columns)
+        told, counted = launches(grid.tally, there_left, there_Q, zeta)
+        assert counted in (None, {"tally": 1})
+        expected = plain.tally(left, Q, zeta)
+        np.testing.assert_allclose(told.square, expected.square, rtol=10 * TOLERANCE[np.dtype(dtype).name])
+        for a, b in zip(told[1:], expected[1:], strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 @dtypes

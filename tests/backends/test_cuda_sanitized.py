@@ -36,6 +36,9 @@ for rank in (5, 16):
     ids = EntryIds(cupy.asarray(np.arange(6)), cupy.asarray(np.arange(1200)), True, 3, 0.2)
     arrays = map(cupy.asarray, (rng.standard_normal((1200, rank)), np.ones(1200), np.eye(rank)))
     basis, usable, white = arrays
+    two = [FitPass(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, max_steps=3) for begin in ("zero", "part")]
+    a, table = cuda.regress_together(block, np.arange(6), basis, usable, white, ids, two)
+    assert np.isfinite(a.get()).all() and np.isfinite(table.get()).all()
     for begin in ("zero", "given", "part", "subsets"):
         start = cupy.asarray(np.zeros((6, rank))) if begin == "given" else None
         fit_pass = FitPass(Schedule(2.0, 0.1, 0.5), 0.1, begin, 2, start, max_steps=3)
@@ -61,7 +64,7 @@ for width in (3, 40):
         G, S, Z, square, count = grid.threshold(left, Q, cupy.asarray(0.5), None)
         G, S, Z, square, count = grid.threshold(left, Q, cupy.asarray(0.4), S)
         grid.mul(G, Q), grid.rmul(G, left, Q)
-    sparse.inlying(left, Q, 0.5)
+    sparse.inlying(left, Q, 0.5), sparse.tally(left, Q, 0.5)
     sample = (rng.integers(0, m, 1100), rng.integers(0, n, 1100), np.ones(1100))
     zeta = sparse.floor_threshold(left, Q, tuple(map(cupy.asarray, sample)), 0.1, 2.5)
     change = sparse.change(left, Q, Z, Q, left[0])
@@ -165,12 +168,14 @@ print("finished")
 # Blocks taken apart and joined, verdicts and evidence: what sums over blocks, and what one block does alone.
 VERDICTS = """
 from rcurc_gpu.backends.cuda import blocks, evidence, ties, verdicts, votes
+from rcurc_gpu.backends.kernels import cuda_kernels
 from rcurc_gpu.backends.plain.verdicts import Limits
 verdicts._MOST_BLOCKS, evidence._MOST_BLOCKS = 3, 3
 first, second = block_of([0, 5, 40, 60, 33, 7, 9, 60, 1], 61), block_of([3, 50, 40, 0, 33, 7, 9, 60, 1], 61)
 joined, code = blocks.join(first, second)
 some, unit = blocks.select(joined, np.asarray([8, 1, 3]), cupy.asarray(rng.random(joined.n_obs) < 0.5), with_units=True)
-blocks.fingerprints(joined, 12345)
+blocks.fingerprints(joined, 12345), blocks.largest_sizes(first.value, second.value)
+blocks.join(some, second, np.asarray([3, 0, 7]))
 left, right = (cupy.asarray(rng.standard_normal((n, 3))) for n in (9, 61))
 blocks.residuals(joined, np.arange(9), np.arange(61) % 2 == 0, (left, np.arange(9)), (right, np.arange(61)))
 ones = [cupy.asarray(np.ones(n)) for n in (9, 61)]
@@ -179,13 +184,22 @@ ties.rests_on_one(joined, np.arange(9), right, left, ones[1], 0.5)
 entries = tuple(map(cupy.asarray, (rng.integers(0, 9, 700), rng.integers(0, 61, 700), rng.standard_normal(700))))
 measured = evidence.measure(entries, (left, cupy.asarray(np.ones(3)), right), 0.5, 0.3, 0.1)
 evidence.compare(measured, entries[2], 0.5), evidence.sizes(entries[2]), evidence.basis_facts(right, ones[1])
+evidence.largest_squares(right)
 known = verdicts.UnitTable(left, 402, np.asarray([0, 7]), np.zeros((2, 6)))
 n_fit = rng.integers(5, 40, 400)
 fits = np.stack([n_fit, rng.integers(2, n_fit + 1), *rng.random((6, 400))], axis=1)
 known.diagnose(cupy.asarray(fits), 3, 0.5)
 known.judge(Limits(3, 0.8, 0.1, 0.5, 10.0, 60.0, 1e300, 0.05, 0.02, True, True, 5))
-known.chosen(255), known.undetermined(), known.crowded(2.0)
-assert np.isfinite(known.summary()).all()
+offsets = cupy.asarray(np.concatenate([[0], np.cumsum(np.arange(402) % 7)]))
+known.picked(1, 30, offsets), known.undetermined(), known.crowded(2.0), known.most_outliers(np.arange(3, 300), 40)
+assert np.isfinite(known.summary(np.asarray([1, 300]), np.ones((2, 8)))).all()
+few = verdicts.UnitTable(left, 9, np.zeros(0, np.int64), np.zeros((0, 6)))
+few.diagnose(cupy.asarray(fits[:9]), 3, 0.5)
+ties.mark_lone(joined, few, cupy.asarray(np.asarray([1, 4, 6])), right, left, ones[1], 0.5)
+ids = cupy.asarray(np.arange(9)), cupy.asarray(np.arange(61))
+layout = cuda_kernels().lay_out(joined, code, ids, (3, 0.2), lambda n: (1, 2, 3), lambda n: None)
+assert layout.n_fit > 0 and len(layout.held[0]) > 0
+blocks.join_rows(right[:4], right[4:9], np.asarray([0, 3, 4, 8]), np.asarray([1, 2, 5, 6, 7]), right[10])
 print("finished")
 """
 

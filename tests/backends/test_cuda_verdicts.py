@@ -77,12 +77,14 @@ def test_what_is_known_of_units_is_that_of_the_plain_code(n, dtype, orders):
         status, bits = plain.judge(d.columns, at)
         sums = again.judge(at)
         assert sums == tuple(int(np.count_nonzero(bits & bit)) for bit in (plain.DOUBTFUL, plain.FAILED, plain.UNKNOWN))
-        for wanted, unwanted in ((plain.DOUBTFUL, 0), (plain.SKEWED | plain.UNKNOWN, plain.DOUBTFUL)):
-            expected = np.flatnonzero((bits & wanted > 0) & (bits & unwanted == 0))
-            np.testing.assert_array_equal(again.picked(wanted, unwanted).get(), expected)
-        places, rows = again.chosen(plain.DOUBTFUL | plain.CONTESTABLE)
-        np.testing.assert_array_equal(rows[:, :6], d.take(places).as_table())  # with the status by itself
-        np.testing.assert_array_equal(rows[:, 6:], held[places])
+        indptr = np.concatenate([[0], np.cumsum(np.arange(n + 2) % 7)])
+        for fit, alone in ((plain.DOUBTFUL | plain.CONTESTABLE, plain.SKEWED | plain.UNKNOWN), (0, plain.SKEWED), (0, 0)):
+            places, rows, n_obs, lone = again.picked(fit, alone, cupy.asarray(indptr))
+            np.testing.assert_array_equal(places, np.flatnonzero(bits & fit))
+            np.testing.assert_array_equal(rows[:, :6], d.take(places).as_table())  # with the status by itself
+            np.testing.assert_array_equal(rows[:, 6:], held[places])
+            np.testing.assert_array_equal(n_obs, outside[places] % 7)
+            np.testing.assert_array_equal(lone.get(), np.flatnonzero((bits & alone > 0) & (bits & fit == 0)))
         whole = UnitDiagnostics.from_table(again.known())
         np.testing.assert_array_equal(whole.status[outside], status)
         np.testing.assert_array_equal(whole.status[inside], core.status)
@@ -93,6 +95,15 @@ def test_what_is_known_of_units_is_that_of_the_plain_code(n, dtype, orders):
             assert (a.by_status, a.n_obs, a.n_inliers) == (b.by_status, b.n_obs, b.n_inliers)
             np.testing.assert_allclose(a.square, b.square, rtol=1e-12)
         assert (rest.n_held, rest.n_consensus) == tuple(held.sum(axis=0))
+        # some units were fitted again: what is known of them is exchanged, and the sums are of what is known then
+        some = outside[::5]
+        new = np.concatenate([whole.take(some).as_table(), np.ones((len(some), 2))], axis=1)
+        new[:, 0], new[:, 1] = 2.0, 1234.0
+        found, _ = Summary.by_sums(again.summary(some, new), core)
+        whole = UnitDiagnostics.from_table(again.known())
+        np.testing.assert_array_equal(whole.take(some).n_obs, 1234)
+        expected, _ = Summary.parted(whole, inside, 0)
+        assert (found.by_status, found.n_obs, found.n_inliers) == (expected.by_status, expected.n_obs, expected.n_inliers)
 
 
 def test_the_rules_see_units_of_all_kinds():
@@ -118,8 +129,11 @@ def test_crowded_units(orders):
     np.testing.assert_array_equal(counts, np.stack([n_obs, n_out], axis=1)[expected])
     assert totals.tolist() == [n_obs.sum(), n_out.sum()]
     some = np.sort(rng.choice(300, 100, replace=False))
-    most = known.most_outliers(some, 10)
-    assert n_out[some][most].min() >= np.sort(n_out[some])[-10]
+    for number in (1, 10, 99, 100):
+        most = known.most_outliers(some, number)
+        assert len(np.unique(most)) == number
+        np.testing.assert_array_equal(np.sort(n_out[some][most]), np.sort(n_out[some])[-number:])
+    assert known.most_outliers(some[:0], 10).size == 0
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
@@ -142,9 +156,17 @@ def test_evidence(n, rank, dtype, orders):
         np.testing.assert_allclose(a, b, rtol=0, atol=10 * TOLERANCE[dtype] * max(np.abs(b).max(), 1))
     for a, b in zip(found.lists[:2], expected.lists[:2], strict=True):
         np.testing.assert_allclose(a.get(), b, rtol=0, atol=TOLERANCE[dtype] * np.abs(y).max())
-    compared, by_plain = kernels.compare(found, cupy.asarray(y), 0.03), XP.compare(expected, y, 0.03)
-    np.testing.assert_allclose(compared[:3], by_plain[:3], rtol=1e-3 if dtype == "float32" else 1e-9)
-    assert np.abs(np.subtract(compared[3:], by_plain[3:])).max() <= (0 if dtype == "float64" else 3)
+    for size in (0.05, 0.0):  # some of the entries are informative, and all of them
+        given = (0.03, size, 0.01)
+        found = kernels.measure(tuple(map(cupy.asarray, (i, j, y))), tuple(map(cupy.asarray, (W, s, V))), *given)
+        expected = XP.measure((i, j, y), (W, s, V), *given)
+        assert n == 1 or (expected.n_informative < n) == (size > 0)
+        compared, by_plain = kernels.compare(found, cupy.asarray(y), 0.03), XP.compare(expected, y, 0.03)
+        np.testing.assert_allclose(compared[:3], by_plain[:3], rtol=1e-3 if dtype == "float32" else 1e-9)
+        assert np.abs(np.subtract(compared[3:], by_plain[3:])).max() <= (0 if dtype == "float64" else 3)
+    largest = XP.largest_squares(W)
+    np.testing.assert_allclose(kernels.largest_squares(cupy.asarray(W)), largest, rtol=TOLERANCE[dtype])
+    assert largest.shape == (rank,)
     np.testing.assert_allclose(kernels.sizes(cupy.asarray(y)), XP.sizes(y), rtol=TOLERANCE[dtype])
     usable = (rng.random(90) < 0.8).astype(dtype)
     facts, by_plain = kernels.basis_facts(cupy.asarray(W), cupy.asarray(usable)), XP.basis_facts(W, usable)

@@ -152,3 +152,17 @@ def test_a_start_near_the_solution_saves_all_but_two_steps(xp):
 def test_a_rank_that_the_matrix_does_not_have_is_an_error(xp, rank):
     with pytest.raises(ValueError, match=rf"rank must be at least 1 and at most 4, got {rank}"):
         truncated_svd(xp.array(np.eye(4, 6)), rank)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"tol": -1.0}, r"tol must be in \[0, inf\), got -1.0"),
+        ({"start": np.ones((4, 2))}, r"start must be a matrix with 6 rows and at least 2 columns, got shape \(4, 2\)"),
+        ({"start": np.ones((6, 1))}, r"start must be a matrix with 6 rows and at least 2 columns, got shape \(6, 1\)"),
+    ],
+)
+def test_other_arguments_that_cannot_be_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        truncated_svd(np.eye(4, 6), 2, **options)

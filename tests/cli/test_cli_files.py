@@ -249,10 +249,10 @@ def with_new_item(ratings, tmp_path):
 def test_a_column_with_one_rating_is_named_and_gets_a_wide_interval(with_new_item, ratings, tmp_path):
     done = run("complete", *with_new_item)
     assert done.exit_code == 0, done.output
-    assert "1 of 181 columns have too few observations of their own and are near to what is typical" in done.stdout
-    assert "Filled in:  1 column ('a new item'), near to what is typical. 1: " in done.stdout
+    assert "1 of 181 columns have too few observations of their own and get typical values" in done.stdout
+    assert "Filled in:  1 column ('a new item') with typical values. 1: " in done.stdout
     assert "2 of the 2 entries asked for" in done.stdout
-    assert "1 of them are near to what is typical: their rows or columns could not be determined" in done.stdout
+    assert "1 of them are typical values: their rows or columns could not be determined" in done.stdout
     new, other = (np.asarray(row[2:], dtype=float) for row in table(tmp_path / "a-predictions.csv")[1])
     of_all = ratings.truth[3].std()  # what user 003 gives to items
     assert abs(new[0]) < 3 * of_all
@@ -294,7 +294,7 @@ def test_without_noise_a_column_with_one_rating_is_as_uncertain_as_columns_diffe
         assert "They are NaN in the result" in done.stdout
         return
     value, error, lower, upper = map(float, later)
-    fate = {"prior": "given as what is typical of the others", "keep": "kept as guesses"}[undetermined]
+    fate = {"prior": "filled in with values typical of the others", "keep": "kept as guesses"}[undetermined]
     assert f"They are {fate}" in done.stdout
     # that day is one like the others, of which 95 % lie in the interval
     assert np.mean((lower < truth[3]) & (truth[3] < upper)) >= 0.9
@@ -390,7 +390,7 @@ def test_the_header_of_the_observations_is_known_again_in_the_pairs(text, tmp_pa
 def test_describe_says_what_is_there(folder, ratings):
     done = run("describe", folder / "ratings.csv", "--rank", RANK)
     assert done.exit_code == 0
-    assert "triplets in text with the columns 'user', 'item', 'stars'" in done.stdout
+    assert "a list in text with the columns 'user', 'item', 'stars'" in done.stdout
     assert f"This looks like enough for rank {RANK}." in done.stdout
     report = json.loads(run("describe", folder / "ratings.csv", "--json").stdout)
     assert report["shape"] == [N1, N2]

@@ -157,6 +157,8 @@ def test_tables_go_to_files_with_a_known_ending_and_tsv_has_tabs(ratings, tmp_pa
         done = run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.tsv")
         assert done.exit_code == 0
     assert (tmp_path / "p.tsv").read_text().startswith("user\tfilm\tstars\tlower\tupper\nu1\tfilm 3\t")
+    assert run(ratings, "--predict", tmp_path / "wanted.csv", "-o", tmp_path / "o.tsv").exit_code == 0
+    assert (tmp_path / "o.tsv").read_bytes() == (tmp_path / "p.tsv").read_bytes()
     (tmp_path / "p.csv").write_text("row,column,value\nu1,film 3,4\n")  # as earlier versions wrote it: that is replaced too
     assert run(ratings, "--predict", tmp_path / "wanted.csv", "--predictions", tmp_path / "p.csv").exit_code == 0
     assert (tmp_path / "p.csv").read_text().startswith("user,film,stars,lower,upper\n")

@@ -50,7 +50,7 @@ def test_the_shards_are_the_observations_and_the_report_says_so(table, tmp_path)
         np.testing.assert_array_equal(found.toarray(), wanted.toarray())
     np.testing.assert_array_equal(opened.labels.rows, expected.labels.rows)
     for part in (
-        "triplets in text with the columns 'user', 'item', 'stars'",
+        "a list in text with the columns 'user', 'item', 'stars'",
         f"{samples.n_obs:,} observations of a 40 x 50 matrix",
         "labels: rows 'user 0'",
         f"Saved:  {tmp_path / 'shards'}",

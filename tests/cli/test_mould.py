@@ -59,6 +59,23 @@ def test_output_has_a_short_form_everywhere():
     assert all("-o" in p.opts for p in found.values())
 
 
+@pytest.mark.parametrize("name", ["--quiet", "--json"])
+def test_every_command_can_be_quiet_and_speak_json(name):
+    missing = set(commands()) - set(options(name))
+    assert missing <= {"paper all"} if name == "--json" else not missing
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_help_is_as_wide_as_the_terminal(width, monkeypatch):
+    monkeypatch.setenv("COLUMNS", str(width))
+    for name in commands():
+        said = CliRunner().invoke(main, [*name.split(), "--help"]).stdout
+        before, _, after = said.partition("Options:")
+        # examples are copied as they are, and a list of choices is one word
+        prose = [line for line in before.split("\n") if not line.startswith("    ")] + after.split("\n")
+        assert [line for line in prose if len(line) > width and "|" not in line] == [], name
+
+
 def test_shares_may_be_percentages_and_sizes_have_units():
     assert CliRunner().invoke(main, ["demo", "--rows", "30 percent"]).exit_code == 2
     done = CliRunner().invoke(main, ["video", "none.mp4", "--memory", "2"])

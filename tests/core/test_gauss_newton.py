@@ -23,7 +23,7 @@ def test_few_observations_are_enough(family, ratio, seed):
 @pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
 @pytest.mark.parametrize(("family", "ratio", "seed"), HARD[1:])  # the first is found by many sweeps of the noise model, too
 def test_without_the_steps_they_are_not(family, ratio, seed, monkeypatch):
-    monkeypatch.setattr(CoreSearch, "_may_take_steps", lambda self, attempt: False)
+    monkeypatch.setattr(CoreSearch, "_steps_are_suited", lambda self: False)
     samples, error_of = FAMILIES[family].make(ratio, seed)
     result = rg.rcurc(samples, 5)
     assert error_of(result.cur) > 1e-3
@@ -53,6 +53,20 @@ def test_the_rank_need_not_be_known():
     result = rg.rcurc(samples)
     assert (result.rank, result.converged) == (5, True)
     assert error_of(result.cur) < 1e-9
+
+
+# rank, alpha, c, seed: the first look calls the noise clear, or one that an iteration does not tell from exact data
+LIKE_NOISE = [(3, 0.2, 1.0, 0), (6, 0.2, 1.0, 1), (6, 0.3, 2.0, 2), (4, 0.3, 1.0, 5)]
+
+
+@pytest.mark.parametrize(("rank", "alpha", "c", "seed"), LIKE_NOISE)
+def test_exact_data_that_look_noisy_at_first_are_recovered(rank, alpha, c, seed):
+    """Outliers hardly larger than the entries, and few observations."""
+    size = {"shape": (160, 160), "rank": rank, "n_rows": 160, "n_cols": 160, "rate": 3 * rank / 160}
+    problem = rg.synthetic(**size, alpha=alpha, c=c, seed=seed)
+    result = rg.rcurc(problem.samples)
+    assert problem.relative_error(result.cur) < 1e-9
+    assert (result.rank, result.converged, result.has_noise_model) == (rank, True, False)
 
 
 @pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")

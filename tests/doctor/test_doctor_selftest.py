@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rcurc_gpu.backends import operators
+from rcurc_gpu.backends import Block, operators
 from rcurc_gpu.backends.kernels import XP, choose
 from rcurc_gpu.doctor import run
 from rcurc_gpu.doctor.checks import QUICK_RANKS, SUMS, kernel_checks, operator_checks, plain_checks, solve_checks
 from rcurc_gpu.doctor.probes import Machine
 from rcurc_gpu.doctor.selftest import Check, Place, Trial, largest_difference, run_check, run_checks
+from rcurc_gpu.doctor.step_checks import STEPS, step_checks
 
 CPU = Place(np, "cpu")
 
@@ -196,6 +197,43 @@ def test_wrong_sums_are_seen(name, where):
 
     (reason, _) = failures(replace(XP, **{name: wrong}), f"{where}, ")  # of both dtypes
     assert name in reason
+
+
+def _off(x):
+    if isinstance(x, tuple):
+        made = [_off(x[0]), *x[1:]]
+        return type(x)(*made) if hasattr(x, "_fields") else tuple(made)
+    if isinstance(x, Block):
+        return replace(x, value=x.value + 1)
+    return ~x if isinstance(x, np.ndarray) and x.dtype == bool else x + 1
+
+
+WRONG = {
+    "blocks": ("join",),
+    "layout": ("held_out", "make_grid"),
+    "votes": ("held_out", "agreeing", "split", "rests_on_one"),
+    "evidence": ("compare", "sizes", "basis_facts", "largest_squares"),
+    "ties of a core": ("grams",),
+    "verdicts": ("judge", "diagnose"),
+}
+
+
+@pytest.mark.parametrize(("step", "name"), [(step, name) for step, names in WRONG.items() for name in names])
+def test_wrong_steps_are_seen(step, name):
+    def wrong(*arguments):
+        if name == "make_grid":  # of other weights
+            return XP.make_grid(arguments[0], 0 * arguments[1], *arguments[2:])
+        if name == "diagnose":
+            return XP.diagnose(0 * arguments[0], *arguments[1:])
+        found = getattr(XP, name)(*arguments)
+        return (found[1] * 0 + 1, found[1]) if name == "judge" else _off(found)
+
+    assert failures(replace(XP, **{name: wrong}), f"{step}, ")
+
+
+def test_the_steps_of_numpy_are_right():
+    assert all(o.passed for o in run_checks(CPU, step_checks(XP), quick=True))
+    assert {*WRONG, "cross"} == set(STEPS)
 
 
 def test_wrong_operators_are_seen():

@@ -476,7 +476,7 @@ class KernelFunction:
 def _kind(arg) -> str:
     """The type of an argument, as cuh::describe writes it."""
     if isinstance(arg, np.ndarray):
-        return "P" + _kind(arg.dtype.type(0))
+        return f"P{arg.dtype.kind}{arg.dtype.itemsize}"
     if isinstance(arg, np.generic):
         return arg.dtype.kind + str(arg.dtype.itemsize)
     raise TypeError(f"arguments are NumPy arrays and NumPy scalars, not {type(arg).__name__}")

@@ -133,6 +133,7 @@ CASES = {
     "pickle.npy": (pickle.dumps([1, 2, 3]), "not a .npy file"),
     "strings.npy": (npy(np.asarray([["a", "b"], ["c", "d"]])), "must hold real numbers, got <U1"),
     "complex.npy": (npy(MATRIX * 1j), "must hold real numbers, got complex128"),
+    "booleans.npy": (npy(MATRIX > 0), "is a table of True and False, which cannot say what is missing"),
     "vector.npy": (npy(np.arange(5.0)), "must hold a matrix, got an array of shape (5,)"),
     "three axes.npy": (npy(np.zeros((2, 3, 4))), "must hold a matrix"),
     "no rows.npy": (npy(np.zeros((0, 4))), "must hold a matrix, got an array of shape (0, 4)"),

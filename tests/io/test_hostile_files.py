@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import shutil
 import zipfile
 from functools import partial
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from pyarrow import parquet
 
-from rcurc_gpu import CrossSamples, CURMatrix, cli
+from rcurc_gpu import CrossSamples, CURMatrix, cli, shard_file
 from rcurc_gpu.files import Gunzipped, LockFile, check_unpacked, load_npz
 from rcurc_gpu.io import load_result, read_observations
 
@@ -248,6 +249,27 @@ def test_gzip_may_be_read_without_a_bound(tmp_path):
                     sum(map(len, pieces))
             else:
                 assert sum(map(len, pieces)) == 300 * MB
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet", "npy", "npz", "mtx", "mtx.gz"])
+@pytest.mark.parametrize("what", ["a pipe", "a device"])
+def test_what_may_never_end_is_not_read(what, ending, tmp_path):
+    path = tmp_path / f"a.{ending}"
+    if what == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    for read in (read_observations, lambda name: shard_file(name, tmp_path / "shards")):
+        with pytest.raises(ValueError, match=r"is not a file but a directory, a pipe or a device"):
+            read(str(path))
+    assert [x.name for x in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("read", [CrossSamples.load, CURMatrix.load, load_result])
+def test_results_and_samples_that_may_never_end_are_not_read(read, tmp_path):
+    os.mkfifo(tmp_path / "a.npz")
+    with pytest.raises(ValueError, match="a pipe or a device"):
+        read(tmp_path / "a.npz")
 
 
 def test_a_lock_leaves_no_file(tmp_path):

@@ -17,8 +17,11 @@ from hypothesis import strategies as st
 from rcurc_gpu import ConvergenceWarning, CrossSamples, CURMatrix, rcurc, synthetic
 from rcurc_gpu.io import Completion, LabelledSamples, Labels, load_result, read_observations, read_pairs, save_result
 from rcurc_gpu.io.arrow import parse_block
+from rcurc_gpu.io.lines import split_lines
+from rcurc_gpu.io.numbering import Encoded
+from rcurc_gpu.io.pairs import write_table
 from rcurc_gpu.io.tables import read_table
-from rcurc_gpu.io.text import Columns, find_layout
+from rcurc_gpu.io.text import Columns, Layout, find_layout
 
 RNG = np.random.default_rng(0)
 MATRIX = np.where(RNG.random((14, 11)) < 0.7, RNG.standard_normal((14, 11)), np.nan)
@@ -173,6 +176,26 @@ def test_pyarrow_reads_large_files_as_the_plain_reader_does(tmp_path, monkeypatc
         np.testing.assert_array_equal(a.codes, b.codes)
 
 
+def test_plain_lines_are_split_and_others_read_one_by_one(tmp_path, monkeypatch):
+    """A short way for lines of plain fields, the same labels and numbers; whatever is odd takes the long way."""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setattr("rcurc_gpu.io.lines._SPLIT", 50)
+    path = tmp_path / "a.csv"
+    plain = "u,time,i,v\r\nb ,9, x,1\r\na,9,x,-2e0\r\nb,8,y y,NaN\r\nü,8,y y,+4"
+    layout = Layout(",", 4, None, 1, (0, 2, 3))
+    rows, cols, values = split_lines(plain.encode(), layout, 1)
+    assert [rows.text()[k] for k in rows.codes] == ["b ", "a", "b", "ü"]
+    assert [cols.text()[k] for k in cols.codes] == [" x", "x", "y y", "y y"]
+    np.testing.assert_array_equal(values, [1, -2, np.nan, 4])
+    path.write_text(plain, encoding="utf-8")
+    table = read_table(str(path), Columns("u", "i", "v"))
+    assert table.row_names.tolist() == ["b", "a", "b", "ü"]
+    assert table.col_names.tolist() == ["x", "x", "y y", "y y"]
+    for odd in ("a,9,x", "a,9,x,1,2", "a,9,x,1_0", "a,9,x,inf", "a,9,x,\u0661", "a,9,x,", '"a",9,x,1', "a,9,x,1\n\nb,9,x,2"):
+        assert split_lines(odd.encode(), layout, 0) is None, odd
+        assert split_lines(f"b,9,x,1\n{odd}\n".encode(), layout, 0) is None, odd
+
+
 LABEL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(
     lambda text: text.strip() not in ("", "nan", "NaN")
 )
@@ -188,6 +211,15 @@ def test_any_labels_and_numbers_come_back_from_both_readers(triplets, delimiter)
         with open(path, "w", newline="", encoding="utf-8") as file:
             csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL).writerows([("row", "column", "value"), *triplets])
         tables = read_both_ways(path)
+        plain = [t for t in triplets if not any(set(label) & set(f'\r\n"{delimiter}') for label in t[:2])]
+        if plain:  # without quotation marks, lines are split
+            text = "\n".join(delimiter.join(map(str, line)) for line in [("row", "column", "value"), *plain])
+            with open(path, "w", newline="", encoding="utf-8") as file:
+                file.write(text)
+            for table in read_both_ways(path):
+                assert table.row_names.tolist() == [row.strip() for row, _, _ in plain]
+                assert table.col_names.tolist() == [column.strip() for _, column, _ in plain]
+                assert table.values.tolist() == [value for _, _, value in plain]
     for table in tables:
         assert table.row_names.tolist() == [row.strip() for row, _, _ in triplets]
         assert table.col_names.tolist() == [column.strip() for _, column, _ in triplets]
@@ -260,7 +292,7 @@ def test_a_table_of_many_columns_is_read_only_if_they_are_named(tmp_path, reader
     header = ["user", "item", "stars", *(f"c{k}" for k in range(28))]
     rows = [[f"u{k % 2}", f"i{k // 2}", str(k), *["0"] * 28] for k in range(4)]
     (tmp_path / "x.csv").write_text("\n".join(",".join(row) for row in [header, *rows]))
-    with pytest.raises(ValueError, match=r"'.*x.csv' has 31 columns, and is no matrix with labels either"):
+    with pytest.raises(ValueError, match=r"'.*x.csv' has 31 columns, too many for a list, and is not a matrix with labels"):
         read_observations(tmp_path / "x.csv")
     assert observed(read_observations(tmp_path / "x.csv", value_column="stars")).tolist() == [[0, 2], [1, 3]]
     assert read_pairs(tmp_path / "x.csv").row_names.tolist() == ["u0", "u1", "u0", "u1"]
@@ -539,3 +571,17 @@ def test_an_ordinary_matrix_file_is_not_a_result(result, tmp_path):
     result.cur.save(tmp_path / "a.npz")
     with pytest.raises(ValueError, match="has a matrix only"):
         load_result(tmp_path / "a.npz")
+
+
+def test_predictions_are_written_in_order_with_empty_fields_where_a_number_is_missing(tmp_path, monkeypatch):
+    """Several pieces of lines, with and without gaps in them."""
+    monkeypatch.setattr("rcurc_gpu.io.pairs._LINES", 3)
+    numbers = np.arange(8) / 4
+    gaps = np.where(np.isin(np.arange(8), [1, 7]), np.nan, numbers)
+    names = Encoded(np.arange(8) % 3, ["a", 'b"', "c,d"])
+    write_table(tmp_path / "a.csv", ("u", "i", "v", "w"), (names, names), [(numbers, "%.10g"), (gaps, "%.3g")])
+    written = list(csv.reader((tmp_path / "a.csv").read_text().splitlines()))
+    texts = [f"{v:g}" for v in numbers]
+    label = [names.names[k] for k in names.codes]
+    want = [[a, a, v, "" if k in (1, 7) else v] for k, (a, v) in enumerate(zip(label, texts, strict=True))]
+    assert written == [["u", "i", "v", "w"], *want]

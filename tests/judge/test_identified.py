@@ -121,6 +121,14 @@ def test_copies_are_held_out_together():
     np.testing.assert_array_equal(first_cols, np.arange(220))
 
 
+def test_rows_that_only_begin_alike_are_no_copies():
+    Y = np.random.default_rng(0).standard_normal((6, 5))
+    Y[3, :4], Y[4] = Y[1, :4], Y[2]
+    first_rows, first_cols = rg.CrossSamples.from_dense(Y, *map(np.arange, Y.shape)).intersection.first_copies()
+    np.testing.assert_array_equal(first_rows, [0, 1, 2, 3, 2, 5])
+    np.testing.assert_array_equal(first_cols, np.arange(5))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_copies_prove_nothing(seed):
     """Six different rows in a column: what they say is not enough, however often they say it."""
@@ -169,3 +177,22 @@ def test_few_values_are_told_whatever_share_agrees():
                 beyond = (held - chance) / (1 - chance)
                 evidence = Evidence(0.0, held, held, 3, 0.0, 1.0, 1000, beyond)
                 assert evidence.has_few_values == (chance > 0.1)
+
+
+# ---------------------------------------------------------------- groups that never met, by any method
+
+
+@pytest.mark.parametrize("noise", [0, 0.05])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_the_papers_method_names_groups_too(noise, seed):
+    """Its core explains little where groups never met: they are why."""
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 110))
+    row_group, col_group = np.arange(120) % 2, np.arange(110) % 2
+    seen = (row_group[:, None] == col_group) & (rng.random(X.shape) < 0.6)
+    Y = np.where(seen, X + noise * rng.standard_normal(X.shape), np.nan)
+    samples = rg.CrossSamples.from_dense(Y, np.arange(120), np.arange(110))
+    result = solved(samples, 2, method="paper")
+    assert (result.converged, result.cause) == (False, "unidentified")
+    same = result.groups.rows[:, None] == result.groups.columns
+    assert np.array_equal(same, row_group[:, None] == col_group)

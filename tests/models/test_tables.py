@@ -147,6 +147,34 @@ def test_noise_of_known_size_is_a_column_or_an_array():
         assert np.abs(result.cur.to_dense()[:, :20] - X[:, :20]).mean() < 0.05
 
 
+def test_coarse_entries_of_a_wide_table_are_no_outliers():
+    rng = np.random.default_rng(3)
+    truth = rng.standard_normal((100, 2)) @ rng.standard_normal((2, 80))
+    sigma = np.where(rng.random(truth.shape) < 0.3, 1.0, 0.02)
+    noisy = truth + sigma * rng.standard_normal(truth.shape)
+    wrong = rng.random(truth.shape) < 0.03
+    noisy[wrong] += 20.0
+    for options in ({}, {"intervals": False}):
+        done = rg.complete(noisy, 2, sigma=sigma, **options)
+        replaced = np.asarray(done.table) != noisy
+        assert (replaced & wrong).sum() >= 0.99 * wrong.sum()
+        if not options:  # without intervals there is one threshold for all
+            assert (replaced & ~wrong).sum() <= 0.001 * wrong.size
+
+
+def test_an_interrupted_call_without_a_seed_is_taken_up_again(tmp_path):
+    tables = [rg.complete(WIDE, seed=None, checkpoint=tmp_path / "c.npz").table for _ in range(2)]
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_a_table_does_not_change_with_what_was_given():
+    given, sigma = np.array(Y), np.ones(Y.shape)
+    done = rg.complete(given, sigma=sigma)
+    expected = np.asarray(rg.complete(Y, sigma=np.ones(Y.shape)).table)
+    given[:], sigma[:] = 0.0, 1e-9
+    np.testing.assert_array_equal(np.asarray(done.table), expected)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [

@@ -334,6 +334,9 @@ def test_sums_of_two_are_matrices_of_factors(xp):
         (lambda m: m - 1, r"cur - X"),
         (lambda m: 1 / m, r"X / cur"),
         (lambda m: m[:20_000], r"cur\[\.\.\.\]"),
+        (np.max, r"np\.asarray\(cur\)"),
+        (lambda m: 1.0 in m, "x in cur"),
+        *((f, "going through all rows of cur") for f in (iter, reversed, list, sorted, max)),
     ],
 )
 def test_what_would_be_too_large_is_refused_and_the_alternative_named(form, what):
@@ -429,3 +432,11 @@ def test_what_is_too_large_says_its_size_in_full():
     big = LowRankMatrix(np.ones((10**6, 1)), np.ones((10**6, 1)))
     with pytest.raises(ValueError, match=r"cur \*\* X would form 1,000,000 x 1,000,000 numbers \(7,450\.6 GiB\)"):
         big**2
+
+
+def test_a_small_matrix_is_gone_through_as_an_array_is():
+    cur = LowRankMatrix(np.arange(1.0, 4.0)[:, None], np.arange(1.0, 3.0)[:, None])
+    np.testing.assert_array_equal(list(cur), [[1, 2], [2, 4], [3, 6]])
+    np.testing.assert_array_equal(list(reversed(cur)), [[3, 6], [2, 4], [1, 2]])
+    assert 4.0 in cur
+    assert 5.0 not in cur

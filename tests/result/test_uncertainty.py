@@ -277,6 +277,12 @@ def test_new_columns_may_be_seen_at_other_rows_and_blank_rows_do_not_count(solve
     assert np.isnan(blank[100, :]).all()
 
 
+def test_no_new_columns_are_none(solved):
+    found = solved.result.transform_columns(np.zeros((SHAPE[0], 0)), rows=np.arange(SHAPE[0]))
+    assert found.matrix.shape == (SHAPE[0], 0)
+    assert found.expected_error == solved.result.expected_error
+
+
 def test_new_columns_of_data_in_another_unit(solved):
     large = Noisy(0.1, scale=1e150)
     X, Y = new_units(large, 1)
@@ -306,3 +312,61 @@ def test_new_columns_on_another_device_are_the_same(elsewhere):
         np.testing.assert_allclose(elsewhere.numpy(a), b, rtol=1e-3, atol=1e-6)
     table, same = result.outlier_table(), problem.result.outlier_table()
     np.testing.assert_array_equal(table[["row", "column"]], same[["row", "column"]])
+
+
+@pytest.mark.parametrize("undetermined", ["prior", "keep"])
+def test_intervals_of_what_could_not_be_determined_are_as_wide_as_others_differ(undetermined):
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 100))
+    Y = X.copy()
+    Y[[5, 17]] = np.nan
+    Y[:, 7] = np.nan
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.robust_pca(Y, 2, undetermined=undetermined)
+    i, j = (x.ravel() for x in np.indices(X.shape))
+    lost = np.isin(i, [5, 17]) | (j == 7)
+    for new in (True, False):
+        lower, upper = result.interval(i, j, new=new)
+        inside = (lower <= X[i, j]) & (X[i, j] <= upper)
+        assert inside[lost].mean() >= 0.85
+        assert inside[~lost].mean() >= 0.95
+        assert (upper - lower)[~lost].max() <= 1e-8
+    assert np.ptp(result.interval(5, 3)) == pytest.approx(np.ptp(result.interval(-115, [3])))
+
+
+@pytest.fixture(scope="module")
+def in_two_groups():
+    """Rows and columns with even and with odd numbers, which were never seen together, and the group of each."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 110))
+    row, column = np.arange(120) % 2, np.arange(110) % 2
+    Y = X + 0.1 * rng.standard_normal(X.shape)
+    Y[row[:, None] != column] = np.nan
+    with pytest.warns(rg.ConvergenceWarning):
+        return X, row, rg.robust_pca(Y)
+
+
+def test_new_columns_are_sure_in_the_group_that_they_were_seen_in(in_two_groups):
+    X, row, result = in_two_groups
+    assert result.groups.n_groups == 2
+    rng = np.random.default_rng(1)
+    own = rng.integers(0, 2, 300)  # more than the matrix has, in groups of their own order
+    new = X[:, 2 * rng.integers(0, 50, 300) + own]
+    seen = np.where(row[:, None] == own, new + 0.1 * rng.standard_normal(new.shape), np.nan)
+    found = result.transform_columns(seen, rows=np.arange(len(X)))
+    values, std = found.matrix.entries(*np.indices(new.shape), return_std=True)
+    inside = row[:, None] == own
+    assert 0.92 <= np.mean(np.abs(values - new)[inside] <= 1.96 * std[inside]) <= 0.99
+    assert std[inside].max() < 0.2
+    assert std[~inside].min() > 1.0
+
+
+def test_what_belongs_to_no_group_is_as_unsure_as_what_is_between_groups(in_two_groups):
+    _, row, result = in_two_groups
+    none = np.where(np.arange(120) < 4, -1, row), np.where(np.arange(110) < 4, -1, np.arange(110) % 2)
+    cur = result.cur.with_uncertainty(replace(result.cur.uncertainty, left_group=none[0], right_group=none[1]))
+    assert cur.entries([0, 0, 10], [0, 10, 0], return_std=True)[1].min() > 1.0
+    assert cur.entries(10, 10, return_std=True)[1] < 0.2
+    part = cur.part(np.array([10, 0, 11]), np.array([11, 10, 0]))
+    std = part.entries(*np.indices((3, 3)), return_std=True)[1]
+    np.testing.assert_array_equal(std > 1.0, [[True, False, True], [True, True, True], [False, True, True]])

@@ -1,5 +1,8 @@
 """Data as people have it: each kind of table, array and list is solved as the plain array is, or the error names the fix."""
 
+import decimal
+import warnings
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -138,3 +141,98 @@ def test_a_frame_of_single_precision_stays_one():
 def test_what_is_no_table_of_numbers_is_refused_with_the_fix(data, error, message):
     with pytest.raises(error, match=message):
         rg.robust_pca(data())
+
+
+def doors(data):
+    """Calls of all functions that take a table."""
+    return (
+        ("data", lambda: rg.complete(data)),
+        ("Y", lambda: rg.robust_pca(data)),
+        ("X", lambda: rg.RobustCURCompletion().fit(data)),
+    )
+
+
+SIGNS = FRAME > 0
+NOT_VALUES = {
+    "a comparison": (SIGNS, "is a table of True and False"),
+    "a boolean array": (SIGNS.to_numpy(), "is a table of True and False"),
+    "nullable booleans without a gap": (SIGNS.astype("boolean"), "is a table of True and False"),
+    "objects": (SIGNS.astype(object), "is a table of True and False"),
+    "polars": (pl.DataFrame({"a": [True, False], "b": [True, True]}), "is a table of True and False"),
+    "dates": (np.full((9, 9), np.datetime64("2024-01-01")), "dates can be labels of rows or columns, not values"),
+    "durations": (
+        np.full((9, 9), np.timedelta64(1, "D")),
+        r"divide durations by one of them, such as .*timedelta64\(1, 's'\)",
+    ),
+    "a column of durations": (FRAME.assign(t=pd.Timedelta("20s")), "its column 't' has 0:00:20; divide durations"),
+    "a column of dates": (
+        FRAME.assign(t=pd.Timestamp("2024-01-01")),
+        "its column 't' has 2024-01-01 00:00:00; dates can be",
+    ),
+    "a complex column": (FRAME.assign(t=1j), "its column 't' has 1j; take the real part, or the absolute value; leave"),
+    "decimal commas": (FRAME.assign(t="3,14"), r"its column 't' has '3,14'; decimal commas are not read: pandas\.read_csv"),
+    "categories": (FRAME.assign(t=pd.Categorical(["a"] * len(FRAME))), "its column 't' has 'a'; leave the column out"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_VALUES)
+def test_values_that_are_no_measurements_are_refused_at_every_door(kind):
+    data, message = NOT_VALUES[kind]
+    for name, call in doors(data):
+        with pytest.raises(TypeError, match=f"^{name} .*{message}"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        FRAME.map(lambda v: None if v != v else decimal.Decimal(repr(v))),
+        FRAME.astype(str),
+        FRAME.assign(on=[k % 2 == 0 for k in range(len(FRAME))]),
+        FRAME.assign(kind=pd.Categorical([k % 3 for k in range(len(FRAME))])),
+    ],
+    ids=["Decimal", "texts of numbers", "one column of booleans", "categories that are numbers"],
+)
+def test_what_stands_for_numbers_is_taken_at_every_door(data):
+    wanted = np.asarray(data.astype(float))
+    np.testing.assert_array_equal(to_host("Y", data).astype(float), wanted)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rg.ConvergenceWarning)
+        for _, call in doors(data):
+            call()
+
+
+def test_booleans_with_gaps_of_their_own_are_values():
+    gaps = FRAME.isna() | (FRAME.max().max() / 2 < FRAME)
+    np.testing.assert_array_equal(
+        to_host("Y", SIGNS.astype("boolean").mask(gaps)), SIGNS.astype(float).mask(gaps).to_numpy()
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1.5", "2.5"], r"values must be real numbers, got dtype <U3; \.astype\(float\) makes numbers of texts"),
+        (["1,5", "2,5"], "got dtype <U3; decimal commas are not read"),
+        ([1j, 2j], "got dtype complex128; take the real part"),
+        (np.asarray([1, 2], "m8[s]"), "divide durations"),
+        (np.asarray([1, 2], "M8[s]"), "dates can be labels"),
+    ],
+)
+def test_ratings_that_are_no_numbers_are_refused_with_the_fix(values, message):
+    with pytest.raises(TypeError, match=message):
+        rg.complete_ratings([0, 1], [0, 1], values, (2, 2))
+
+
+def test_labels_for_numbers_of_rows_are_refused_with_the_fix():
+    with pytest.raises(
+        TypeError, match=r"i must hold integers, got dtype <U2; numpy\.unique\(labels, return_inverse=True\)"
+    ):
+        rg.complete_ratings(["u1", "u2"], [0, 1], [1.0, 2.0], (2, 2))
+
+
+@pytest.mark.parametrize("data", ["table.csv", None, {"a": [1.0]}])
+def test_what_is_no_table_at_all_is_named(data):
+    for name, call in doors(data)[:2]:
+        with pytest.raises(TypeError, match=f"^{name} must be a (table|matrix), got"):
+            call()

@@ -121,6 +121,10 @@ ATTACKS = {
     "a link for the manifest": (lambda f: moved(f, "manifest.json", "../{name}"), "manifest.json leads out of"),
     "a link for labels": (lambda f: moved(f, "labels.npz", "../{name}"), "labels.npz leads out of the directory"),
     "a pipe": (lambda f: (moved(f, "r-000000.shard"), os.mkfifo(f / "r-000000.shard")), "r-000000.shard is not a file"),
+    "a manifest without end": (
+        lambda f: (f / "manifest.json").write_bytes(b"[" + b"[]," * (6 << 20)),
+        "more than 16,777,216 bytes",
+    ),
     "a huge shape": (
         lambda f: (put([60, BIG], "shape")(f), put(BIG, *FIRST, "stop")(f)),
         "which take more than its",

@@ -101,3 +101,17 @@ def test_strengths_without_noise_are_singular_values_over_the_root_of_the_entrie
     assert result.noise_strengths is None
     np.testing.assert_allclose(result.strengths, np.linalg.svdvals(X)[:3] / np.sqrt(X.size), rtol=1e-8)
     np.testing.assert_allclose(np.sum(result.strengths**2), np.mean(X**2), rtol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
+@pytest.mark.parametrize("seed", range(6))
+def test_a_row_most_of_whose_observations_are_wrong_is_as_uncertain_as_one_without(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((120, 2)) @ rng.standard_normal((2, 100))
+    Y = np.where(rng.random(X.shape) < 0.5, X + 0.05 * rng.standard_normal(X.shape), np.nan)
+    Y[7:9] = np.nan  # nothing of the second of them
+    Y[7, rng.permutation(100)[:8]] = rng.uniform(-8, 8, 8)
+    result = rg.robust_pca(Y)
+    wrong, unseen = (np.mean(np.diff(result.interval(row, np.arange(100)), axis=0)) for row in (7, 8))
+    assert wrong > 0.9 * unseen
+    assert np.linalg.norm(result.cur[7, :]) < 0.2 * np.linalg.norm(X[7])

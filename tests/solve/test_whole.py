@@ -238,6 +238,24 @@ def test_bad_arguments_are_named(solve):
         solve(Y, "many")
 
 
+@pytest.mark.parametrize(("dtype", "fill"), [(np.float32, 9.96921e36), (np.float64, 1e300), (np.float64, -1e160)])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_fill_value_beyond_all_others_is_named(dtype, fill, noise):
+    Y = matrix(100, 90, 2, noise=noise)[2].astype(dtype)
+    Y[3, 4] = fill
+    with pytest.raises(
+        ValueError, match=r"samples must not have a value that is \de\+\d+ times .* leave it out \(NaN, or a mask\)"
+    ):
+        rg.robust_pca(Y, 2)
+
+
+@pytest.mark.parametrize(("dtype", "fill"), [(np.float32, 1e20), (np.float64, 1e130)])
+def test_a_fill_value_in_exact_data_is_an_outlier(dtype, fill):
+    X, _, Y = matrix(100, 90, 2)
+    Y[3, 4] = fill
+    assert error(rg.robust_pca(Y.astype(dtype), 2), X) <= 1e-4
+
+
 def test_arguments_of_one_are_named():
     Y = np.ones((40, 40))
     with pytest.raises(ValueError, match="n_rows must be at least 2 and at most 40, got 1"):
@@ -250,6 +268,15 @@ def test_arguments_of_one_are_named():
         rg.ircur(np.ones((8, 40)), 1)
     with pytest.raises(ValueError, match="Y must have the shape of the recovered matrix"):
         rg.robust_pca(matrix(60, 60, 1)[2], 1).outliers_of(np.zeros((3, 3)))
+
+
+@pytest.mark.parametrize("scale", [1e-160, 1.0, 1e160])
+def test_a_callback_of_ircur_sees_thresholds_in_the_unit_of_the_data(scale):
+    _, _, Y = matrix(100, 90, 2, seed=9)
+    seen = []
+    result = rg.ircur(Y * scale, 2, callback=lambda state: seen.append(state.threshold))
+    assert seen == [state.threshold for state in result.history]
+    assert seen[0] == pytest.approx(1.001 * np.abs(Y).max() * scale)
 
 
 def test_a_callback_ends_ircur():

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import cupy  # type: ignore[import-not-found]
 import numpy as np
 
 from ..arrays import Array
-from ..blocks import Block
 from .launch import dense, kernel, launch, pointer
+
+if TYPE_CHECKING:
+    from ..blocks import Block
 
 _WARPS, _THREADS = 4, 128  # of a block, as in blocks.cu
 _MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time
+_SUM_BLOCKS = 256  # whose last one goes over what all have found
 _SHORT = 1 << 16  # positions up to which 16 bits tell them
 _WORDS = {4: "float32", 8: "float64"}  # values are moved, whatever they are
 
@@ -85,7 +90,7 @@ def select(
         unit = cupy.empty(len(index), np.int64) if with_units else None
         out = (index, value, pointer(sigma), pointer(unit))
         _launch("take_wanted", block, _units_to_blocks(n), (*known, ends, *_numbers(block), *out))
-    return Block(ends, index, value, block.length, sigma), unit
+    return replace(block, indptr=ends, index=index, value=value, sigma=sigma), unit
 
 
 def residuals(
@@ -124,7 +129,25 @@ def residuals(
         _launch("take_residuals", block, _units_to_blocks(n), arguments)
         upper = cupy.asnumpy(rest).astype(np.uint32) << 16
         found = cupy.asnumpy(index).astype(np.int32), upper.view(np.float32).astype(np.float64)
-    return Block(indptr, *found, block.length)
+    return replace(block, indptr=indptr, index=found[0], value=found[1], sigma=None)
+
+
+def join_rows(core: Array, rest: Array, chosen: np.ndarray, others: np.ndarray, scale: Array | None) -> Array:
+    """`blocks.join_units`, in one launch."""
+    n, width, dtype = len(chosen) + len(others), math.prod(core.shape[1:]), core.dtype
+    places = np.empty(n, np.int64)
+    places[chosen], places[others] = np.arange(len(chosen)), -1 - np.arange(len(others))
+    with core.device:
+        out = cupy.empty((n, *core.shape[1:]), dtype)
+        given = (
+            cupy.asarray(places),
+            dense(core),
+            dense(rest, dtype),
+            pointer(None if scale is None else dense(scale, dtype)),
+        )
+        function = kernel("blocks.cu", "join_rows", dtype.name)
+        launch(function, min(-(-n * width // _THREADS), _MOST_BLOCKS), _THREADS, (np.int64(n), np.int32(width), *given, out))
+    return out
 
 
 def transpose(block: Block) -> Block:
@@ -137,32 +160,58 @@ def transpose(block: Block) -> Block:
         arguments = (*sizes, *places, cupy.argsort(places[1], kind="stable"), *_numbers(block))
         blocks = -(-(block.n_obs + 1) // _THREADS)
         _launch("exchange", block, blocks, (*arguments, indptr, unit, value, pointer(sigma)))
-    return Block(indptr, unit, value, block.n_units, sigma)
+    return replace(block, indptr=indptr, index=unit, value=value, length=block.n_units, sigma=sigma)
 
 
-def join(by_r: Block, by_c: Block) -> tuple[Block, Array]:
+def places_by_position(indptr: Array, index: Array, length: int) -> tuple[Array, Array, Array]:
+    """Where the entries of each position begin (length + 1,), their units, and where they stand among those by units."""
+    with index.device:
+        n, n_units = len(index), len(indptr) - 1
+        starts, unit, places = cupy.empty(length + 1, np.int64), cupy.empty(n, np.int32), cupy.empty(n, np.int64)
+        order = cupy.argsort(index, kind="stable")
+        given = (np.int64(n), np.int64(n_units), np.int64(length), dense(indptr, np.int64), dense(index, np.int32), order)
+        function = kernel("blocks.cu", "exchange", "float64")  # a place has the size of a float64
+        arguments = (*given, pointer(None), pointer(None), starts, unit, places, pointer(None))
+        launch(function, min(-(-(n + 1) // _THREADS), _MOST_BLOCKS), _THREADS, arguments)
+    return starts, unit, places
+
+
+def join(by_r: Block, by_c: Block, units: np.ndarray | None = None) -> tuple[Block, Array]:
     """`joining.join`, in two launches."""
     from ..plain import joining
 
     same = by_r.value.dtype == by_c.value.dtype and (by_r.sigma is None) == (by_c.sigma is None)
     if not (same and serves(by_r) and serves(by_c)):
-        return joining.join(by_r, by_c)
+        return joining.join(by_r, by_c if units is None else by_c.take_units(units))
     with by_c.value.device:
-        n, both = by_c.n_units, (*_places(by_r), *_places(by_c))
+        n, chosen = by_r.n_units, None if units is None else cupy.asarray(units, dtype=np.int64)
+        first, second = _places(by_r), (pointer(chosen), *_places(by_c))
         ends = cupy.empty(n + 1, np.int64)
-        _launch("count_union", by_c, _units_to_blocks(n), (np.int64(n), *both, cupy.zeros(1, np.uint32), ends))
+        arguments: tuple[Any, ...] = (np.int64(n), *first, *second, cupy.zeros(1, np.uint32), ends)
+        _launch("count_union", by_c, _units_to_blocks(n), arguments)
         index, value, sigma = _room(by_c, int(ends[n]))
         code = cupy.empty(len(index), np.int8)
-        halves = (*both[:2], *_numbers(by_r), *both[2:], *_numbers(by_c))
+        halves = (*first, *_numbers(by_r), *second, *_numbers(by_c))
         arguments = (np.int64(n), *halves, ends, index, value, pointer(sigma), code)
         _launch("take_union", by_c, _units_to_blocks(n), arguments)
-    return Block(ends, index, value, by_c.length, sigma), code
+    return replace(by_c, indptr=ends, index=index, value=value, sigma=sigma), code
 
 
-def fingerprints(block: Block, odd: int) -> Array:
-    """`samples.intersection._fingerprints`, in one launch."""
+def fingerprints(block: Block, odd: int) -> tuple[Array, Array]:
+    """`samples.intersection.fingerprints` of units and of positions, in one launch."""
     with block.value.device:
-        out = cupy.empty(block.n_units, np.int64)
-        arguments = (np.int64(block.n_units), *_places(block), dense(block.value), np.uint64(odd), out)
+        out = cupy.empty(block.n_units, np.int64), cupy.zeros(block.length, np.int64)
+        arguments = (np.int64(block.n_units), *_places(block), dense(block.value), np.uint64(odd), *out)
         _launch("fingerprint", block, _units_to_blocks(block.n_units), arguments)
     return out
+
+
+def largest_sizes(x: Array, y: Array) -> tuple[float, float]:
+    """The largest sizes of the numbers of two vectors of one dtype, in one launch."""
+    with x.device:
+        blocks = max(1, min(-(-max(len(x), len(y)) // _THREADS), _SUM_BLOCKS))
+        out, work = cupy.empty(2), (cupy.empty(2 * blocks), cupy.zeros(1, np.uint32))
+        function = kernel("blocks.cu", "largest_sizes", x.dtype.name)
+        launch(function, blocks, _THREADS, (np.int64(len(x)), dense(x), np.int64(len(y)), dense(y), *work, out))
+        first, second = cupy.asnumpy(out).tolist()
+    return first, second

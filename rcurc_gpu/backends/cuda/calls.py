@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import cupy  # type: ignore[import-not-found]
@@ -16,8 +18,9 @@ from ..random import PositionStream, stream_key
 from .grid import CudaDenseGrid, CudaGrid, make_grid
 from .launch import aligned, dense, kernel, launch, multiprocessors, pointer
 
-__all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "posterior", "regress"]
+__all__ = ["CudaDenseGrid", "CudaGrid", "advance", "make_grid", "posterior", "regress", "regress_together"]
 
+_PASS = np.dtype([("draw_key", "u8"), ("gamma", "f8"), ("begin", "i4"), ("number", "i4")])  # as in regress.cu
 _BEGIN = {"zero": 0, "given": 1, "part": 2, "subsets": 3}
 # Shared memory of a block for observations; the rest of its 48 KiB, which every GPU has, is for matrices. More keeps longer
 # units on the chip, but fewer blocks fit on a multiprocessor at a time.
@@ -32,33 +35,55 @@ def regress(
     block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, fit_pass: FitPass
 ) -> tuple[Array, Array]:
     """`passes.regress` in one launch; `units` may be on the host or on the device."""
-    dtype, rank, s = basis.dtype, basis.shape[1], fit_pass.schedule
+    a, table = regress_together(block, units, basis, usable, white, ids, (fit_pass,))
+    return a[:, 0, :], table[:, 0, :]
+
+
+def regress_together(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, passes: Sequence[FitPass]
+) -> tuple[Array, Array]:
+    """Several passes over the same units in one launch; they differ in where they begin and in their gamma.
+
+    Returns what `passes.regress` does, with an axis for the passes: (u, passes, r) and (u, passes, 8).
+    """
+    dtype, rank, first, p = basis.dtype, basis.shape[1], passes[0], len(passes)
     with basis.device:
         u = len(units)
-        coefficients, table = cupy.empty((u, rank), dtype), cupy.empty((u, len(Column)), dtype)
+        coefficients, table = cupy.empty((u, p, rank), dtype), cupy.empty((u, p, len(Column)), dtype)
         if u == 0:
             return coefficients, table
-        warps, per_block = _team(u, rank)
+        warps, per_block = _team(u * p, rank)
         tiles = _tiles(block, warps, dtype.itemsize)
-        stream = PositionStream.PART + fit_pass.number if fit_pass.begin == "part" else PositionStream.SUBSET
-        start = None if fit_pass.begin != "given" else dense(fit_pass.start, dtype)
+        start = None if first.begin != "given" else dense(first.start, dtype)
+        differing = tuple((_draw_key(ids.seed, x), x.schedule.gamma, _BEGIN[x.begin], x.number) for x in passes)
         arguments = (
-            *(cupy.asarray(units, dtype=cupy.int64), np.int64(u), np.int32(per_block)),
+            *(cupy.asarray(units, dtype=cupy.int64), np.int64(u * p), np.int32(per_block)),
             *entries_of(block),
             *(aligned(basis, dtype), dense(usable, dtype), aligned(white, dtype)),
             *_held(ids),
-            np.int32(_BEGIN[fit_pass.begin]),
-            *(dtype.type(x) for x in (s.zeta0, s.floor, s.gamma, fit_pass.informative)),
-            np.int32(fit_pass.number),
-            np.int32(fit_pass.max_steps),
+            *(_passes(differing, basis.device.id), np.int32(p)),
+            *(dtype.type(x) for x in (first.schedule.zeta0, first.schedule.floor, first.informative)),
+            np.int32(first.max_steps),
             pointer(start),
-            np.uint64(stream_key(ids.seed, stream)),
             np.uint64(below(PART)),
             *(np.int32(tiles), coefficients, table),
         )
         staged = warps * tiles * 32 * (2 * dtype.itemsize + 4)
-        launch(kernel("regress.cu", "regress", dtype.name, rank), -(-u // per_block), 32 * warps, arguments, staged)
+        launch(kernel("regress.cu", "regress", dtype.name, rank), -(-u * p // per_block), 32 * warps, arguments, staged)
     return coefficients, table
+
+
+def _draw_key(seed: int, fit_pass: FitPass) -> int:
+    """What random parts and subsets are drawn by."""
+    return stream_key(seed, PositionStream.PART + fit_pass.number if fit_pass.begin == "part" else PositionStream.SUBSET)
+
+
+@lru_cache(maxsize=256)  # the same ones are made chunk by chunk, and solve by solve
+def _passes(differing: tuple[tuple[int, float, int, int], ...], device: int) -> Array:
+    """What differs between passes, on a device."""
+    there = cupy.asarray(np.array(list(differing), dtype=_PASS).view(np.uint8))
+    cupy.cuda.get_current_stream().synchronize()  # other streams will read it
+    return there
 
 
 def _team(u: int, rank: int) -> tuple[int, int]:

@@ -49,29 +49,28 @@ def measure(entries: Entries, core: tuple[Array, Array, Array], floor: float, si
 
 
 def compare(measured: Measured, y: Array, floor: float) -> Compared:
-    """`evidence.compare`, in three launches."""
+    """`evidence.compare`, in one launch; in three, if not all entries are informative."""
     residual, shown, informative = measured.lists
     n, dtype = len(y), y.dtype
     with y.device:
-        edges = cupy.asarray(np.minimum(np.arange(0, n + _PIECE, _PIECE), n))
-        index = cupy.empty(n, np.int32)  # not read, but moved
-        some, _ = select(Block(edges, index, dense(shown), 0, dense(residual)), flags=informative)
-        assert some.sigma is not None
+        residuals, values = dense(residual), dense(shown)
+        if measured.n_informative < n:
+            residuals, values = _chosen(residuals, values, informative)
         out = cupy.empty(5)
-        arguments = (
-            np.int64(some.n_obs),
-            some.sigma,
-            some.value,
-            np.int64(n),
-            dense(y),
-            dense(residual),
-            dtype.type(floor),
-            out,
-        )
-        _launch("compare", 5, dtype, 1, arguments)
+        everything = (np.int64(n), dense(y), dense(residual), dtype.type(floor), out)
+        _launch("compare", 5, dtype, 1, (np.int64(len(values)), residuals, values, *everything))
         found = cupy.asnumpy(out)
-    residual, value, typical, chance, chance_of_all = found.tolist()
-    return Compared(residual, value, typical, int(chance), int(chance_of_all))
+    lower, value, typical, chance, chance_of_all = found.tolist()
+    return Compared(lower, value, typical, int(chance), int(chance_of_all))
+
+
+def _chosen(x: Array, y: Array, flags: Array) -> tuple[Array, Array]:
+    """Some of the numbers of two lists, in their order."""
+    n = len(x)
+    edges = cupy.asarray(np.minimum(np.arange(0, n + _PIECE, _PIECE), n))
+    index = cupy.empty(n, np.int32)  # not read, but moved
+    some, _ = select(Block(edges, index, y, 0, x), flags=flags)
+    return some.sigma, some.value
 
 
 def sizes(y: Array) -> Sizes:
@@ -80,6 +79,17 @@ def sizes(y: Array) -> Sizes:
         out = cupy.empty(4)
         _launch("sizes", 4, y.dtype, 1, (np.int64(len(y)), dense(y), out))
         return Sizes(*map(float, cupy.asnumpy(out)))
+
+
+def largest_squares(x: Array) -> np.ndarray:
+    """`evidence.largest_squares`, in one launch."""
+    length, rank = x.shape
+    if not 0 < rank <= MOST_RANK:
+        return plain.largest_squares(x)
+    with x.device:
+        out = cupy.empty(rank)
+        _launch("largest_squares", rank, x.dtype, rank, (np.int64(length), dense(x), out))
+        return np.asarray(cupy.asnumpy(out))
 
 
 def basis_facts(basis: Array, usable: Array) -> BasisFacts:

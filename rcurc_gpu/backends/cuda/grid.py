@@ -11,8 +11,8 @@ import numpy as np
 
 from ..arrays import Array, scatter
 from ..blocks import Block
-from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
-from .blocks import select, transpose
+from ..plain.loop import Begin, Entries, Grid, InlierTally, Loop, Recipe
+from .blocks import places_by_position, select
 from .launch import dense, kernel, launch, pointer
 from .loop import CudaLoop
 from .sources import MOST_WIDTH
@@ -97,6 +97,15 @@ class KernelGrid(Grid):
             arguments = (*self._fit(left, Q), self.value.dtype.type(zeta), kept, inside, by_row)
             self._launch("inlying", left.shape[1], _rows_to_blocks(m), arguments)
             return [kept], by_row, self._count_columns(inside, left.shape[1])
+
+    def tally(self, left: Array, Q: Array, zeta: float) -> InlierTally:
+        (m, n), dtype = self.shape, self.value.dtype
+        with self.value.device:
+            counts, square = cupy.zeros(2 * (m + n), np.uint32), cupy.empty((), np.float64)
+            to = (counts[: 2 * m], counts[2 * m :], self._partial, self._arrived, square)
+            self._launch("tally", left.shape[1], self._blocks, (*self._fit(left, Q), dtype.type(zeta), *to))
+            found = cupy.asnumpy(counts).astype(np.int64)
+            return InlierTally(float(square), *found[: 2 * m].reshape(2, m), *found[2 * m :].reshape(2, n))
 
     @abstractmethod
     def _count_columns(self, inside: Array, width: int) -> Array:
@@ -220,11 +229,13 @@ class CudaGrid(KernelGrid):
             # the weights go with the entries as their sigma
             weight = dense(weight, block.value.dtype)
             fit, _ = select(Block(block.indptr, block.index, block.value, block.length, weight), flags=weight > 0)
-            # the place of each entry goes through the transposition as its value
-            places = cupy.arange(fit.n_obs, dtype=np.int64)
-            flipped = transpose(Block(fit.indptr, fit.index, places, block.length))
-            by_column = (flipped.indptr, flipped.index, flipped.value)
-            return cls((block.n_units, block.length), fit.value, fit.sigma, fit.indptr, fit.index, by_column)
+            return cls.by_rows((block.n_units, block.length), fit.indptr, fit.index, fit.value, fit.sigma)
+
+    @classmethod
+    def by_rows(cls, shape: tuple[int, int], indptr: Array, index: Array, value: Array, weights: Array) -> CudaGrid:
+        """Of entries of the fit by rows."""
+        by_column = places_by_position(indptr, index, shape[1])
+        return cls(shape, value, weights, indptr, index, by_column)
 
     @property
     def _places(self) -> tuple[Any, Any]:
@@ -289,11 +300,16 @@ def make_grid(
     block: Block, weight: Array, chunk_bytes: int | None = None, layout: str = "auto", library: bool = False
 ) -> Grid:
     """`grid.make_grid` for the kernels: "dense", "sparse" or, by what moves fewer bytes, "auto"."""
+    dense_wanted = layout == "dense" or (layout == "auto" and is_dense(block))
+    grid: KernelGrid = CudaDenseGrid.of(block, weight) if dense_wanted else CudaGrid.of(block, weight)
+    grid.library = library
+    return grid
+
+
+def is_dense(block: Block) -> bool:
+    """Whether a dense layout of a block moves fewer bytes than one by entries."""
     item = block.value.dtype.itemsize
     # In an iteration a dense cell moves 7 numbers; a sparse entry the same, and twice its place: by rows and by columns.
     dense_bytes = 7 * item * block.n_units * block.length
     sparse_bytes = (7 * item + 2 * 4 + 8 + 24) * block.n_obs  # what is scattered comes in pieces of 32 bytes
-    is_dense = layout == "dense" or (layout == "auto" and dense_bytes <= sparse_bytes)
-    grid: KernelGrid = CudaDenseGrid.of(block, weight) if is_dense else CudaGrid.of(block, weight)
-    grid.library = library
-    return grid
+    return bool(dense_bytes <= sparse_bytes)

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..plain.passes import LEAST_HELD, PART
-from ..plain.regression import HALVINGS, RIDGE, TIGHT
+from ..plain.regression import HALVINGS, LEAST_HELD, PART, RIDGE, TIGHT
 from .rules import rules
 
 MOST_RANK = 32  # a lane of a warp for each unknown
@@ -26,16 +25,20 @@ KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "core.cu": (
         "WIDTH",
         (
-            *("threshold", "inlying", "count_columns", "multiply", "multiply_columns"),
+            *("threshold", "inlying", "tally", "count_columns", "multiply", "multiply_columns"),
             *("floor_threshold", "change", "record", "note", "scale"),
         ),
     ),
     "blocks.cu": (
         None,
-        ("count_wanted", "take_wanted", "take_residuals", "exchange", "count_union", "take_union", "fingerprint"),
+        (
+            *("count_wanted", "take_wanted", "take_residuals", "join_rows", "exchange"),
+            *("count_union", "take_union", "fingerprint", "largest_sizes"),
+        ),
     ),
-    "verdicts.cu": (None, ("diagnose", "medians", "judge", "pick_units", "gather_units", "summarise")),
-    "evidence.cu": ("RANK", ("measure", "compare", "sizes", "basis_facts")),
+    "layout.cu": (None, ("survey", "lay_out")),
+    "verdicts.cu": (None, ("diagnose", "judge", "pick_units", "undetermined", "crowded", "most_outliers", "summarise")),
+    "evidence.cu": ("RANK", ("measure", "compare", "sizes", "largest_squares", "basis_facts")),
     "votes.cu": (None, ("held_out", "agree", "count_votes", "take_rejected")),
     "ties.cu": ("RANK", ("grams", "invert", "lone", "couple", "gauge", "project", "append")),
     "sketch.cu": ("WIDTH", ("orthonormalise", "combine", "small_svd", "rotate")),

@@ -12,9 +12,11 @@ from ..blocks import Block
 from ..plain import lone as plain_lone
 from ..plain import ties as plain
 from ..plain.regression import RIDGE
+from ..plain.verdicts import ILL_CONDITIONED
 from .graphs import ReadBack, capture
 from .launch import dense, kernel, launch, pointer
 from .sources import MOST_RANK
+from .verdicts import UnitTable
 
 _WARPS, _SOLVERS, _TILE = 4, 2, 32  # as in ties.cu
 _MOST_BLOCKS = 256  # of a sum over everything; fixed, so that its order does not depend on the device
@@ -43,20 +45,38 @@ def rests_on_one(
     """`plain.lone.rests_on_one`, in one launch."""
     if basis.shape[1] > MOST_RANK or len(units) == 0:
         return plain_lone.rests_on_one(block, units, basis, coefficients, usable, floor)
-    return np.asarray(cupy.asnumpy(lone(block, units, basis, coefficients, usable, floor)))
-
-
-def lone(block: Block, units: np.ndarray | Array, basis: Array, coefficients: Array, usable: Array, floor: float) -> Array:
-    """The same of one or more units, on the device, where their numbers may be."""
-    K, dtype, n = basis.shape[1], basis.dtype, len(units)
     with basis.device:
-        out, eps = cupy.empty(n, np.bool_), float(np.finfo(dtype).eps)
-        numbers = (dtype.type(x) for x in (floor, RIDGE * eps, plain_lone.ALONE, K / eps**0.5))
-        known = (cupy.asarray(units, dtype=np.int64), *_places(block))
-        given = (dense(x, dtype) for x in (block.value, basis, coefficients, usable))
-        blocks = _units_to_blocks(n, _SOLVERS)
-        launch(kernel("ties.cu", "lone", dtype.name, K), blocks, 32 * _SOLVERS, (np.int64(n), *known, *given, *numbers, out))
-    return out
+        out = cupy.empty(len(units), np.bool_)
+        _lone((block, basis, coefficients, usable), cupy.asarray(units, dtype=np.int64), floor, None, (None, 0, 0), out)
+        return np.asarray(cupy.asnumpy(out))
+
+
+def mark_lone(
+    block: Block, known: UnitTable, places: Array, basis: Array, coefficients: Array, usable: Array, floor: float
+) -> None:
+    """The same of some units of a table, by their numbers among those that are not of the core: they are marked there."""
+    with basis.device:
+        mark = (known.table, ILL_CONDITIONED, known.table.shape[1])
+        _lone((block, basis, coefficients, usable), known.units, floor, places, mark, None)
+
+
+def _lone(
+    given: tuple[Block, Array, Array, Array],
+    units: Array,
+    floor: float,
+    picked: Array | None,
+    mark: tuple[Array | None, int, int],
+    out: Array | None,
+) -> None:
+    block, basis = given[:2]
+    K, dtype, n = basis.shape[1], basis.dtype, len(units if picked is None else picked)
+    eps = float(np.finfo(dtype).eps)
+    numbers = (dtype.type(x) for x in (floor, RIDGE * eps, plain_lone.ALONE, K / eps**0.5))
+    asked = (np.int64(n), pointer(picked), units, *_places(block))
+    matrices = (dense(x, dtype) for x in (block.value, *given[1:]))
+    to = (pointer(mark[0]), np.float64(mark[1]), np.int32(mark[2]), pointer(out))
+    function = kernel("ties.cu", "lone", dtype.name, K)
+    launch(function, _units_to_blocks(n, _SOLVERS), 32 * _SOLVERS, (*asked, *matrices, *numbers, *to))
 
 
 def _places(block: Block) -> tuple[Array, Array]:

@@ -9,10 +9,10 @@ import cupy  # type: ignore[import-not-found]
 import numpy as np
 
 from ..arrays import Array
-from ..plain.verdicts import BINS, FORMER, Limits
+from ..plain.verdicts import BINS, DOUBTFUL, FAILED, FORMER, UNKNOWN, Limits
 from .launch import dense, kernel, launch, pointer
 
-_THREADS = 128  # of a block, as in verdicts.cu
+_THREADS, _PICKERS = 128, 1024  # of a block, as in verdicts.cu
 _MOST_BLOCKS = 256  # of a sum over everything; fixed, so that its order does not depend on the device
 
 
@@ -31,6 +31,11 @@ class Known(IntEnum):
 
 def _launch(name: str, blocks: int, arguments: tuple[Any, ...], dtype: str = "float64") -> None:
     launch(kernel("verdicts.cu", name, dtype), blocks, _THREADS, arguments)
+
+
+def _launch_one(name: str, arguments: tuple[Any, ...]) -> None:
+    """A kernel of one block, which makes lists in their order."""
+    launch(kernel("verdicts.cu", name, "float64"), 1, _PICKERS, arguments)
 
 
 def _blocks(n: int) -> int:
@@ -53,9 +58,13 @@ class UnitTable:
     Attributes
     ----------
     table : float64 array (n_units, 8)
-        On the device.
+        On the device, from `diagnose` on.
+    units : int64 array
+        Those that are not of the core, on the device.
     judged : (int, int, int) or None
         What `judge` gave, once it was called.
+    outliers : float64 array (n_units,)
+        Of each unit, on the device, from `crowded` on; none of those that are not determined.
     lost : int64 array
         Units that are not determined in the end, on the host; to be written.
     """
@@ -66,19 +75,14 @@ class UnitTable:
         outside = np.ones(n_units, dtype=bool)
         outside[inside] = False
         with like.device:
-            self._units = cupy.asarray(np.flatnonzero(outside))
+            self.units = cupy.asarray(np.flatnonzero(outside))
             self.table = cupy.empty((n_units, len(Known)))
-            self._bits = cupy.empty(len(self._units), np.uint8)
+            self._inside = cupy.asarray(inside, dtype=np.int64), cupy.asarray(rows)
+            self._bits = cupy.empty(len(self.units), np.uint8)
             self._work = cupy.empty(10 * _MOST_BLOCKS), cupy.zeros(1, np.uint32)
-            self.put(inside, rows)
         self.judged: tuple[int, int, int] | None = None
         self.lost = np.zeros(0, np.int64)
-
-    def put(self, units: np.ndarray, rows: np.ndarray) -> None:
-        """Overwrite what is known of some units, from the host."""
-        if len(units):
-            with self.table.device:
-                self.table[cupy.asarray(units)] = cupy.asarray(rows)
+        self._n_with = np.zeros(FORMER, np.int64)
 
     def diagnose(self, fits: Array, rank: int, floor: float) -> np.ndarray:
         """Read the table of a pass over all units that are not of the core.
@@ -88,15 +92,22 @@ class UnitTable:
         float64 array (2, 2)
             Of their shares of inliers, and of their spreads: the bin of the median, and the total. On the host.
         """
-        n, dtype = len(self._units), fits.dtype
+        n, dtype = len(self.units), fits.dtype
         with self.table.device:
-            counts = cupy.zeros((2, BINS + 1), np.uint32)
-            numbers = (np.float64(rank), np.float64(floor))
-            if n:
-                arguments = (np.int64(n), self._units, dense(fits), *numbers, counts, self.table)
-                _launch("diagnose", _blocks(n), arguments, dtype.name)
-            out = cupy.empty((2, 2))
-            _launch("medians", 1, (counts, out))
+            counts, out = cupy.zeros((2, BINS + 1), np.uint32), cupy.empty((2, 2))
+            numbers = (np.float64(rank), np.float64(floor), np.int64(len(self._inside[0])))
+            arguments = (
+                np.int64(n),
+                self.units,
+                dense(fits),
+                *numbers,
+                *self._inside,
+                counts,
+                self.table,
+                self._work[1],
+                out,
+            )
+            _launch("diagnose", _blocks(n), arguments, dtype.name)
             return np.asarray(cupy.asnumpy(out))
 
     def judge(self, limits: Limits) -> tuple[int, int, int]:
@@ -104,75 +115,69 @@ class UnitTable:
 
         That is done once: units get their status by it.
         """
-        n = len(self._units)
+        n = len(self.units)
         if self.judged is not None:
             return self.judged
         with self.table.device:
-            at, sums = cupy.asarray(np.asarray(limits, dtype=np.float64)), cupy.empty(3)
-            _launch("judge", _blocks(n), (np.int64(n), self._units, at, self.table, self._bits, *self._work, sums))
-            doubtful, failed, unknown = map(int, cupy.asnumpy(sums))
+            at, sums = cupy.asarray(np.asarray(limits, dtype=np.float64)), cupy.empty(FORMER)
+            _launch("judge", _blocks(n), (np.int64(n), self.units, at, self.table, self._bits, *self._work, sums))
+            self._n_with = cupy.asnumpy(sums).astype(np.int64)
+        doubtful, failed, unknown = (int(self._n_with[bit.bit_length() - 1]) for bit in (DOUBTFUL, FAILED, UNKNOWN))
         self.judged = (doubtful, failed, unknown)
         return self.judged
 
-    def picked(self, wanted: int, unwanted: int = 0) -> Array:
-        """Numbers of units with one of the `wanted` bits and none of the others, among those that are not of the core.
+    def picked(self, bits: int, lone_bits: int, indptr: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
+        """Units that are not of the core, with some bits, after `judge`.
 
-        They are on the device.
+        Parameters
+        ----------
+        bits, lone_bits : int
+        indptr : int64 array (n_units + 1,)
+            Where the observations of units begin, on the device.
+
+        Returns
+        -------
+        places : int64 array (k,)
+            Numbers of those with one of the `bits`.
+        rows : float64 array (k, 8)
+            What is known of them, with the status that a unit has by itself.
+        n_obs : int64 array (k,)
+            Their observations, held-out ones included. These three are on the host.
+        lone : int64 array
+            Numbers of those with one of `lone_bits` and none of `bits`, on the device.
         """
+        n = len(self.units)
+        room = [min(n, int(sum(count for k, count in enumerate(self._n_with) if x >> k & 1))) for x in (bits, lone_bits)]
+        if max(room) == 0:
+            return np.zeros(0, np.int64), np.zeros((0, len(Known))), np.zeros(0, np.int64), self.units[:0]
         with self.table.device:
-            return self._pick(len(self._units), self._bits, wanted, unwanted)
-
-    def mark(self, places: Array, marked: Array, status: int) -> None:
-        """Give determined units with such numbers, where `marked` (bool), another status."""
-        with self.table.device:
-            self.table[self._units[places], Known.STATUS] = marked * float(status)
-
-    def units_at(self, places: Array) -> Array:
-        """Units with such numbers."""
-        return self._units[places]
-
-    def chosen(self, wanted: int) -> tuple[np.ndarray, np.ndarray]:
-        """Units with one of the `wanted` bits: numbers among those that are not of the core, and what is known (k, 8).
-
-        Both are on the host, with the status that a unit has by itself.
-        """
-        with self.table.device:
-            places = self.picked(wanted)
-            if len(places) == 0:
-                return cupy.asnumpy(places), np.zeros((0, len(Known)))
-            rows = cupy.empty((len(places), len(Known) + 2))  # with bits and numbers: one copy
-            arguments = (np.int64(len(places)), places, self._units, self.table, self._bits, rows)
-            _launch("gather_units", _blocks(len(places)), arguments)
-            found = cupy.asnumpy(rows)
-        found[:, Known.STATUS] = found[:, -2].astype(np.int64) >> FORMER
-        return found[:, -1].astype(np.int64), found[:, : len(Known)]
+            rows, lone = cupy.empty((room[0], len(Known) + 3)), cupy.empty(room[1], np.int64)
+            counts, asked = cupy.empty(2, np.int64), (np.int32(lone_bits), np.int32(bits))
+            given = (np.int64(n), self.units, self._bits, self.table, dense(indptr, np.int64))
+            _launch_one("pick_units", (*given, *asked, lone, rows, counts))
+            n_lone, n_rows = cupy.asnumpy(counts).tolist()
+            found = cupy.asnumpy(rows[:n_rows])
+        found[:, Known.STATUS] = found[:, -3].astype(np.int64) >> FORMER
+        return found[:, -2].astype(np.int64), found[:, : len(Known)], found[:, -1].astype(np.int64), lone[:n_lone]
 
     def undetermined(self) -> np.ndarray:
         """Numbers of all units that are not determined, on the host."""
-        with self.table.device:
-            return np.asarray(cupy.asnumpy(self._pick(len(self.table), None)))
-
-    def _pick(
-        self,
-        n: int,
-        bits: Array | None,
-        wanted: int = 0,
-        unwanted: int = 0,
-        far_more: float = 0.0,
-        out: tuple[Array, Array] | None = None,
-    ) -> Array:
-        numbers, count = cupy.empty(n, np.int64), cupy.empty((), np.int64)
-        asked = (pointer(bits), np.int32(wanted), np.int32(unwanted), self.table, np.float64(far_more))
-        found = (numbers, count, *map(pointer, out or (None, None)))
-        _launch("pick_units", 1, (np.int64(n), *asked, *found))
-        return numbers[: int(count)]
-
-    def summary(self) -> np.ndarray:
-        """Sums over the units that are not of the core (10,), on the host: see `summarise` in verdicts.cu."""
         n = len(self.table)
         with self.table.device:
+            numbers, count = cupy.empty(n, np.int64), cupy.empty((), np.int64)
+            _launch_one("undetermined", (np.int64(n), self.table, numbers, count))
+            return np.asarray(cupy.asnumpy(numbers[: int(count)]))
+
+    def summary(self, units: np.ndarray | None = None, rows: np.ndarray | None = None) -> np.ndarray:
+        """Sums over the units that are not of the core (10,), on the host: see `summarise` in verdicts.cu.
+
+        What is known of some `units` (k,), ascending, is exchanged for `rows` (k, 8) before; both are on the host.
+        """
+        n, k = len(self.table), 0 if units is None else len(units)
+        with self.table.device:
             out = cupy.empty(10)
-            _launch("summarise", _blocks(n), (np.int64(n), self.table, *self._work, out))
+            new = (None, None) if k == 0 else (cupy.asarray(units, dtype=np.int64), cupy.asarray(rows, dtype=np.float64))
+            _launch("summarise", _blocks(n), (np.int64(n), self.table, np.int64(k), *map(pointer, new), *self._work, out))
             return np.asarray(cupy.asnumpy(out))
 
     def scale(self, factor: float) -> None:
@@ -195,22 +200,24 @@ class UnitTable:
         """
         n = len(self.table)
         with self.table.device:
-            self._outliers, totals = cupy.empty(n), cupy.empty(2)
-            units = self._pick(n, None, far_more=far_more, out=(self._outliers, totals))
-            known = self.known(units)
-            found = known[:, Known.N_OBS], known[:, Known.N_OBS] - known[:, Known.N_INLIERS]
-            return cupy.asnumpy(units), np.stack(found, axis=1).astype(np.int64), cupy.asnumpy(totals)
+            self.outliers, rows, out = cupy.empty(n), cupy.empty((n, 3)), cupy.empty(3)
+            _launch_one("crowded", (np.int64(n), self.table, np.float64(far_more), self.outliers, rows, out))
+            count, *totals = cupy.asnumpy(out).tolist()
+            found = cupy.asnumpy(rows[: int(count)]).astype(np.int64)
+        return found[:, 0], found[:, 1:], np.asarray(totals)
 
     def most_outliers(self, units: np.ndarray, most: int) -> np.ndarray:
         """Which of some units have the most outliers, on the host; after `crowded`."""
         with self.table.device:
-            order = cupy.argsort(self._outliers[cupy.asarray(units)])
-            return np.asarray(cupy.asnumpy(order[len(units) - most :]))
+            places = cupy.empty(min(most, len(units)), np.int64)
+            chosen = cupy.asarray(units, dtype=np.int64)
+            _launch_one("most_outliers", (np.int64(len(units)), chosen, self.outliers, np.int64(len(places)), places))
+            return np.asarray(cupy.asnumpy(places))
 
-    def known(self, units: np.ndarray | Array | None = None) -> np.ndarray:
-        """What is known of some units, by default all, on the host."""
+    def known(self) -> np.ndarray:
+        """What is known of all units, on the host."""
         with self.table.device:
-            found = cupy.asnumpy(self.table if units is None else self.table[cupy.asarray(units)])
+            found = cupy.asnumpy(self.table)
         status = found[:, Known.STATUS]
         found[:, Known.STATUS] = np.where(status < 0, -1 - status, status)
         return np.asarray(found)

@@ -141,7 +141,8 @@ def join(by_r: Block, by_c: Block) -> tuple[Block, Array]:
     for name in ("value",) if by_r.sigma is None or by_c.sigma is None else ("value", "sigma"):
         r, c = fixed(getattr(by_r, name)), fixed(getattr(by_c, name))
         value = np.empty(most, np.result_type(r, c))
-        n = joining_kernel.join(*places[:2], r, *places[2:], c, by_c.length, indptr, index, value, seen_by)
+        memory = np.empty(by_c.length, seen_by.dtype), np.empty(by_c.length, value.dtype)
+        n = joining_kernel.join(*places[:2], r, *places[2:], c, indptr, index, value, seen_by, *memory)
         joined.append(value)
     kept: list[np.ndarray] = [index, seen_by, *joined]
     for x in kept:
@@ -151,8 +152,8 @@ def join(by_r: Block, by_c: Block) -> tuple[Block, Array]:
 
 def inverses(packed: Array, ridge: float) -> Array:
     """`plain.ties.inverses`."""
-    out = np.empty_like(packed)
-    inverses_kernel(fixed(packed), ridge, int((2 * packed.shape[1]) ** 0.5), out)
+    out, k = np.empty_like(packed), int((2 * packed.shape[1]) ** 0.5)
+    inverses_kernel(fixed(packed), ridge, *np.zeros((2, k, k)), out)
     return out
 
 

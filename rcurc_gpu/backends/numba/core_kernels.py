@@ -1,6 +1,7 @@
 """The kernels of the core's grid that Numba compiles for the CPU; see `entries` for how they are made."""
 
-# Numba looks at the age of this file alone: after a change of `entries`, touch it, or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `entries` or `vectors`, touch it, or what was compiled before
+# is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
@@ -10,18 +11,56 @@ import math
 import numpy as np
 from numba import njit
 
-from .entries import OPTIONS, WITHIN, products, residual, uniform
+from .entries import OPTIONS, WITHIN, residual, uniform
 from .parts import compact, not_inlined
 from .small_kernels import dot, inner
+from .vectors import LANES, add_products, following, load, rows_at, splat, store, totals, weighted
 
 
 @njit(**WITHIN)
-def split_rows(indptr, index, value, weight, edges, first, last, left, QT, used, zeta, S, G, Z, sums):
+def lay_out(QT, lines):
+    """Let the lines of `lines` (n, width) begin with the columns of QT (k, n); the rest of each stays 0.
+
+    The numbers of one column of the intersection then stand in one line of the cache, and are a vector or a few.
+    """
+    compact()
+    for q in range(QT.shape[0]):
+        for j in range(QT.shape[1]):
+            lines[j, q] = QT[q, j]
+
+
+@njit(**WITHIN)
+def fitted_row(lines, own, index, low, high, out):
+    """``own . lines[index[t]]`` for t from `low` to `high`, to the beginning of `out`, which has room for whole vectors."""
+    not_inlined()
+    width, zero = lines.shape[1], splat(0.0)
+    none = (zero, zero, zero, zero, zero, zero, zero, zero)
+    for t in range(low, high, LANES):
+        at, x = following(index, t, high - 1), none
+        for c in range(width // LANES):
+            x = add_products(x, rows_at(lines, at, width, c * LANES), load(own, c))
+        store(out, (t - low) // LANES, totals(x))
+
+
+@njit(**WITHIN)
+def row_sums(lines, g, index, low, high, out):
+    """``out = sum_t g[t] lines[index[t]]``, t from `low` to `high`; `g` begins with the first and ends with zeros."""
+    not_inlined()
+    width = lines.shape[1]
+    for c in range(width // LANES):
+        total = splat(0.0)
+        for t in range(low, high, LANES):
+            at = following(index, t, high - 1)
+            total = total + weighted(rows_at(lines, at, width, c * LANES), load(g, (t - low) // LANES))
+        store(out, c, total)
+
+
+@njit(**WITHIN)
+def split_rows(indptr, index, value, weight, edges, first, last, left, lines, used, zeta, S, G, Z, sums):
     """`Grid.threshold` for the pieces `first` to `last` of the rows; only the leading `used` rows of `left` are not 0."""
     not_inlined()
-    K, n = QT.shape
-    D = np.empty((K + 2, n), value.dtype)
-    e, of_row = D[K], D[K + 1]
+    K, (n, width) = Z.shape[0], lines.shape
+    e, own, of_row = np.empty(n + LANES), np.zeros(width), np.empty(width)
     limit = value.dtype.type(zeta)
     for piece in range(first, last):
         square = 0.0
@@ -29,11 +68,12 @@ def split_rows(indptr, index, value, weight, edges, first, last, left, QT, used,
         for i in range(edges[piece], edges[piece + 1]):
             low = indptr[i]
             m = indptr[i + 1] - low
-            w, s, g = weight[low : low + m], S[low : low + m], G[low : low + m]
-            _gather(index[low : low + m], QT, D, m, K)
+            y, w, s, g = value[low : low + m], weight[low : low + m], S[low : low + m], G[low : low + m]
             for q in range(used):
-                of_row[q] = left[q, i]
-            residual(D, value[low : low + m], of_row, e, m, used)
+                own[q] = left[q, i]
+            fitted_row(lines, own, index, low, low + m, e)
+            for t in range(m):  # not all in one loop: with so many arrays, LLVM would not make vectors of it
+                e[t] = y[t] - e[t]
             for t in range(m):
                 rest = e[t] - s[t]
                 square += rest * rest
@@ -41,7 +81,11 @@ def split_rows(indptr, index, value, weight, edges, first, last, left, QT, used,
                 s[t] = e[t] if out else e[t] * 0
                 n_out += 1.0 if out else 0.0
                 g[t] = w[t] * (e[t] - s[t])
-            products(D, g, of_row, m, K)
+            for t in range(m):
+                e[t] = g[t]
+            for t in range(m, m + LANES):
+                e[t] = 0
+            row_sums(lines, e, index, low, low + m, of_row)
             for q in range(K):
                 Z[q, i] = left[q, i] + of_row[q]
         sums[piece, 0] = square
@@ -49,29 +93,22 @@ def split_rows(indptr, index, value, weight, edges, first, last, left, QT, used,
 
 
 @njit(**WITHIN)
-def add_product(indptr, index, edges, first, last, G, XT, Z):
+def add_product(indptr, index, edges, first, last, G, lines, Z):
     """`Grid.mul` for the pieces `first` to `last` of the rows, added to Z (k, m)."""
     not_inlined()
-    K, n = XT.shape
-    D = np.empty((K + 1, n), G.dtype)
-    of_row = D[K]
+    n, width = lines.shape
+    g, of_row = np.empty(n + LANES), np.empty(width)
     for i in range(edges[first], edges[last]):
         low = indptr[i]
         m = indptr[i + 1] - low
-        _gather(index[low : low + m], XT, D, m, K)
-        products(D, G[low : low + m], of_row, m, K)
-        for q in range(K):
-            Z[q, i] += of_row[q]
-
-
-@njit(**WITHIN)
-def _gather(index, QT, D, m, K):
-    """D[q, t] = QT[q, index[t]]"""
-    not_inlined()
-    for q in range(K):
-        source, target = QT[q], D[q]
+        some = G[low : low + m]
         for t in range(m):
-            target[t] = source[np.uint32(index[t])]  # unsigned: no check for a negative one
+            g[t] = some[t]
+        for t in range(m, m + LANES):
+            g[t] = 0
+        row_sums(lines, g, index, low, low + m, of_row)
+        for q in range(Z.shape[0]):
+            Z[q, i] += of_row[q]
 
 
 @njit(**WITHIN)
@@ -123,23 +160,22 @@ def add_parts(parts, out):
 
 
 @njit(**OPTIONS)
-def inlying(indptr, index, value, first, last, left, QT, zeta, kept, by_row, by_col):
+def inlying(indptr, index, value, first, last, left, lines, zeta, kept, by_row, by_col):
     """`Grid.inlying` for rows `first` to `last`; `by_col` is added to."""
-    K, n = QT.shape
-    D = np.empty((K + 2, n), value.dtype)
-    e, of_row = D[K], D[K + 1]
+    n, width = lines.shape
+    e, own = np.empty(n + LANES), np.zeros(width)
     for i in range(first, last):
         low = indptr[i]
         m = indptr[i + 1] - low
-        where, k = index[low : low + m], kept[low : low + m]
-        _gather(where, QT, D, m, K)
-        for q in range(K):
-            of_row[q] = left[q, i]
-        residual(D, value[low : low + m], of_row, e, m, K)
+        y, where, k = value[low : low + m], index[low : low + m], kept[low : low + m]
+        for q in range(left.shape[0]):
+            own[q] = left[q, i]
+        fitted_row(lines, own, index, low, low + m, e)
         count = 0
         for t in range(m):
-            inside = abs(e[t]) < zeta
-            k[t] = e[t] if inside else e[t] * 0
+            x = y[t] - e[t]
+            inside = abs(x) < zeta
+            k[t] = x if inside else x * 0
             count += inside
             by_col[np.uint32(where[t])] += inside
         by_row[i] = count
@@ -168,28 +204,26 @@ def change(left, QT, old_left, old_QT, old_s, turn, back, rest):
 
 
 @njit(**WITHIN)
-def floor_threshold(i, j, y, left, QT, used, zeta, floor, sizes):
+def floor_threshold(i, j, y, left, lines, used, zeta, floor, sizes):
     """`Grid.floor_threshold`; `sizes` is memory (n_entries,)."""
     not_inlined()
     lowest, times = y.dtype.type(zeta), y.dtype.type(floor)
     n = y.shape[0]
     if times == 0 or n == 0:
         return lowest * 1.0
-    most = QT.shape[1]
-    D = np.empty((used + 2, most), y.dtype)
-    e, of_row = D[used], D[used + 1]
+    most, width = lines.shape
+    e, own = np.empty(most + LANES), np.zeros(width)
     middle, below, low = (n - 1) // 2, 0, 0
     while low < n:
         high = low + 1
         while high < n and i[high] == i[low] and high - low < most:  # entries of one row stand together
             high += 1
-        _gather(j[low:high], QT, D, high - low, used)
         for q in range(used):
-            of_row[q] = left[q, i[low]]
-        residual(D, y[low:high], of_row, e, high - low, used)
-        some = sizes[low:high]
+            own[q] = left[q, i[low]]
+        fitted_row(lines, own, j, low, high, e)
+        some, of = sizes[low:high], y[low:high]
         for t in range(high - low):
-            some[t] = abs(e[t])
+            some[t] = abs(of[t] - e[t])
             below += times * some[t] <= lowest
         if below > middle:  # so the median does not hold the threshold up, whatever it is
             return lowest * 1.0

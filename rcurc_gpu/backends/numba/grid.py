@@ -16,7 +16,7 @@ from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
 from . import core_kernels
 from .entries import entry
 from .joining_kernel import with_weight
-from .loop import MOST_WIDTH, CompiledLoop
+from .loop import MOST_WIDTH, CompiledLoop, lines_of
 from .threads import fixed, run
 
 # Share of the intersection above which adding zeros in vectors is cheaper than adding single entries by their indices.
@@ -90,7 +90,7 @@ class CompiledGrid(Grid):
         sums = np.zeros((len(self.edges) - 1, 2))
         used = int(np.flatnonzero(np.any(left, axis=1)).max(initial=-1)) + 1
         there = (self.indptr, self.index, self.value, self.weights, self.edges)
-        rest = (left, QT, used, float(zeta), outliers, G, Z, sums)
+        rest = (left, lines_of(QT), used, float(zeta), outliers, G, Z, sums)
         run(_split_rows, [(*there, p, p + 1, *rest) for p in range(len(sums))])
         square, count = sums.sum(axis=0).astype(left.dtype)
         return [G], [outliers], Z.T, square, count
@@ -99,7 +99,8 @@ class CompiledGrid(Grid):
         XT = _rows(X)
         Z = np.zeros((XT.shape[0], self.shape[0]), dtype=X.dtype) if base is None else np.array(base.T, order="C")
         there = (self.indptr, self.index, self.edges)
-        run(_add_product, [(*there, p, p + 1, G[0], XT, Z) for p in range(len(self.edges) - 1)])
+        lines = lines_of(XT)
+        run(_add_product, [(*there, p, p + 1, G[0], lines, Z) for p in range(len(self.edges) - 1)])
         return Z.T
 
     def rmul(self, G: list[Array], P: Array, base: Array | None = None) -> Array:
@@ -115,7 +116,7 @@ class CompiledGrid(Grid):
         by_row = np.zeros(self.shape[0], dtype=np.int64)
         by_col = np.zeros((len(edges) - 1, self.shape[1]), dtype=np.int64)
         there = (self.indptr, self.index, self.value)
-        rest = (_rows(left), _rows(Q), left.dtype.type(zeta), kept, by_row)
+        rest = (_rows(left), lines_of(_rows(Q)), float(zeta), kept, by_row)
         rows = zip(pairwise(edges), by_col, strict=True)
         run(core_kernels.inlying, [(*there, *first_last, *rest, into) for first_last, into in rows])
         return [kept], by_row, by_col.sum(axis=0)
@@ -136,8 +137,9 @@ class CompiledGrid(Grid):
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         sizes = np.empty(len(sample[2]), dtype=left.dtype)
-        places = map(fixed, sample)
-        found = _floor_threshold(*places, _rows(left), _rows(Q), left.shape[1], float(zeta), float(floor), sizes)
+        i, j, y = sample
+        there = (i, j.astype(self.index.dtype), y, _rows(left), lines_of(_rows(Q)))
+        found = _floor_threshold(*there, left.shape[1], float(zeta), float(floor), sizes)
         return np.asarray(found, dtype=left.dtype)
 
 

@@ -14,15 +14,19 @@ _FULL = 6  # positions for each entry up to which looking at all of them is fast
 
 
 @njit(**OPTIONS)
-def join(r_indptr, r_index, r_value, c_indptr, c_index, c_value, length, indptr, index, value, seen_by):
-    """`plain.joining.join`; returns the number of entries. The arrays for them have one place more."""
+def join(r_indptr, r_index, r_value, c_indptr, c_index, c_value, indptr, index, value, seen_by, code, there):
+    """`plain.joining.join`; returns the number of entries. The arrays for them have one place more.
+
+    `code`, of the type of `seen_by`, and `there`, of that of `value`, are memory for the positions of a unit.
+    """
     n = 0
-    code, there = np.empty(length, np.int8), np.empty(length, value.dtype)
+    length = code.shape[0]
     for u in range(indptr.shape[0] - 1):
         indptr[u] = n
         r, r_end, c, c_end = r_indptr[u], r_indptr[u + 1], c_indptr[u], c_indptr[u + 1]
         if _FULL * (r_end - r + c_end - c) > length:  # all positions in turn: no branch that the entries decide
-            code[:] = 0
+            for k in range(length):  # to write it as one takes Numba longer to compile
+                code[k] = 0
             for t in range(c, c_end):
                 j = np.uint32(c_index[t])
                 code[j], there[j] = 2, c_value[t]

@@ -6,7 +6,8 @@ import numpy as np
 
 from ..plain.loop import NUMBERS, Begin, Group, Loop, Recipe
 from .loop_kernel import ALL, ON, iterate
-from .threads import fixed, run
+from .threads import run
+from .vectors import LANES
 
 # Columns of the factors up to which the loop is compiled: those of rank 32. Beyond, LAPACK and BLAS, which work in blocks,
 # are faster than the loops here, and what Python costs is lost among them.
@@ -14,6 +15,18 @@ MOST_WIDTH = 40
 # Entries from which several threads pay: an iteration then takes most of a millisecond, and to wake the others twice takes
 # about a tenth of one.
 _SHARED = 1 << 18
+
+
+def lines_of(QT: np.ndarray, filled: bool = True) -> np.ndarray:
+    """Memory for `core_kernels.lay_out` of QT (k, n), in lines of the cache; `filled` with it or with zeros."""
+    k, n = QT.shape
+    width = k + -k % LANES
+    room = np.zeros(n * width + LANES)
+    first = -(room.ctypes.data // room.itemsize) % LANES
+    lines = room[first : first + n * width].reshape(n, width)
+    if filled:
+        lines[:, :k] = QT.T
+    return lines
 
 
 class CompiledLoop(Loop):
@@ -26,11 +39,16 @@ class CompiledLoop(Loop):
         PT, QT = (np.array(x.T, dtype=dtype, order="C") for x in (P, Q))
         s = np.array(s, dtype=np.float64)
         self.recipe, self.k = recipe, begin.k - 1
-        self._given = ((*entries, edges), full, tuple(map(fixed, recipe.sample)))
+        i, j, y = recipe.sample
+        # compiled once for all: positions as in blocks, and nothing read-only
+        sample = (i, j.astype(entries[1].dtype), y)
+        self._given = ((*entries, edges), full, tuple(np.require(x, requirements=("C", "W")) for x in sample))
         self._factors = (PT, s, QT, np.empty_like(PT))
         parts, sums = np.empty((n_pieces, *QT.shape), dtype), np.zeros((n_pieces, 2))
         sizes, rest = np.empty(len(recipe.sample[2]), dtype), np.empty(max(PT.shape[1], QT.shape[1]), dtype)
-        memory = (np.empty_like(PT), np.empty_like(QT), np.empty_like(value), np.zeros_like(value), parts, sums, sizes, rest)
+        inliers, outliers = np.empty_like(value), np.zeros_like(value)
+        of_iterate = (np.empty_like(PT), np.empty_like(QT), inliers, outliers, parts, sums, sizes, rest)
+        memory = (*of_iterate, lines_of(QT, False))
         small = tuple(np.empty((5, width, width)))
         self._memory = ((np.empty_like(PT), np.empty_like(s), np.empty_like(QT)), memory, small)
         self._held = np.zeros(2)

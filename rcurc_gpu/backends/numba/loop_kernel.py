@@ -6,15 +6,15 @@ of work for all cores, and does these pieces, too. Pieces depend on the data alo
 number of threads does not change a bit.
 """
 
-# Numba looks at the age of this file alone: after a change of `core_kernels`, `entries`, `parts` or `small_kernels`, touch
-# it, or what was compiled before is used.
+# Numba looks at the age of this file alone: after a change of `core_kernels`, `entries`, `parts`, `small_kernels` or
+# `vectors`, touch it, or what was compiled before is used.
 # mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
 
 from numba import njit
 
-from .core_kernels import add_parts, add_product, back_product, change, floor_threshold, split_rows
+from .core_kernels import add_parts, add_product, back_product, change, floor_threshold, lay_out, split_rows
 from .entries import OPTIONS
 from .parts import compact
 from .small_kernels import combine, copy, inner, orthonormal, small_svd, turn_between
@@ -44,8 +44,8 @@ def iterate(
         U = left^T QT, here and at the end.
     before : (left, s, QT)
         Memory for those of the iteration before.
-    work : (Z (k, m), C (k, n), G, S, parts (n_pieces, k, n), sums (n_pieces, 2), sizes, rest)
-        (U + G) Q transposed, inliers and outliers of the last iterate; memory.
+    work : (Z (k, m), C (k, n), G, S, parts (n_pieces, k, n), sums (n_pieces, 2), sizes, rest, lines (n, width))
+        (U + G) Q transposed, inliers and outliers of the last iterate; memory, `lines` full of zeros.
     small : (R, M, U, V, T), each float64 (k, k)
     steps, zetas : arrays (n,)
         Of each iteration: steps of the SVD, and the threshold after it if the floor does not hold it up.
@@ -67,7 +67,7 @@ def iterate(
     n_pieces = edges.shape[0] - 1
     PT, s, QT, left = factors
     old_left, old_s, old_QT = before
-    Z, C, G, S, parts, sums, sizes, rest = work
+    Z, C, G, S, parts, sums, sizes, rest, lines = work
     R, M, U, V, T = small
     rank, floor, svd_tol = limits
     K = s.shape[0]
@@ -81,11 +81,11 @@ def iterate(
             if task == ALL:
                 first, last = 0, n_pieces
             if pieces == PRODUCT:
-                add_product(indptr, index, edges, first, last, G, C, Z)
+                add_product(indptr, index, edges, first, last, G, lines, Z)
             elif pieces == BACK:
                 back_product(indptr, index, edges, first, last, G, Z, parts, full)
             else:
-                split_rows(indptr, index, value, weight, edges, first, last, left, QT, rank, held[0], S, G, Z, sums)
+                split_rows(indptr, index, value, weight, edges, first, last, left, lines, rank, held[0], S, G, Z, sums)
             if task != ALL:
                 return 0
             pieces = 0
@@ -99,6 +99,7 @@ def iterate(
         elif stage == _AGAIN:
             inner(C, old_QT, M)
             combine(M, old_left, Z, rank, T[0])
+            lay_out(C, lines)
             stage, pieces = _ROWS, PRODUCT
         elif stage == _ROWS:
             orthonormal(Z, R, T[0])
@@ -127,7 +128,8 @@ def iterate(
                     left[q, t] = s[q] * PT[q, t]
             numbers[k, 1], numbers[k, 2] = held[1], held[0]
             numbers[k, 3] = change(left, QT, old_left, old_QT, old_s, M, T, rest)
-            held[0] = floor_threshold(sample[0], sample[1], sample[2], left, QT, rank, zetas[k], floor, sizes)
+            lay_out(QT, lines)
+            held[0] = floor_threshold(sample[0], sample[1], sample[2], left, lines, rank, zetas[k], floor, sizes)
             stage, pieces = _END, SPLIT
         else:
             numbers[k, 0], held[1] = 0.0, 0.0

@@ -14,7 +14,7 @@ from typing import Any
 import numba
 from numba.core import types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+from numba.core.compiler import Compiler, Flags
 from numba.extending import intrinsic as numba_intrinsic
 
 intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
@@ -38,6 +38,11 @@ _NEEDLESS = {
 
 class _Whole(JITCodeLibrary):  # type: ignore[misc]
     """The code of a kernel with all its parts; it is optimised as a whole, and not each function before that."""
+
+    def _optimize_final_module(self) -> None:
+        # once, and not a cheap round before: that is for reference counts, of which kernels have few
+        passes, options = self._codegen._module_pass_manager()
+        passes.run(self._final_module, options)
 
     def _optimize_functions(self, ll_module: Any) -> None:
         ll_module.data_layout = self._codegen._data_layout
@@ -65,10 +70,26 @@ class _Part(_Whole):
         """Nothing: what Numba would set stands in machine code, of which there is none."""
 
 
+class _Flags(Flags):  # type: ignore[misc]
+    """Options of a compilation. Numba compares them at every call that it looks at: here only those that were set."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._values)))
+
+    def __eq__(self, other: Any) -> bool:
+        return type(other) is _Flags and (other is self or bool(self._values == other._values))
+
+
 class KernelCompiler(Compiler):  # type: ignore[misc]
     """Numba's own but for where the code goes, and without steps that kernels do not need: ``njit(pipeline_class=...)``."""
 
     _library: Any = _Whole
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.state.flags = _Flags(self.state.flags)
 
     def define_pipelines(self) -> Any:
         """The steps, and the library for what they make."""

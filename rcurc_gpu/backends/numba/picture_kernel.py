@@ -38,6 +38,27 @@ def paint(parts, coefficients, out):
 
 
 @njit(**_EXACT)
+def apart(parts, coefficients, frame, steps, out):
+    """How far `frame` (n, channels) is from ``sum_k coefficients[k] parts[k]``, parts (r, n * channels), in the channel that
+    is farthest: in so many `steps` of a grey level, rounded, at most 255, to uint8 `out` (n,)."""
+    channels = frame.shape[1]
+    at_once = _AT_ONCE // channels
+    total = np.empty(at_once * channels, dtype=np.float32)
+    for start in range(0, out.size, at_once):
+        length = min(at_once, out.size - start)
+        total[:] = np.float32(0)
+        for k in range(parts.shape[0]):
+            factor, part = coefficients[k], parts[k, start * channels : (start + length) * channels]
+            for i in range(length * channels):
+                total[i] += factor * part[i]
+        for i in range(length):
+            most = np.float32(0)
+            for c in range(channels):
+                most = max(most, abs(np.float32(frame[start + i, c]) - total[i * channels + c]))
+            out[start + i] = np.uint8(np.int32(min(steps * most + _HALF, _WHITE)))
+
+
+@njit(**_EXACT)
 def differs_grey(frame, background, limit, out):
     """1 where ``|frame - background| > limit``, all uint8 (n,), else 0."""
     for i in range(out.size):

@@ -19,7 +19,8 @@ def grams(indptr, index, right, out):
     """`plain.ties.grams`."""
     K = right.shape[1]
     for u in range(out.shape[0]):
-        out[u] = 0.0
+        for c in range(out.shape[1]):  # to write it as one takes Numba a second to compile
+            out[u, c] = 0.0
         for t in range(indptr[u], indptr[u + 1]):
             j = index[t]
             c = 0
@@ -38,7 +39,8 @@ def couple(indptr, index, left, right, x, out, rank):
     K = number_of(rank)
     total = np.empty(K)
     for u in range(out.shape[0]):
-        total[:] = 0.0
+        for q in range(K):
+            total[q] = 0.0
         for t in range(indptr[u], indptr[u + 1]):
             j = index[t]
             moved = 0.0
@@ -46,7 +48,7 @@ def couple(indptr, index, left, right, x, out, rank):
                 moved += left[u, q] * x[j, q]
             for q in range(K):
                 total[q] += moved * right[j, q]
-        for q in range(K):  # to write it as one takes Numba a second to compile
+        for q in range(K):
             out[u, q] = total[q]
 
 
@@ -63,9 +65,9 @@ def times(matrices, x, out, rank):
 
 
 @njit(**OPTIONS)
-def inverses(packed, ridge, K, out):
-    """`plain.ties.inverses`, by Cholesky factors and their inverses, both lower triangles."""
-    L, M = np.zeros((K, K)), np.zeros((K, K))
+def inverses(packed, ridge, L, M, out):
+    """`plain.ties.inverses`, by Cholesky factors L and their inverses M, both lower triangles in memory (K, K)."""
+    K = L.shape[0]
     for u in range(packed.shape[0]):
         c = 0
         for q in range(K):

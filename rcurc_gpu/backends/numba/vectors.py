@@ -20,7 +20,6 @@ from numba.core.datamodel import models
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic as numba_intrinsic
 from numba.extending import lower_builtin, register_model
-from numba.np.arrayobj import make_array
 
 LANES = 8  # float64 in a register of AVX-512, and in a line of the cache; fewer would leave half of one empty
 intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
@@ -80,9 +79,14 @@ _define(operator.le, _compare("<="))
 _define(operator.eq, _compare("=="))
 
 
+def _data(context, builder, kind, array):
+    """Where the elements of an array begin."""
+    return context.data_model_manager[kind].get(builder, array, "data")
+
+
 def _pointer(context, builder, kind, array, row):
     """Where a row of a contiguous array of shape (n, LANES) stands."""
-    data = make_array(kind)(context, builder, array).data
+    data = _data(context, builder, kind, array)
     offset = builder.mul(row, ir.Constant(row.type, LANES))
     return builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer())
 
@@ -109,7 +113,7 @@ def store(typing, array, row, x):
 
 def _element(context, builder, kind, array, i):
     """An element of a contiguous array."""
-    return builder.load(builder.gep(make_array(kind)(context, builder, array).data, [i]))
+    return builder.load(builder.gep(_data(context, builder, kind, array), [i]))
 
 
 @intrinsic
@@ -135,6 +139,23 @@ def indices(typing, array, at):
         return context.make_tuple(builder, sig.return_type, out)
 
     return types.UniTuple(types.int64, LANES)(array, at), emit
+
+
+@intrinsic
+def following(typing, array, first, last):
+    """Elements `first`, `first` + 1, ... of a contiguous array of int32 or int64, a number for each lane; `last` again
+    in the place of those beyond."""
+
+    def emit(context, builder, sig, args):
+        out = []
+        for lane in range(LANES):
+            i = builder.add(args[1], context.get_constant(types.intp, lane))
+            i = builder.select(builder.icmp_signed("<", i, args[2]), i, args[2])
+            x = _element(context, builder, sig.args[0], args[0], i)
+            out.append(context.cast(builder, x, sig.args[0].dtype, types.int64))
+        return context.make_tuple(builder, sig.return_type, out)
+
+    return types.UniTuple(types.int64, LANES)(array, types.intp, types.intp), emit
 
 
 @intrinsic
@@ -198,7 +219,7 @@ def prefetch(typing, array, i):
     """Ask for the line of the cache in which element `i` of a contiguous array stands."""
 
     def emit(context, builder, sig, args):
-        data = make_array(sig.args[0])(context, builder, args[0]).data
+        data = _data(context, builder, sig.args[0], args[0])
         place = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
         kind = ir.FunctionType(ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
         # to read, to be kept in all levels, data
@@ -229,7 +250,7 @@ def rows_at(typing, array, at, stride, first):
     """Vectors that begin at ``at * stride + first`` of a contiguous float64 array; `at` has a number for each of them."""
 
     def emit(context, builder, sig, args):
-        data = make_array(sig.args[0])(context, builder, args[0]).data
+        data = _data(context, builder, sig.args[0], args[0])
         out = []
         for lane in range(LANES):
             i = builder.add(builder.mul(builder.extract_value(args[1], lane), args[2]), args[3])

@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, device_of, quantile_abs, take_rows, to_numpy
+from ..arrays import Array, array_namespace, asarray_on, device_of, dots, quantile_abs, to_numpy
 from ..linalg import subspace_svd
 
 Entries = tuple[Array, Array, Array]  # rows, columns, values
@@ -119,6 +120,24 @@ class Loop(ABC):
         """Iterate `n` times; keep what comes after each, too, if asked for."""
 
 
+class InlierTally(NamedTuple):
+    """How many entries of the fit agree with a core, on the host.
+
+    Attributes
+    ----------
+    square : float
+        Sum of the squared residuals of these.
+    in_rows, of_rows, in_cols, of_cols : int64 arrays (m,), (m,), (n,), (n,)
+        Of each row and each column: those that agree, and all.
+    """
+
+    square: float
+    in_rows: np.ndarray
+    of_rows: np.ndarray
+    in_cols: np.ndarray
+    of_cols: np.ndarray
+
+
 class Grid(ABC):
     """What the core needs to know of the intersection.
 
@@ -181,6 +200,14 @@ class Grid(ABC):
     def counts(self, left: Array, Q: Array) -> tuple[Array, Array]:
         """The number of entries of the fit in each row and each column; `left` and `Q` as in `inlying`."""
         return self.inlying(left, Q, float("inf"))[1:]
+
+    def tally(self, left: Array, Q: Array, zeta: float) -> InlierTally:
+        """Count the inliers of ``left @ Q.T``."""
+        kept, *inside = self.inlying(left, Q, zeta)
+        xp = array_namespace(left)
+        square = sum(float(xp.sum(panel * panel)) for panel in kept)
+        counts = (to_numpy(x).astype(np.int64) for pair in zip(inside, self.counts(left, Q), strict=True) for x in pair)
+        return InlierTally(square, *counts)
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         """`zeta`, but no less than `floor` times the median residual of ``left @ Q.T`` at some entries; a 0-d array."""
@@ -275,6 +302,5 @@ def _rmul(grid: Grid, left: Array, Q: Array, G: list[Array], P: Array) -> Array:
 
 def residuals(left: Array, Q: Array, entries: Entries) -> Array:
     """``y - (left Q^T)_ij`` at a list of entries (i, j, y)."""
-    xp = array_namespace(left)
     i, j, y = entries
-    return y - xp.sum(take_rows(left, i) * take_rows(Q, j), axis=1)
+    return y - dots(left, i, Q, j)

@@ -14,15 +14,10 @@ import numpy as np
 from ..arrays import Array, array_namespace, asarray_on, device_of, gather, inverse, take_rows
 from ..blocks import Block, Chunk, load_chunk
 from ..random import PositionStream, uniform_at
+from .regression import LEAST_HELD as LEAST_HELD
 from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge
+from .regression import PART as PART
 from .verdicts import Column as Column
-
-# Share of the entries that a restart begins with, and that its first threshold lets in. Smaller parts differ more from each
-# other, and are without outliers more often; larger ones leave enough entries where a unit has few.
-PART = 0.6
-# Units with fewer entries than this, times the rank, have none to spare for the judgement: a share of a few per cent would
-# be no entry or one, and a unit with hardly more entries than unknowns needs each of them.
-LEAST_HELD = 8
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,6 +22,12 @@ HALVINGS = 12
 # Standard deviations of the inliers to which the threshold may jump. Smaller, and Gaussian inliers are lost (one in 16,000
 # is beyond 4); larger, and it takes more steps to come down.
 TIGHT = 4.0
+# Share of the entries that a restart begins with, and that its first threshold lets in. Smaller parts differ more from each
+# other, and are without outliers more often; larger ones leave enough entries where a unit has few.
+PART = 0.6
+# Units with fewer entries than this, times the rank, have none to spare for the judgement: a share of a few per cent would
+# be no entry or one, and a unit with hardly more entries than unknowns needs each of them.
+LEAST_HELD = 8
 # Inliers, times the rank, and their share of the entries, from which their spread is believed.
 _TRUST_UNKNOWNS, _TRUST_SHARE = 2, 0.5
 

@@ -20,6 +20,7 @@ def robust_fit(
     weights: np.ndarray | None = None,
     group: np.ndarray | None = None,
     widest: float = WIDEST,
+    shrink: float = SHRINK,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit each row of `values` by the columns of `design`.
 
@@ -37,6 +38,8 @@ def robust_fit(
         The group of each row; by default all are in the first.
     widest : float
         The scale to begin with.
+    shrink : float
+        By what it is multiplied after each step: less is faster, and follows a majority that is hard to see less well.
 
     Returns
     -------
@@ -53,12 +56,18 @@ def robust_fit(
             np.ones((1, m), dtype=np.float32) if weights is None else weights[:1] if group is None else weights[group[part]]
         )
         first = None if start is None else start[part]
-        coefficients[part], agree[part] = _fit(values[part].astype(np.float32), design, noise, first, own, widest)
+        coefficients[part], agree[part] = _fit(values[part].astype(np.float32), design, noise, first, own, widest, shrink)
     return coefficients, agree
 
 
 def _fit(
-    values: np.ndarray, design: np.ndarray, noise: float, start: np.ndarray | None, own: np.ndarray, widest: float
+    values: np.ndarray,
+    design: np.ndarray,
+    noise: float,
+    start: np.ndarray | None,
+    own: np.ndarray,
+    widest: float,
+    shrink: float,
 ) -> tuple[np.ndarray, np.ndarray]:
     """`robust_fit` of a few rows, all float32."""
     upper = np.triu_indices(design.shape[1])
@@ -75,7 +84,7 @@ def _fit(
         found = _solve(own / square, values, design, products)
         if scale == last:
             break
-        scale *= SHRINK
+        scale *= shrink
     agree = np.mean(np.abs(values - found @ design.T) < last, axis=1, dtype=np.float32)
     return found, np.asarray(agree)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..arrays import Array, array_namespace, asarray_on, gather, take_rows, to_numpy
+from ..arrays import Array, array_namespace, asarray_on, dots, gather, to_numpy
 from ..blocks import Block
 
 CLEAR = 2.0  # thresholds from the solution at which entries may support another; nearer ones may be the noise's tail
@@ -36,7 +36,7 @@ def split(
     """
     xp = array_namespace(basis)
     here = block.take_units(units)
-    fit = xp.sum(take_rows(basis, here.index) * take_rows(coefficients, here.unit_of_entry()), axis=1)
+    fit = dots(basis, here.index, coefficients, here.unit_of_entry())
     distance = xp.abs(here.value - fit)
     counts = gather(usable, here.index) > 0
     winner = _ends(here, counts & (distance < floor))
@@ -49,7 +49,7 @@ def agreeing(block: Block, left: Array, right: Array, floor: float, usable: tupl
     """The entries of a block that agree with left @ right.T, in units and at positions that are `usable`."""
     xp = array_namespace(block.value)
     unit, index = block.unit_of_entry(), xp.astype(block.index, xp.int64)
-    residual = block.value - xp.sum(take_rows(left, unit) * take_rows(right, index), axis=1)
+    residual = block.value - dots(left, unit, right, index)
     return block.where((xp.abs(residual) < floor) & (gather(usable[0], unit) > 0) & (gather(usable[1], index) > 0))
 
 
