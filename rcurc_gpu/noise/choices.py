@@ -254,7 +254,9 @@ class Choices(Sweeps):
         weight = given / (self.noise.variance * group.scale)  # what a typical row has of each column
         covariance = np.linalg.inv((x * weight[:, None]).T @ x + np.diag(1 / prior))
         doubt = np.einsum("nk,nk->n", x @ covariance, x)
-        return doubt / (np.maximum(1 - weight * doubt, np.finfo(float).eps) * (x**2 @ prior))
+        reach = x**2 @ prior  # 0 for columns of zeros
+        left = np.maximum(1 - weight * doubt, np.finfo(float).eps)
+        return np.where(reach > 0, doubt / (left * np.where(reach > 0, reach, 1.0)), 0.0)
 
     def drop_unsupported(self, may_drop_offsets: bool) -> None:
         """Drop components, and perhaps the offsets, that entries do not support, as if each had been left out."""

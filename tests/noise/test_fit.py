@@ -100,6 +100,20 @@ def test_a_row_without_observations_has_its_prior_and_a_wide_interval():
     assert np.mean((lower[7] < X[7]) & (X[7] < upper[7])) > 0.8
 
 
+@pytest.mark.parametrize("seed", [7, 8, 9])
+def test_a_row_of_which_most_is_wrong_has_its_prior_and_a_wide_interval(seed):
+    """No solution explains half of it: what fits three of twelve observations is chance."""
+    X, Y, _ = table(seed=seed, outliers=0.05)
+    Y[7] = np.nan
+    Y[7, :12] = X[7, :12] + np.random.default_rng(seed).uniform(5, 40, 12) * np.tile([1, -1], 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rg.ConvergenceWarning)  # the row may be of another size than all others
+        result = rg.robust_pca(Y)
+    assert 7 in result.rows.undetermined
+    lower, upper = result.interval(np.full(120, 7), np.arange(120))
+    assert np.mean((lower < X[7]) & (X[7] < upper)) > 0.8
+
+
 def test_no_row_is_lost_to_a_few_outliers_that_agree_with_it_alone():
     """A row of a few observations, most of them wrong, must not follow these."""
     X, Y, _ = table(seed=4, outliers=0.0)
