@@ -341,7 +341,8 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error, astray, replaced, contradicted, size = a["ties"].tolist()
+        numbers: list[float] = [*a["ties"].tolist(), 0.0, 0.0]  # older stores lack the last ones
+        gap, error, astray, replaced, contradicted, size = numbers[:6]
         return cls(gap, error, groups, astray, replaced, bool(contradicted), size)
 
 

@@ -138,6 +138,7 @@ def fit_noise(
         settled=settled,
         left_over=left_over,
         n_sweeps=number,
+        change=change,
         confirmation=confirmation,
         sigma=state.sigma,
     )

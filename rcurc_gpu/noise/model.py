@@ -250,6 +250,8 @@ class NoiseModel:
         None if nothing was held out.
     sigma : SigmaScale or None
         What the user says of the noise; `noise` is that of a fine observation, then.
+    change : float
+        Of the predictions by the last sweep, over their size.
     """
 
     rows: Group
@@ -271,6 +273,7 @@ class NoiseModel:
     n_sweeps: int
     confirmation: Confirmation | None
     sigma: SigmaScale | None = None
+    change: float = 0.0
 
     @property
     def rank(self) -> int:
@@ -290,7 +293,7 @@ class NoiseModel:
         found |= {name: getattr(self, name) for name in _ARRAYS}
         n, c = self.noise, self.confirmation
         found["numbers"] = np.asarray(
-            [self.centre, self.offsets, self.settled, self.left_over, self.n_sweeps], dtype=np.float64
+            [self.centre, self.offsets, self.settled, self.left_over, self.n_sweeps, self.change], dtype=np.float64
         )
         found["noise"] = np.asarray([n.variance, n.tail, n.share, n.span])
         found["sigma"] = np.asarray([] if self.sigma is None else [self.sigma.fine, self.sigma.typical], dtype=np.float64)
@@ -301,12 +304,13 @@ class NoiseModel:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> NoiseModel:
         """What `arrays` gave."""
         rows, cols = (Group(*(a[f"{name}.{f.name}"] for f in fields(Group))) for name in ("rows", "cols"))
-        centre, offsets, settled, left_over, n_sweeps = a["numbers"].tolist()
+        numbers: list[float] = [*a["numbers"].tolist(), 0.0]  # older stores lack the last one
+        centre, offsets, settled, left_over, n_sweeps, change = numbers[:6]
         c = a["confirmation"].tolist()
         confirmation = Confirmation(int(c[0]), *c[1:]) if c else None
         more: dict[str, Any] = {name: a[name] for name in _ARRAYS}
         more |= {"centre": centre, "offsets": bool(offsets), "settled": bool(settled), "n_sweeps": int(n_sweeps)}
-        more["left_over"] = bool(left_over)
+        more |= {"left_over": bool(left_over), "change": change}
         more |= {"noise": Noise(*a["noise"].tolist()), "confirmation": confirmation}
         more["sigma"] = SigmaScale(*a["sigma"].tolist()) if len(a["sigma"]) else None
         return cls(rows=rows, cols=cols, **more)

@@ -293,38 +293,33 @@ def find_model(
     if known is None:
         show.stage("noise", None)
 
-    last_change = 0.0
-
     def report(sweep: int, change: float) -> bool:
-        nonlocal last_change
-        last_change = change
         show.advance(1)
         return show.ended
 
     part = gather()
     model = fit_noise(part, most, settings, kernels, report) if known is None else known
     ties = model_ties(part, model, kernels, settings.seed)
-    if ties.groups is None and settings.sweeps is None and _on_its_way(ties, last_change, model.n_sweeps >= MOST_SWEEPS):
+    if ties.groups is None and settings.sweeps is None and _on_its_way(model, ties, MOST_SWEEPS):
         # Of groups that few observations tie, each is found soon, and how they fit together late.
         model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report, NoiseForm(patience=_PATIENCE))
         ties = model_ties(part, model, kernels, settings.seed)
-    used_up = model.n_sweeps >= (settings.sweeps or _MANY_SWEEPS)
-    if ties.groups is None and _on_its_way(ties, last_change, used_up):
+    if ties.groups is None and _on_its_way(model, ties, settings.sweeps or _MANY_SWEEPS):
         model = replace(model, settled=False)
     if step is not None:
         step.save(model.arrays() | ties.arrays())
     return model, ties
 
 
-def _on_its_way(ties: ModelTies, change: float, used_up: bool) -> bool:
-    """Whether a fit stopped, or `used_up` its sweeps, before it was where it goes, if its last sweep made this `change`.
+def _on_its_way(model: NoiseModel, ties: ModelTies, most_sweeps: int) -> bool:
+    """Whether a fit stopped, perhaps after the most sweeps that were allowed, before it was where it goes.
 
     Along the weakest direction a sweep leaves (1 - gap)^2 of the way.
     """
     kept = (1 - min(ties.gap, 1.0)) ** 2
-    left = change * kept / (1 - kept) if kept < 1 else 0.0
+    left = model.change * kept / (1 - kept) if kept < 1 else 0.0
     matters = left > TIED_TO and left * ties.size > _FAR_AWAY * ties.error
-    return ties.gap < LOOSE and (matters or (used_up and ties.contradicted))
+    return ties.gap < LOOSE and (matters or (ties.contradicted and model.n_sweeps >= most_sweeps))
 
 
 def estimate_all(

@@ -100,9 +100,9 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
         below = gathered(supply.shards["c"], rows, engine, n, scale, by_rows)
         beside = gathered(supply.shards["r"], cols, engine, m, scale, by_cols)
     # rows are numbered with those of I first, then the others; columns likewise
-    core = _thinned(*_different(inside, inner), n_entries, rng)
-    lower = _thinned(*_different(below, m + np.arange(len(rows))), n_entries, rng)
-    j, i, *rest = _thinned(*_different(beside, n + np.arange(len(cols))), n_entries, rng)
+    core = _some_of(inside, inner, n_entries, rng)
+    lower = _some_of(below, m + np.arange(len(rows)), n_entries, rng)
+    j, i, *rest = _some_of(beside, n + np.arange(len(cols)), n_entries, rng)
     parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), lower]
     numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
     seen, is_outlier, edges = _judged(found, numbers, parts)
@@ -205,31 +205,23 @@ def _wanted(units: np.ndarray, counts: _Counts | _CountsOnDevice | None, most: i
     return np.unique(np.concatenate([some[: most // 2], counts.most(units, most // 2)]))
 
 
-def _different(block: Block, numbers: np.ndarray) -> tuple[Block, np.ndarray]:
-    """The units of a block, and their numbers, but copies, nor positions that are: the same outliers look like a pattern."""
+def _some_of(block: Block, numbers: np.ndarray, most: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+    """Unit (by its number), position, value and told noise (1 if there is none) of the entries of a block.
+
+    Of some positions only, if there are too many. Copies of units and positions are left out: they share their outliers,
+    which then look like a pattern.
+    """
+    if block.n_obs > 1.5 * most:
+        block = block.at_positions(rng.random(block.length) < most / block.n_obs)
     units, positions = (_firsts(x) for x in (block, block.transpose()))
-    if len(units) == block.n_units and len(positions) == block.length:
-        return block, numbers
-    return block.at_positions(np.isin(np.arange(block.length), positions), units), numbers[units]
+    block, numbers = block.at_positions(np.isin(np.arange(block.length), positions), units), numbers[units]
+    sigma = np.ones(block.n_obs) if block.sigma is None else block.sigma
+    return np.repeat(numbers, block.counts), block.index, block.value, sigma
 
 
 def _firsts(block: Block) -> np.ndarray:
     """The units of a block that are no copies of earlier ones, ascending."""
     return np.sort(np.unique(to_numpy(fingerprints(block)), return_index=True)[1])
-
-
-def _thinned(block: Block, numbers: np.ndarray, most: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Unit (by its number), position, value and told noise (1 if there is none) of the entries of a block.
-
-    Of some positions only, if there are too many.
-    """
-    unit = np.repeat(numbers, block.counts)
-    sigma = np.ones(block.n_obs) if block.sigma is None else block.sigma
-    if block.n_obs <= 1.5 * most:
-        return unit, block.index, block.value, sigma
-    taken = rng.random(block.length) < most / block.n_obs
-    some = np.flatnonzero(taken[block.index])
-    return unit[some], block.index[some], block.value[some], sigma[some]
 
 
 def _is_determined(arrays: Arrays, ids: np.ndarray) -> np.ndarray:

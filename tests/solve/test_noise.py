@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from bench.redteam_problems import problem
 
 
 def solve(samples, rank, **options):
@@ -115,3 +116,13 @@ def test_a_row_most_of_whose_observations_are_wrong_is_as_uncertain_as_one_witho
     wrong, unseen = (np.mean(np.diff(result.interval(row, np.arange(100)), axis=0)) for row in (7, 8))
     assert wrong > 0.9 * unseen
     assert np.linalg.norm(result.cur[7, :]) < 0.2 * np.linalg.norm(X[7])
+
+
+@pytest.mark.parametrize(("rank", "seed"), [(2, 317), ("auto", 602)])
+def test_a_fit_along_a_weak_tie_arrives(rank, seed):
+    """Rows and columns meet only their neighbours: sweeps nearly stood still, with 2.3 times the expected error and more."""
+    p = problem("band along the diagonal, noise", seed)
+    result = rg.rcurc(p.samples(), rank, seed=seed)
+    error = np.linalg.norm(result.cur.to_dense() - p.X) / np.linalg.norm(p.X)
+    assert result.converged
+    assert error < 1.5 * result.expected_error
