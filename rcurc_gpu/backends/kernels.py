@@ -104,7 +104,7 @@ class Kernels:
 
     def lay_out(self, *given: Any) -> Layout:
         """`layout.lay_out`, or what takes its place."""
-        return lay_out(self, *given) if self.laid_out is None else self.laid_out(*given)
+        return lay_out((self.held_out, self.make_grid), *given) if self.laid_out is None else self.laid_out(*given)
 
     def at(self, rank: int) -> Kernels:
         """What serves `rank`."""
@@ -194,8 +194,8 @@ def choose(kernels: str, like: Array, svd: str = "auto") -> Kernels:
 
 def cuda_kernels(svd: str = "auto") -> Kernels:
     """Those for CuPy, which has to be there."""
-    from .cuda import blocks, evidence, layout, sources, ties, verdicts, votes
     from .cuda import calls as cuda
+    from .cuda import evidence, layout, sources, ties, verdicts, votes
 
     make = partial(cuda.make_grid, library=svd == "cusolver")
     most, plan = sources.MOST_RANK, _contiguous_plan
@@ -212,7 +212,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         lanczos=ties.lanczos,
         held_out=votes.held_out,
         split=votes.split,
-        join=blocks.join,
+        join=layout.join,
         rests_on_one=ties.rests_on_one,
         agreeing=votes.agreeing,
         measure=evidence.measure,

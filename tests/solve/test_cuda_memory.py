@@ -16,28 +16,9 @@ if DEVICE != "emulator":
     pytest.skip("memory fails when it is told to on the emulator only: RCURC_TEST_DEVICE=emulator", allow_module_level=True)
 
 import cupy
+from failing_memory import Failing
 
 from rcurc_gpu.backends.kernels import cuda_kernels
-
-
-class Failing:
-    """An allocator that fails once, at its n-th call."""
-
-    def __init__(self, n):
-        self.pool, self.n, self.calls = cupy.get_default_memory_pool(), n, 0
-
-    def __call__(self, size):
-        self.calls += 1
-        if self.calls == self.n:
-            raise cupy.cuda.memory.OutOfMemoryError(size, 0, 0)
-        return self.pool.malloc(size)
-
-    def __enter__(self):
-        cupy.cuda.set_allocator(self)
-        return self
-
-    def __exit__(self, *error):
-        cupy.cuda.set_allocator(self.pool.malloc)
 
 
 def attempt(run, n):

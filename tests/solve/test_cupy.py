@@ -30,6 +30,7 @@ if not DEVICE:
 
 import cupy
 import cupyx.scipy.sparse
+from failing_memory import Failing
 
 from rcurc_gpu.backends.cuda import pipeline
 
@@ -353,26 +354,6 @@ def test_observations_on_the_host_are_solved_there_if_the_device_is_too_small(pr
     assert result.device == "cpu"
     np.testing.assert_array_equal(result.cur.left, host_result.cur.left)
     assert "device cuda has not enough memory" in caplog.text
-
-
-class Failing:
-    """An allocator that fails at its n-th call."""
-
-    def __init__(self, n):
-        self.pool, self.n, self.calls = cupy.get_default_memory_pool(), n, 0
-
-    def __call__(self, size):
-        self.calls += 1
-        if self.calls == self.n:
-            raise cupy.cuda.memory.OutOfMemoryError(size, 0, 0)
-        return self.pool.malloc(size)
-
-    def __enter__(self):
-        cupy.cuda.set_allocator(self)
-        return self
-
-    def __exit__(self, *error):
-        cupy.cuda.set_allocator(self.pool.malloc)
 
 
 @emulated

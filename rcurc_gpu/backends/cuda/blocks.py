@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cupy  # type: ignore[import-not-found]
 import numpy as np
@@ -12,8 +12,7 @@ import numpy as np
 from ..arrays import Array
 from .launch import dense, kernel, launch, pointer
 
-if TYPE_CHECKING:
-    from ..blocks import Block
+Block = Any  # `blocks.Block`, whose methods ask here: it cannot be imported
 
 _WARPS, _THREADS = 4, 128  # of a block, as in blocks.cu
 _MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time
@@ -177,12 +176,7 @@ def places_by_position(indptr: Array, index: Array, length: int) -> tuple[Array,
 
 
 def join(by_r: Block, by_c: Block, units: np.ndarray | None = None) -> tuple[Block, Array]:
-    """`joining.join`, in two launches."""
-    from ..plain import joining
-
-    same = by_r.value.dtype == by_c.value.dtype and (by_r.sigma is None) == (by_c.sigma is None)
-    if not (same and serves(by_r) and serves(by_c)):
-        return joining.join(by_r, by_c if units is None else by_c.take_units(units))
+    """`joining.join` of blocks of one dtype, in two launches; of the second, some `units` alone if they are given."""
     with by_c.value.device:
         n, chosen = by_r.n_units, None if units is None else cupy.asarray(units, dtype=np.int64)
         first, second = _places(by_r), (pointer(chosen), *_places(by_c))

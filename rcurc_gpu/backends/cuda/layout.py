@@ -10,8 +10,10 @@ import numpy as np
 
 from ..arrays import Array, asarray_on, gather
 from ..blocks import Block
+from ..plain import joining
 from ..plain.layout import Drawn, Layout, sample_of
 from ..random import PositionStream, stream_key
+from . import blocks
 from .calls import below, entries_of
 from .grid import CudaDenseGrid, CudaGrid, is_dense
 from .launch import dense, kernel, launch, pointer
@@ -32,14 +34,14 @@ def lay_out(
 ) -> Layout:
     """`plain.layout.lay_out`."""
     n, n_obs, dtype, (seed, share) = block.n_units, block.n_obs, block.value.dtype, held
-    blocks = min(max(-(-n // _WARPS), 1), _MOST_BLOCKS)
+    n_blocks = min(max(-(-n // _WARPS), 1), _MOST_BLOCKS)
     with block.value.device:
         known = entries_of(block)
         kinds, ends, total = cupy.empty(n_obs, np.uint8), cupy.empty((3, n + 1), np.int64), cupy.empty((), np.float64)
         names = (dense(x, np.int64) for x in ids)
         draws = (np.uint64(stream_key(seed, PositionStream.HOLDOUT)), np.uint64(below(share)))
-        work = (cupy.empty(blocks), cupy.zeros(1, np.uint32), total)
-        _launch("survey", dtype, blocks, (np.int64(n), *known, *names, *draws, kinds, ends, *work))
+        work = (cupy.empty(n_blocks), cupy.zeros(1, np.uint32), total)
+        _launch("survey", dtype, n_blocks, (np.int64(n), *known, *names, *draws, kinds, ends, *work))
         n_fit, n_held, n_sample = (int(ends[k, n]) for k in range(3))
         steps = tuple(dtype.type(x) for x in steps_for(n_fit))
         weight, lists = cupy.empty(n_obs, dtype), [_triplets(size, dtype) for size in (n_held, n_sample)]
@@ -51,7 +53,7 @@ def lay_out(
             value, fit_weight = cupy.empty(n_fit, dtype), cupy.empty(n_fit, dtype)
         sizes, to = (np.int64(n), np.int64(block.length)), (pointer(index), value, fit_weight)
         given = (*known, kinds, dense(seen_by, np.int8), *steps, ends, weight)
-        _launch("lay_out", dtype, blocks, (*sizes, *given, *to, *lists[0], *lists[1]))
+        _launch("lay_out", dtype, n_blocks, (*sizes, *given, *to, *lists[0], *lists[1]))
         shape = (n, block.length)
         grid = (
             CudaDenseGrid(shape, value, fit_weight)
@@ -68,9 +70,17 @@ def lay_out(
         return Layout(weight, grid, float(total), n_fit, lists[0], sample)
 
 
+def join(by_r: Block, by_c: Block, units: np.ndarray | None = None) -> tuple[Block, Array]:
+    """`joining.join`; of the second block, some `units` alone if they are given."""
+    same = by_r.value.dtype == by_c.value.dtype and (by_r.sigma is None) == (by_c.sigma is None)
+    if same and blocks.serves(by_r) and blocks.serves(by_c):
+        return blocks.join(by_r, by_c, units)
+    return joining.join(by_r, by_c if units is None else by_c.take_units(units))
+
+
 def _triplets(n: int, dtype: Any) -> tuple[Array, Array, Array]:
     return cupy.empty(n, np.int64), cupy.empty(n, np.int64), cupy.empty(n, dtype)
 
 
-def _launch(name: str, dtype: Any, blocks: int, arguments: tuple[Any, ...]) -> None:
-    launch(kernel("layout.cu", name, dtype.name), blocks, 32 * _WARPS, arguments)
+def _launch(name: str, dtype: Any, n_blocks: int, arguments: tuple[Any, ...]) -> None:
+    launch(kernel("layout.cu", name, dtype.name), n_blocks, 32 * _WARPS, arguments)

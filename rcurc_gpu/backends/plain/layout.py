@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ..arrays import Array, array_namespace, asarray_on, gather
 from ..blocks import Block
 from .loop import Entries, Grid
-
-if TYPE_CHECKING:
-    from ..kernels import Kernels
-
 
 Drawn = Callable[[int], np.ndarray | None]
 
@@ -44,7 +40,7 @@ class Layout(NamedTuple):
 
 
 def lay_out(
-    kernels: Kernels,
+    kernels: tuple[Callable[..., Array], Callable[..., Grid]],
     block: Block,
     seen_by: Array,
     ids: tuple[Array, Array],
@@ -57,7 +53,8 @@ def lay_out(
 
     Parameters
     ----------
-    kernels : Kernels
+    kernels : (callable, callable)
+        `held_out` and `make_grid`.
     block : Block
         Its observations, by rows.
     seen_by : int8 array (n_obs,)
@@ -73,13 +70,14 @@ def lay_out(
     chunk_bytes : int, optional
     """
     xp, dtype = array_namespace(block.value), block.value.dtype
-    is_held = kernels.held_out(block, *ids, *held)
+    held_out, make_grid = kernels
+    is_held = held_out(block, *ids, *held)
     held_entries = block.triplets(is_held)
     count = block.n_obs - int(held_entries[2].shape[0])
     fit = xp.astype(~is_held, dtype)
     table = asarray_on(np.asarray([0.0, *steps_for(count)]), seen_by, dtype)
     weight = gather(table, xp.astype(seen_by, xp.int64)) * fit
-    grid = kernels.make_grid(block, weight, chunk_bytes)
+    grid = make_grid(block, weight, chunk_bytes)
     total = float(xp.sum((block.value * fit) ** 2))
     return Layout(weight, grid, total, count, held_entries, sample_of(block, drawn, ~is_held))
 
