@@ -1,5 +1,7 @@
 """Timings and comparisons; nothing here is installed. Each is run by ``python -m bench.NAME`` and says what it leaves out.
 
+in_turns        two states of the library in turns: time, CPU time, true error
+first_solve     what the first solve compiles, kernel by kernel, and what it costs with a warm cache
 speed           against dense blocks and full SVDs, the style of the authors' related code
 same_results    seeded results of two versions, to the bit
 extension       the extension's regressions, compiled against plain NumPy

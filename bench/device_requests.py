@@ -85,6 +85,7 @@ def main() -> None:
     print(f"error {problem.relative_error(result.cur):.1e}, {result.message}")
     print({k: stats[k] for k in ("launches", "graph_launches", "d2h_bytes", "d2h_copies", "h2d_copies", "synchronizations")})
     print(stats["library_calls"])
+    print({name: n for (phase, name), n in listener.kernels.items() if phase == "rest"})
     for phase in ("core", "ties", "rest"):
         print(
             f"\n{phase}: {listener.of(phase)[0]} launches, {listener.of(phase)[1]} bytes in {listener.copies[phase]} copies"

@@ -14,7 +14,7 @@
 // Warps of a block, as in cuda/calls.py: at larger ranks four of their matrices and the observations do not fit in 48 KiB.
 constexpr int WARPS = RANK > 16 ? 2 : 4;
 // Blocks that a multiprocessor is to hold, by their registers: one more would make some architecture spill (bench.registers).
-constexpr int RESIDENT = RANK > 16 ? 1 : sizeof(REAL) == 8 ? (RANK <= 7 ? 4 : 3) : RANK > 7 || RANK == 2 || APART ? 4 : 5;
+constexpr int RESIDENT = RANK > 16 ? 1 : sizeof(REAL) == 8 ? (RANK <= 8 ? 4 : 3) : RANK > 7 || RANK == 2 || RANK == 4 || APART ? 4 : 5;
 constexpr REAL ILL = sizeof(REAL) == 8 ? REAL(67108864.0) : REAL(2896.3093757400986);  // 1 / sqrt(epsilon)
 
 enum Begin { ZERO, GIVEN, PARTIAL, SUBSETS };
@@ -60,8 +60,9 @@ __device__ __forceinline__ REAL residual_at(REAL y, const REAL* row, const REAL 
     return residual<RANK>(y, its, a);
 }
 
+// `n_fits` is the number of units times that of passes: each unit has all its passes, one after the other.
 extern "C" __global__ void __launch_bounds__(128, RESIDENT)
-    regress(const int64* __restrict__ units, int64 n_units, int per_block, const int64* __restrict__ indptr,
+    regress(const int64* __restrict__ units, int64 n_fits, int per_block, const int64* __restrict__ indptr,
             const int* __restrict__ index, const REAL* __restrict__ value, const REAL* __restrict__ basis,
             const REAL* __restrict__ usable, const REAL* __restrict__ white, const int64* __restrict__ unit_names,
             const int64* __restrict__ index_names, int transposed, uint64 held_key, uint64 held_below, const Pass* __restrict__ passes,
@@ -78,8 +79,6 @@ extern "C" __global__ void __launch_bounds__(128, RESIDENT)
     REAL* const stage_values = reinterpret_cast<REAL*>(stage) + warp * 2 * staged_entries;
     int* const stage_codes =
         reinterpret_cast<int*>(reinterpret_cast<REAL*>(stage) + WARPS * 2 * staged_entries) + warp * staged_entries;
-
-    const int64 n_fits = n_units * n_passes;  // each unit with all its passes, one after the other
 
     for (int64 group = blockIdx.x; group * per_block < n_fits; group += gridDim.x) {
         // First each warp by itself, if its unit is short; then all together, unit by unit, those that are long.

@@ -108,8 +108,8 @@ class ArrayLike:
             raise IndexError(f"an index must be an int, a slice or a vector, got {i if isinstance(i, bool) else j}")
         if not isinstance(i, slice) and not isinstance(j, slice) and (_is_vector(i) or _is_vector(j)):
             return self._pairs(i, j)
-        sizes = [_count(x, n) for x, n in zip((i, j), self.shape, strict=True)]
-        self._check_size("cur[...]", *sizes)
+        n1, n2 = (_count(x, n) for x, n in zip((i, j), self.shape, strict=True))
+        self._check_size("cur[...]", n1, n2)
         return self.block(i, j)
 
     def _two(self, key: Any) -> tuple[Any, Any]:

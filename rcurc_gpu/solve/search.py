@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from ..core.iteration import Checked, Core, CoreOptions, solve_core
 from ..core.problem import CoreProblem, Steps, prepare
 from ..core.recheck import recheck, without_contested
 from ..core.stages import GAMMA, WIDER, solve_in_stages
+from ..errors import ArgumentError
 from ..judge.causes import Cause, Evidence
 from ..judge.expected_error import core_facts
 from ..judge.faults import Untied
@@ -62,6 +64,7 @@ _AUDIBLE, _HEAVY = 0.1, 10.0
 _MOST_HIDDEN = 0.45  # share of outliers with which such a core is looked for: it was 0.41 at most
 _GLIMPSED = 40  # iterations of a core that the noise model takes over from
 _ACCURACY = 1e-2  # relative error below which structure in the residuals is no reason to doubt a core, if none is asked for
+_FAR_APART = 1e3  # sums of squares may be some digits short: exact data with a value at 1e20 came out right in float32
 _BEYOND = 1e6  # over the largest observation: a threshold that no residual exceeds unless the iteration diverges
 
 
@@ -74,6 +77,18 @@ def with_enough_held(settings: Settings, view: CoreView) -> Settings:
         return settings
     enough = ENOUGH_HELD / max(view.intersection.block.n_obs, 1)
     return replace(settings, holdout=max(settings.holdout, min(enough, _MOST_HELD)))
+
+
+def _check_range(largest: float, typical: float, dtype: Any) -> None:
+    """Refuse observations so far apart that squares of both, in whatever unit, are no numbers."""
+    name = "float32" if "32" in str(dtype) else "float64"
+    most = _FAR_APART * float(np.finfo(name).tiny) ** -0.5
+    if largest > most * typical:
+        raise ArgumentError(
+            "samples",
+            f"must not have a value that is {largest / typical:.0e} times as large as the usual one: with {name}, at most "
+            f"{most:.0e} times; if it stands for a missing one, leave it out (NaN, or a mask)",
+        )
 
 
 class CoreSearch:
@@ -101,6 +116,7 @@ class CoreSearch:
         self.typical_size = self.data.sizes.median  # of entries that are not 0, if there are any
         if self.typical_size == 0:
             raise ValueError("all observations of the intersection are 0: there is nothing to recover")
+        _check_range(max(view.largest), self.typical_size, self.data.sample[2].dtype)
         # zeta_0 = 5 medians: with 10, r = 20 and 20 % outliers of size 10 fail; with max|Y|, all outliers of size 100 do;
         # with 2, a real video does (19 dB instead of 51 to 53).
         self.zeta0 = 5 * self.typical_size if s.zeta0 is None else s.zeta0

@@ -121,6 +121,14 @@ def test_copies_are_held_out_together():
     np.testing.assert_array_equal(first_cols, np.arange(220))
 
 
+def test_rows_that_only_begin_alike_are_no_copies():
+    Y = np.random.default_rng(0).standard_normal((6, 5))
+    Y[3, :4], Y[4] = Y[1, :4], Y[2]
+    first_rows, first_cols = rg.CrossSamples.from_dense(Y, *map(np.arange, Y.shape)).intersection.first_copies()
+    np.testing.assert_array_equal(first_rows, [0, 1, 2, 3, 2, 5])
+    np.testing.assert_array_equal(first_cols, np.arange(5))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_copies_prove_nothing(seed):
     """Six different rows in a column: what they say is not enough, however often they say it."""

@@ -238,6 +238,24 @@ def test_bad_arguments_are_named(solve):
         solve(Y, "many")
 
 
+@pytest.mark.parametrize(("dtype", "fill"), [(np.float32, 9.96921e36), (np.float64, 1e300), (np.float64, -1e160)])
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+def test_a_fill_value_beyond_all_others_is_named(dtype, fill, noise):
+    Y = matrix(100, 90, 2, noise=noise)[2].astype(dtype)
+    Y[3, 4] = fill
+    with pytest.raises(
+        ValueError, match=r"samples must not have a value that is \de\+\d+ times .* leave it out \(NaN, or a mask\)"
+    ):
+        rg.robust_pca(Y, 2)
+
+
+@pytest.mark.parametrize(("dtype", "fill"), [(np.float32, 1e20), (np.float64, 1e130)])
+def test_a_fill_value_in_exact_data_is_an_outlier(dtype, fill):
+    X, _, Y = matrix(100, 90, 2)
+    Y[3, 4] = fill
+    assert error(rg.robust_pca(Y.astype(dtype), 2), X) <= 1e-4
+
+
 def test_arguments_of_one_are_named():
     Y = np.ones((40, 40))
     with pytest.raises(ValueError, match="n_rows must be at least 2 and at most 40, got 1"):

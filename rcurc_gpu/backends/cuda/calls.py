@@ -57,7 +57,7 @@ def regress_together(
         start = None if first.begin != "given" else dense(first.start, dtype)
         differing = tuple((_draw_key(ids.seed, x), x.schedule.gamma, _BEGIN[x.begin], x.number) for x in passes)
         arguments = (
-            *(cupy.asarray(units, dtype=cupy.int64), np.int64(u), np.int32(per_block)),
+            *(cupy.asarray(units, dtype=cupy.int64), np.int64(u * p), np.int32(per_block)),
             *entries_of(block),
             *(aligned(basis, dtype), dense(usable, dtype), aligned(white, dtype)),
             *_held(ids),

@@ -61,7 +61,6 @@ class Pipeline:
         By the host, to pinned and other memory, on the way to the device.
     n_gathered : int
         Chunks whose units were so far apart that they were gathered first.
-    n_streams : int
     """
 
     def __init__(self) -> None:
@@ -70,7 +69,6 @@ class Pipeline:
         self._slots = deque((_Slot(), _Slot()))
         self._running: deque[_Slot] = deque()
         self.bytes_written = self.n_gathered = 0
-        self.n_streams = 3
 
     def is_here(self) -> bool:
         """Whether it belongs to the current device."""

@@ -42,12 +42,13 @@ class CompiledLoop(Loop):
         i, j, y = recipe.sample
         # compiled once for all: positions as in blocks, and nothing read-only
         sample = (i, j.astype(entries[1].dtype), y)
-        self._given = ((*entries, edges), full, tuple(np.require(x, requirements="CW") for x in sample))
+        self._given = ((*entries, edges), full, tuple(np.require(x, requirements=("C", "W")) for x in sample))
         self._factors = (PT, s, QT, np.empty_like(PT))
         parts, sums = np.empty((n_pieces, *QT.shape), dtype), np.zeros((n_pieces, 2))
         sizes, rest = np.empty(len(recipe.sample[2]), dtype), np.empty(max(PT.shape[1], QT.shape[1]), dtype)
-        memory = (np.empty_like(PT), np.empty_like(QT), np.empty_like(value), np.zeros_like(value), parts, sums, sizes, rest)
-        memory = (*memory, lines_of(QT, False))
+        inliers, outliers = np.empty_like(value), np.zeros_like(value)
+        of_iterate = (np.empty_like(PT), np.empty_like(QT), inliers, outliers, parts, sums, sizes, rest)
+        memory = (*of_iterate, lines_of(QT, False))
         small = tuple(np.empty((5, width, width)))
         self._memory = ((np.empty_like(PT), np.empty_like(s), np.empty_like(QT)), memory, small)
         self._held = np.zeros(2)

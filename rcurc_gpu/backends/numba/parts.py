@@ -40,6 +40,7 @@ class _Whole(JITCodeLibrary):  # type: ignore[misc]
     """The code of a kernel with all its parts; it is optimised as a whole, and not each function before that."""
 
     def _optimize_final_module(self) -> None:
+        # once, and not a cheap round before: that is for reference counts, of which kernels have few
         passes, options = self._codegen._module_pass_manager()
         passes.run(self._final_module, options)
 
