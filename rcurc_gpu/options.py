@@ -95,36 +95,37 @@ class Settings:
     zeta0 : float, optional
         First threshold; by default 5 times the median size of an observation.
     gamma : float in (0, 1), optional
-        Decay of the threshold. By default 0.8, then 0.9 and 0.95 if the held-out entries are not content ("fast"), 0.9
-        ("paper").
+        Decay of the threshold. By default 0.8, then 0.9 and 0.95 if the held-out entries do not confirm the result ("fast"),
+        0.9 ("paper").
     tol : float, optional
         Target of e_k, which is a squared relative error. "fast" stops when U moves by less than its square root.
     max_iter : int, optional
         Iterations of the core, for each gamma tried.
     holdout : float in [0, 0.5]
-        Share of the observations that is kept out of the fit to judge it. With noise the fit takes all of them, and a second
-        one, without a thousand if these are at most a tenth, judges it. 0 turns the judgement by held-out entries off.
+        Share of the observations that is held out of the fit to judge it. With noise the fit uses all of them, and a second
+        fit, without a thousand or at most a tenth of them, judges it. 0 turns off the check by held-out entries.
     accuracy : float, optional
         Relative error that is good enough: `converged` is then only true if `expected_error` is below this. By default noise
-        is no failure, but a number.
+        is reported as a number, not as a failure.
     resolution : float
-        Differences that do not matter, in the unit of the data, as one grey level in a video: what is left in the residuals
-        is no reason for a larger rank if it is smaller than this.
+        Differences that do not matter, in the unit of the data, such as one grey level in a video: structure in the
+        residuals that is smaller than this does not call for a larger rank.
     sweeps : int, optional
-        Sweeps of the noise model, at most ("fast", with noise); by default until it stands still. 0 turns it off: then there
-        are no offsets, no shrinking and no intervals.
+        Largest number of sweeps of the noise model ("fast", with noise); by default until it has settled. 0 turns it off:
+        then there are no offsets, no shrinking and no intervals.
     offsets : {"auto", True, False}
         Whether rows and columns have offsets beside the components, with noise. "auto" lets the data decide.
     intervals : bool
-        Keep what intervals are made of, with noise: (r + 1)(r + 2) / 2 numbers of single precision for each row and column.
+        Keep what intervals are computed from, with noise: (r + 1)(r + 2) / 2 numbers of single precision for each row and
+        column.
     undetermined : {"prior", "nan", "keep"}
-        What to put where a column or row could not be determined: what is typical of all others, NaN, or the doubtful
+        What to put where a column or row could not be determined: values typical of all others, NaN, or the doubtful
         numbers.
     seed : int, None or numpy.random.Generator
-        Fixes the result on one device. None takes any, and goes on with the one of a solve that was interrupted.
+        Fixes the result on one device. None draws one, and keeps that of an interrupted solve that it resumes.
     kernels : {"auto", "xp", "fused"}
-        What computes: plain array code, or compiled kernels (CUDA through CuPy, or Numba on a CPU). "auto" takes compiled
-        ones where there are some. They differ in rounding only.
+        What computes: plain array code, or compiled kernels (CUDA through CuPy, or Numba on a CPU). "auto" uses compiled
+        ones where there are any. They differ in rounding only.
     svd : {"auto", "cusolver"}
         The truncated SVDs of the core on a GPU: by kernels of this library up to rank 32, or all by NVIDIA's cuSOLVER, with
         the host between them, for comparisons. They agree to rounding. The U that is returned comes from cuSOLVER in any
@@ -135,8 +136,9 @@ class Settings:
         Called with an `IterationState` after every iteration of the core; returning True ends it. With ``method="paper"``
         its method ``cur()`` gives the whole matrix of the iteration.
     outliers : {True, False, "structured"}
-        Whether observations may be outliers; False takes every one for right, as `icurc` does. "structured" expects outliers
-        that have structure of their own, as what moves in a video: then that is no doubt about the result.
+        Whether observations may be outliers; False treats all of them as right, as `icurc` does. "structured" expects
+        outliers with structure of their own, such as moving objects in a video: then such structure casts no doubt on the
+        result.
     """
 
     method: str = _choice("fast", "paper")
@@ -187,20 +189,20 @@ class Where:
         on a cluster too, on the CPU. "cuda" sends samples on the host through a GPU in chunks, so they may be larger than
         its memory; with a `client` it is each worker's own.
     checkpoint : path, optional
-        A file to keep what was done, for ``method="fast"``. Ended in any way, the same call goes on from there and gives
-        the same result. It stays when the solve is done; delete it when the result is safe. It is written whole or not
-        at all, and a file that is none of this solve is left alone, with an error.
+        A file that keeps the progress, for ``method="fast"``. After an interruption of any kind the same call resumes from
+        it and gives the same result. It stays when the solve is done; delete it when the result is safe. It is written whole
+        or not at all, and a file of another solve is an error and is left alone.
     checkpoint_every : float
-        Seconds between two writes of it, at least; more where writing takes long.
+        Least number of seconds between two writes; more where writing takes long.
     output : path, optional
         For samples in shards, or with a `client`: a directory for the factors, which are then read when they are looked
-        at. What is done of a shard is kept there, so the same call goes on where an earlier one ended in any way. Workers
+        at. Finished shards are kept there, so the same call resumes after an interruption of any kind. Workers
         write to it, so all of them must see it.
     client : dask.distributed.Client, optional
         Work on its workers, each shard where its data is. Samples in memory are cut into shards.
     gather : bool
         With a `client` and without `output`: True brings the factors here, False leaves them on the workers, as Dask
-        arrays. Those that are lost with a worker later are made again if the shards are of a directory or of functions.
+        arrays. Factors lost with a worker later are computed again if the shards come from a directory or from functions.
     progress : bool
         Show progress bars on standard error.
     """
@@ -225,11 +227,11 @@ class Asked:
     Attributes
     ----------
     samples : CrossSamples or ShardedSamples
-        What was observed. What comes out is of the same kind as its arrays (NumPy, CuPy, ...). Those in shards are worked
-        on one after the other, each read once or twice, with noise up to three times.
+        What was observed. Results are of the same kind as its arrays (NumPy, CuPy, ...). Shards are solved one after the
+        other; each is read once or twice, with noise up to three times.
     rank : int or "auto"
-        Rank of the matrix. "auto" takes as many components as the data support. With noise a number is the most that is
-        taken, and offsets are not counted.
+        Rank of the matrix. "auto" takes as many components as the data support. With noise a number is the upper limit, and
+        offsets are not counted.
     """
 
     rank: int | str = "auto"

@@ -95,7 +95,7 @@ def stoppable(saved: list[Path] | Callable[[], str], checkpoint: Path | None = N
     except KeyboardInterrupt:
         words = saved() if callable(saved) else saved_words(saved)
         if checkpoint is not None and checkpoint.exists():
-            words = f"What was done is kept in {checkpoint}: the same command goes on from there."
+            words = f"What was done is kept in {checkpoint}: the same command resumes from there."
         click.echo(f"\nStopped. {words}".rstrip(), err=True)
         raise SystemExit(STOPPED) from None
 

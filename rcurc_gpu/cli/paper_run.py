@@ -125,7 +125,7 @@ class Experiment:
         kept, total = saved_words(self.saved, end="."), self._total()
         if self.saved == [self.path] and total is not None:
             done = len(read_record(self.path)["runs"])
-            kept += f" It has {done} of {total} problems; the same command goes on from there."
+            kept += f" It has {done} of {total} problems; the same command resumes from there."
         return kept
 
 

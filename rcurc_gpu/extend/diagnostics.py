@@ -104,7 +104,7 @@ class UnitDiagnostics(Summarised):
         facts = {"determined": f"{int(fine.sum()):,} of {n:,}"} | {why: f"{k:,}" for why, k in self.reasons().items()}
         if n:
             low, high = int(self.n_obs.min()), int(self.n_obs.max())
-            facts["observations of each"] = f"{low:,} to {high:,}, {float(np.median(self.n_obs)):,.0f} in the middle"
+            facts["observations of each"] = f"{low:,} to {high:,}, median {float(np.median(self.n_obs)):,.0f}"
         facts["as a table"] = "to_frame()"
         return Said(facts)
 

@@ -117,7 +117,7 @@ def _read_sparse(arrays: dict[str, np.ndarray]) -> Any:
     first, second = (arrays[name] for name in names)
     for name, x in (("shape", shape), (names[0], first), (names[1], second)):
         if x.dtype.kind not in "iu" or x.ndim != 1:
-            raise ValueError(f"{name} is no vector of integers")
+            raise ValueError(f"{name} is not a vector of integers")
     if shape.shape != (2,) or shape.min() < 1 or int(shape.max()) >= 1 << 62 or data.shape != second.shape:
         raise ValueError("data do not fit their places, or the shape")
     n1, n2 = map(int, shape)

@@ -163,7 +163,7 @@ def _read_parquet(path: str) -> tuple[str, list[str], list[str], np.ndarray]:
         table = file.read()
     corner, names = _corner(table.schema)
     if not names or len({corner, *names}) < table.num_columns:
-        raise ValueError(f"{path!r} is no matrix: it must have a column of labels and others, each with a name of its own")
+        raise ValueError(f"{path!r} is not a matrix: it must have a column of labels and others, each with its own name")
     for name in names:
         if not _is_number(pa, table.schema.field(name).type):
             kind = table.schema.field(name).type
@@ -177,7 +177,7 @@ def _read_text(path: str) -> tuple[str, list[str], list[str], np.ndarray]:
     records = _records(path)
     header = next(records, None)
     if header is None or len(header) < 2:
-        raise ValueError(f"{path!r} is no matrix: its first line must name its columns")
+        raise ValueError(f"{path!r} is not a matrix: its first line must name its columns")
     found = _parsed(path, header)
     if found is not None:
         return header[0], found[0], header[1:], found[1]

@@ -54,7 +54,7 @@ class Verdict:
     chosen : bool
         Whether the rank was chosen by the solver.
     outliers : bool
-        False if every observation was taken for right.
+        False if every observation was treated as right.
     noise : Noisy or None
         What there is to say of the noise, if there is any.
     structure : Structure or None

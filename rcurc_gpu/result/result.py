@@ -63,7 +63,7 @@ class Result(Outcome):
         The same as the noise model has them; None without noise.
     agreeing : float or None
         Share of the observations, among those that agree with something, that agree on something else than their row or
-        column: about 0 for outliers at random. None if all observations are taken for right.
+        column: about 0 for outliers at random. None if all observations are treated as right.
     method : str
     device : str
         Where it was computed.

@@ -61,7 +61,7 @@ class Outputs:
             if any(given.exists() and path.samefile(given) for given in inputs):
                 raise ValueError(f"{str(path)!r} is read and would be replaced: give another output directory")
             if path.name not in ours and not self.force:
-                raise ValueError(f"{str(path)!r} exists and is none of an earlier run: give another directory, or --force")
+                raise ValueError(f"{str(path)!r} exists, and no earlier run wrote it: give another directory, or --force")
         self.directory.mkdir(parents=True, exist_ok=True)
         if not os.access(self.directory, os.W_OK | os.X_OK):
             raise PermissionError(13, "Permission denied", str(self.directory))

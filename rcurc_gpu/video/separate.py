@@ -182,7 +182,7 @@ def separate(
         Quick and small: about a hundred frames of the file, scaled down. Writes ``preview-background.png``,
         ``preview-sheet.png`` and ``preview-report.json`` and no videos.
     force : bool
-        Replace files that are none of an earlier run. What is read is never replaced.
+        Replace files that no earlier run wrote. The input is never replaced.
     seed : None, int or numpy.random.Generator
     device : str
         As in `rcurc`.

@@ -558,7 +558,7 @@ def test_an_interrupt_says_that_the_command_can_go_on(folder, tmp_path, monkeypa
     outputs = ("-o", tmp_path / "a.npz", "--checkpoint", tmp_path / "kept")
     done = run("complete", folder / "ratings.csv", "--rank", RANK, *outputs)
     assert done.exit_code == 130
-    assert f"Stopped. What was done is kept in {tmp_path / 'kept'}: the same command goes on from there." in done.stderr
+    assert f"Stopped. What was done is kept in {tmp_path / 'kept'}: the same command resumes from there." in done.stderr
 
 
 def test_options_of_tables_are_refused_for_a_matrix(tmp_path):

@@ -136,7 +136,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_next_call_goes_on(paper, tmp_path, sm
     monkeypatch.setattr(phase, "_measure", interrupted)
     result = paper(*small_phase)
     assert result.exit_code == 130
-    assert "It has 2 of 4 problems; the same command goes on from there" in result.stderr
+    assert "It has 2 of 4 problems; the same command resumes from there" in result.stderr
     result = paper(*small_phase)
     assert result.exit_code == 0, result.output
     assert "2 of 4 problems are there already" in result.stdout

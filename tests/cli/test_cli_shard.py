@@ -240,7 +240,7 @@ def test_an_interrupt_says_that_the_command_can_go_on(low_rank, tmp_path, interr
     command = ("complete", tmp_path / "shards", "--rank", "2", "--checkpoint", tmp_path / "kept", "-o", tmp_path / "a.npz")
     done = run(*command)
     assert done.exit_code == 130
-    assert f"Stopped. What was done is kept in {tmp_path / 'kept'}: the same command goes on from there." in done.stderr
+    assert f"Stopped. What was done is kept in {tmp_path / 'kept'}: the same command resumes from there." in done.stderr
     assert run(*command).exit_code == 0
 
 

@@ -191,7 +191,7 @@ def test_files_of_others_stay_unless_forced(clip, tmp_path):
     theirs.write_text("not ours")
     done = run(clip, "-o", tmp_path, "--rank", 2)
     assert done.exit_code == 2
-    assert "is none of an earlier run" in done.output
+    assert "no earlier run wrote it" in done.output
     assert names(tmp_path) == {"sheet.png"}
     assert theirs.read_text() == "not ours"
     (tmp_path / "notes.txt").write_text("kept")

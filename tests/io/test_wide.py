@@ -125,7 +125,7 @@ def test_the_layout_can_be_said(tmp_path):
         ("city,a,b\n,1,2\ny,1,3\n", "the label of a row is empty"),
         ("city,a,b\nx,,\ny,,NA\n", "has no values: there are no observations"),
         ("city,a,b\n", "has a header only: there are no observations"),
-        ("city\nx\n", "is no matrix: its first line must name its columns"),
+        ("city\nx\n", "is not a matrix: its first line must name its columns"),
     ],
 )
 def test_what_is_wrong_in_a_matrix_is_named(tmp_path, reader, text, message):
