@@ -32,8 +32,8 @@ _MOST_FRAMES, _LASTING = 0.5, 0.08  # light changes in most frames, or for so lo
 # some of it, as several lamps have one each.
 _CLEAR_BLOCKS, _CLEAR_SEEN, _CLEAR_EXPLAINED = 0.3, 0.85, 0.35
 # A light that is nearly all in few blocks needs texture there: a third, nearly, of what the whole picture has. A dark coat
-# before asphalt or a hand before an overexposed sky leaves nothing that tells it from a lamp: such blocks are left out, and light is
-# sought in the others.
+# before asphalt or a hand before an overexposed sky leaves nothing that tells it from a lamp: such blocks are left out, and
+# light is sought in the others.
 _FEW, _TELLING = 0.12, 0.3
 _ODD, _ODD_BLOCKS = 4.0, 0.15  # grey levels, and share of the blocks: a frame with so much that no component explains
 _CANDIDATES = 4  # that are looked at before giving up: an object may be the strongest
