@@ -31,8 +31,12 @@ _MOST_FRAMES, _LASTING = 0.5, 0.08  # light changes in most frames, or for so lo
 # ... or shorter, if it is clearly light: much of the picture changes, hardly anything is hidden, and one component explains
 # some of it, as several lamps have one each.
 _CLEAR_BLOCKS, _CLEAR_SEEN, _CLEAR_EXPLAINED = 0.3, 0.85, 0.35
+# A light that is nearly all in few blocks needs texture there: a third, nearly, of what the whole picture has. A dark coat
+# before asphalt or a hand before an overexposed sky leaves nothing that tells it from a lamp: such blocks are left out, and
+# light is sought in the others.
+_FEW, _TELLING = 0.12, 0.3
 _ODD, _ODD_BLOCKS = 4.0, 0.15  # grey levels, and share of the blocks: a frame with so much that no component explains
-_CANDIDATES = 3  # that are looked at before giving up: an object may be the strongest
+_CANDIDATES = 4  # that are looked at before giving up: an object may be the strongest
 MOST_COMPONENTS = 8
 
 
@@ -113,10 +117,14 @@ class _Search:
 
     def add(self) -> bool:
         """Look for one component more; whether there is one that is light."""
-        left = np.mean(self.levels - self.fitted, axis=2) * self.seen
+        left, seen = np.mean(self.levels - self.fitted, axis=2) * self.seen, self.seen
         for _ in range(_CANDIDATES):
-            u, v = _leading(left, self.seen)
+            u, v = _leading(left, seen)
             effect = v[:, None] * u[None, :]
+            blind = self._blind_blocks(effect)
+            if blind.any():
+                left, seen = left * ~blind, seen * ~blind
+                continue
             if self._is_light(effect, left):
                 self.right = np.concatenate([self.right, v[:, None].astype(np.float32)], axis=1)
                 self._refit()
@@ -157,6 +165,15 @@ class _Search:
         if blocks < _LEAST_BLOCKS or seen < _LEAST_SEEN or explained < _LEAST_EXPLAINED:
             return False
         return bool(np.mean(frames) >= _MOST_FRAMES) or _longest_run(frames) >= max(_LASTING * len(frames), 4)
+
+    def _blind_blocks(self, effect: np.ndarray) -> np.ndarray:
+        """The blocks of an effect, bool, if it is nearly all in few that have no texture which an object would hide."""
+        squares = np.sum(np.square(effect) * self.seen, axis=0)
+        total = max(float(squares.sum()), 1e-9)
+        strong = squares > 2 * total / len(squares)
+        textured = np.mean(self.fitted.var(axis=2) > (_TEXTURED * self.noise) ** 2, axis=0)
+        few = total**2 < _FEW * len(squares) * float(np.sum(np.square(squares)))
+        return strong & (few and float(squares @ textured) < _TELLING * float(textured.mean()) * total)
 
     @property
     def unexplained(self) -> float:

@@ -5,12 +5,16 @@ import pytest
 from scipy import ndimage
 
 from rcurc_gpu.backends import XP, choose
+from rcurc_gpu.video import spread
 from rcurc_gpu.video.find import FindOptions, find_background, plan_pass
 from rcurc_gpu.video.light import find_light
 from rcurc_gpu.video.masks import MaskRule, learn_rule, without_specks
 from rcurc_gpu.video.motion import Stabilised, find_motion
+from rcurc_gpu.video.pictures import shrink
 from rcurc_gpu.video.quality import decibels
+from rcurc_gpu.video.scene import surveillance_scene
 from rcurc_gpu.video.scenes import KINDS, made_up_scene
+from rcurc_gpu.video.spread import _quantile
 
 KERNELS = choose("auto", np.empty(0, dtype=np.float32))
 SHAPE, FRAMES = (72, 96), 160
@@ -62,6 +66,14 @@ def test_components_are_light_and_not_objects(kind, rank):
     pictures = np.stack([scene.frame(k) for k in range(0, 400, 5)])
     light = find_light(pictures, KERNELS)
     assert light.right.shape[1] == rank
+
+
+@pytest.mark.parametrize(("shape", "frames", "seed"), [((48, 64), 120, 2), ((90, 120), 200, 3)])
+def test_who_walks_by_is_no_light(shape, frames, seed):
+    scene = surveillance_scene(shape, frames, seed, fps=5, crowd=0.5)
+    background, figures = found(scene)
+    assert figures["rank"] == 2  # the street and the sun; one who walks by had been a third
+    assert quality(background, scene) > 50
 
 
 def test_the_light_of_lamps_is_found():
@@ -190,3 +202,39 @@ def test_outside_of_the_mask_a_scene_is_its_background_and_noise(kind):
     limit = 0.4 * 255 if kind == "shadow" else 12  # shadows are background, and leave 0.6 of the light
     assert np.abs(difference).max() < limit
     np.testing.assert_array_equal(made_up_scene(kind, (48, 64), 40, seed=1).frame(20), scene.frame(20))
+
+
+# ---------------------------------------------------------------- thresholds
+
+
+def test_stripes_that_move_have_thresholds_that_show_who_stands_on_them():
+    scene = made_up_scene("escalator", (120, 160), 200, seed=4)
+    background, _ = found(scene)
+    limits = background.rule.threshold[:, 60:100]  # the stripes go up and down by 9 grey levels, with noise of 2
+    assert 12 < np.median(limits) < 22
+
+
+def test_quantiles_over_frames_are_those_of_sorted_values():
+    values = np.random.default_rng(3).integers(0, 256, (37, 11, 13)).astype(np.uint8)
+    values[:20, :3] = 7
+    for share in (0, 0.25, 0.5, 0.9, 1):
+        np.testing.assert_array_equal(_quantile(values, share), np.sort(values, axis=0)[min(int(share * 37), 36)])
+
+
+@pytest.mark.parametrize("shape", [(17, 31), (9, 800, 3)])
+def test_steps_from_the_background_are_the_same_compiled_and_plain(shape, monkeypatch):
+    rng = np.random.default_rng(2)
+    pictures = rng.integers(0, 256, (3, *shape)).astype(np.uint8)
+    left, right = rng.uniform(0, 90, (int(np.prod(shape)), 2)).astype(np.float32), np.ones((3, 2), dtype=np.float32)
+    fast = spread._steps(pictures, left, right, np.arange(3))
+    monkeypatch.setattr(spread, "picture_kernels", lambda: None)
+    plain = spread._steps(pictures, left, right, np.arange(3))
+    assert np.mean(fast != plain) < 1e-3  # sums in another order fall on the other side of a half
+    assert np.abs(fast.astype(int) - plain).max() <= 1
+
+
+def test_small_pictures_are_averages_of_squares_and_channels():
+    picture = np.random.default_rng(1).integers(0, 256, (13, 20, 3)).astype(np.uint8)
+    np.testing.assert_allclose(shrink(picture, 3)[2, 5], picture[6:9, 15:18].mean(), rtol=1e-6)
+    np.testing.assert_allclose(shrink(picture[..., 0].astype(np.float32), 2)[0, 0], picture[:2, :2, 0].mean(), rtol=1e-6)
+    assert shrink(picture, 3).shape == (4, 6)
