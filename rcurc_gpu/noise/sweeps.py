@@ -38,6 +38,7 @@ _TAILS = (4.0, 6.0, 10.0, 30.0)  # degrees of freedom to choose from; below 4, o
 POOL = 50.0
 _NO_OUTLIERS = 1e-12  # share of the outliers where all observations are right; not 0, whose logarithm is asked for
 _MOST_OUTLIERS = 0.5  # share of the outliers, at most: above, they would be the data
+_FAR_BEYOND = 1e4  # times the median size of the values, beyond which one says nothing of where others may be
 _SAMPLE = 6000  # entries on which sweeps, tails and components are judged: errors of a per cent or two
 _EXACT = 1e-14  # variance of the noise over the mean square of the data, at least: with less, weights have no digits left
 _LEAST = 1e-30  # of a prior variance, relative to the data's
@@ -98,11 +99,11 @@ class Sweeps:
         self.cols = Group.at(np.c_[start.right, start.col_offset] if offsets else start.right)
         i, j, y = part.entries
         self.held_share, self.is_held = 0.0, np.zeros(len(y), dtype=bool)
-        span = float(y.max() - y.min())
+        values = usual(y)
         self.tails: tuple[float, ...]
         self.tails, share = (form.tails, 0.05) if settings.outliers else (form.tails[-1:], _NO_OUTLIERS)
         self.pool = form.pool
-        self.noise = Noise(start.variance, self.tails[0], share, 2 * span or 1.0)
+        self.noise = Noise(start.variance, self.tails[0], share, 2 * float(np.ptp(values)) or 1.0)
         self.tables: dict[str, np.ndarray] = {}
         # the same whatever the seed: which entries are looked at must not decide between two fits that are about as good
         self.rng = rng = generator(0, Stream.NOISE_SAMPLE)
@@ -115,8 +116,9 @@ class Sweeps:
         self.sample_at = fitted
         self.weights = {name: self._weight(name) for name in ("by_rows", "rows", "by_cols", "columns")}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
-        self.least = _LEAST * max(float(np.mean(y * y)), np.finfo(float).tiny / _LEAST)
-        self.least_noise = _EXACT * max(float(np.mean(y * y)), np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
+        size = float(np.mean(values * values))
+        self.least = _LEAST * max(size, np.finfo(float).tiny / _LEAST)
+        self.least_noise = _EXACT * max(size, np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
         self.last = np.zeros(0)  # predictions of the sample after the last sweep
         self.n_done = 0
 
@@ -361,6 +363,16 @@ class Sweeps:
         weight = self.inlying(residual, local) * (nu + 1) / (nu + square)
         own = np.minimum(weight * doubt / local, most)
         return residual / (1 - own), local + doubt / (1 - own)
+
+
+def usual(y: np.ndarray) -> np.ndarray:
+    """The values (n,) without those that are far beyond the others: what is usual is the same with them and without.
+
+    Outliers are taken to be anywhere in the range of the values. One of 1e6 among some of size 1 would make all other
+    places so unlikely that noise explains what is there better; one of 1e9 would be the size of what is to be recovered.
+    """
+    size = np.abs(y)
+    return y[size <= _FAR_BEYOND * np.median(size[size > 0])] if size.any() else y
 
 
 def _turns(rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -104,6 +104,23 @@ def test_strengths_without_noise_are_singular_values_over_the_root_of_the_entrie
     np.testing.assert_allclose(np.sum(result.strengths**2), np.mean(X**2), rtol=1e-8)
 
 
+@pytest.mark.parametrize("huge", [1e4, 1e6, 1e9, 1e30])
+def test_one_huge_value_hides_nothing(huge):
+    rng = np.random.default_rng(11)
+    X = rng.standard_normal((120, 3)) @ rng.standard_normal((3, 90))
+    wrong = rng.random(X.shape) < 0.05
+    Y = X + 0.1 * rng.standard_normal(X.shape) + np.where(wrong, 8 * rng.choice([-1, 1], X.shape), 0)
+    Y[3, 5], wrong[3, 5] = huge, True
+    result = rg.robust_pca(Y)
+    listed = result.outliers_of(Y).toarray() != 0
+    error = np.linalg.norm(result.cur.to_dense() - X) / np.linalg.norm(X)
+    assert result.converged
+    assert error < 0.02
+    assert error < 2 * result.expected_error
+    assert listed[wrong].mean() > 0.99
+    assert wrong[listed].mean() > 0.98
+
+
 @pytest.mark.filterwarnings("ignore::rcurc_gpu.ConvergenceWarning")
 @pytest.mark.parametrize("seed", range(6))
 def test_a_row_most_of_whose_observations_are_wrong_is_as_uncertain_as_one_without(seed):
