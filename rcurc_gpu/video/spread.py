@@ -14,6 +14,7 @@ from .pictures import grey
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
 _AT_ONCE = 1 << 14  # pixels
+_LIGHTS = 5  # in which it is looked what is near a pixel: some, as stripes that move may be a part of the light
 _WINDOW = 7  # pixels: what moves is told by a pixel and those around it
 _REACH = 0.015  # of the shorter side: how far leaves move
 # Where leaves or water move, so many pixels of each window do so in so many of the frames, ...
@@ -93,7 +94,7 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
         part = _box(places, _reach(shape) + _WINDOW, shape)
         lefts = left.reshape(*pictures.shape[1:], -1)[part]
         wide[part] = _moving(
-            pictures[chosen][(slice(None), *part)],
+            pictures[(chosen, *part)],
             lefts,
             right[chosen],
             steps[(slice(None), *part)],
@@ -136,11 +137,14 @@ def _moving(
     n, shape = len(pictures), limit.shape
     often, out, known = (np.zeros(shape, dtype=np.float32) for _ in range(3))
     usual = steps.copy()  # without what was never seen near by
-    still = grey(left @ np.median(right, axis=0))  # how pixels near by differ hardly depends on the light
-    low, high = (f(still, 2 * reach + 1, mode="nearest") for f in (ndimage.minimum_filter, ndimage.maximum_filter))
-    extent = high - low
+    down, up = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
+    for light in right[:: max(n // _LIGHTS, 1)]:  # how far pixels near by are below and above
+        behind = grey(left @ light)
+        down = np.minimum(down, ndimage.minimum_filter(behind, 2 * reach + 1, mode="nearest") - behind)
+        up = np.maximum(up, ndimage.maximum_filter(behind, 2 * reach + 1, mode="nearest") - behind)
+    extent = up - down
     margin = limit.ravel() / _STEPS / 2
-    down, up = (low - still).ravel() - margin, (high - still).ravel() + margin
+    down, up = down.ravel() - margin, up.ravel() + margin
     colours, parts = pictures.reshape(n, limit.size, -1), left.reshape(limit.size, -1, left.shape[-1])
     for k, seen in enumerate(colours):
         beyond = steps[k] > limit
