@@ -86,7 +86,7 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     some = steps[:: max(len(steps) // _looks(shape), 1)]
     least = _around_things(some)
     limit = np.minimum(_STEPS * learn_rule(typical, most, least=least).threshold, 255)
-    differs = np.mean(steps > limit, axis=0, dtype=np.float32)
+    differs = np.asarray(np.mean(steps > limit, axis=0, dtype=np.float32))
     wide = np.zeros(shape, dtype=np.float32)
     around = ndimage.uniform_filter(differs, _WINDOW, mode="nearest") * _WINDOW**2
     places = np.argwhere(around >= _OFTEN * _SOME)  # elsewhere so much cannot differ so often
@@ -144,7 +144,7 @@ def _moving(
         up = np.maximum(up, ndimage.maximum_filter(behind, 2 * reach + 1, mode="nearest") - behind)
     extent = up - down
     margin = limit.ravel() / _STEPS / 2
-    down, up = down.ravel() - margin, up.ravel() + margin
+    lowest, highest = down.ravel() - margin, up.ravel() + margin
     colours, parts = pictures.reshape(n, limit.size, -1), left.reshape(limit.size, -1, left.shape[-1])
     for k, seen in enumerate(colours):
         beyond = steps[k] > limit
@@ -152,7 +152,7 @@ def _moving(
         at = np.flatnonzero(beyond)
         apart = (seen[at] - parts[at] @ right[k]).mean(axis=1)
         brought = np.zeros(shape, dtype=bool)
-        brought.ravel()[at] = (apart >= down[at]) & (apart <= up[at])
+        brought.ravel()[at] = (apart >= lowest[at]) & (apart <= highest[at])
         known += brought
         often += ndimage.uniform_filter(brought.astype(np.float32), _WINDOW, mode="nearest") > (_SOME - 0.5) / _WINDOW**2
         usual[k][beyond & ~brought] = 0
