@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from .bars import new_bar
 
 log = logging.getLogger("rcurc_gpu")
@@ -77,8 +75,7 @@ class Progress:
             self._bar.set_postfix(e=f"{state.error:.1e}", outliers=f"{state.outlier_share:.1%}", refresh=False)
             self._bar.update(1)
         if self.callback is not None:
-            said = self.callback(state)
-            self.ended |= isinstance(said, (bool, np.bool_)) and bool(said)  # what a comparison of arrays gives is NumPy's
+            self.ended |= _is_true(self.callback(state))
         return self.ended
 
     def _open(self, name: str, total: int | None) -> None:
@@ -111,6 +108,13 @@ def progress_bar(name: str, total: int | None, visible: bool, unit: str = "B") -
         return
     with new_bar(total=total, desc=name, unit=unit, unit_scale=True, delay=1) as shown:
         yield shown
+
+
+def _is_true(said: Any) -> bool:
+    """Whether a callback returned True, or what a comparison gives: NumPy's True, or an array of no axes that holds one."""
+    if isinstance(said, bool):
+        return said
+    return getattr(said, "shape", None) == () and "bool" in str(getattr(said, "dtype", "")) and bool(said)
 
 
 class _Invisible:

@@ -308,9 +308,16 @@ def test_a_refused_checkpoint_is_not_locked_for_ever(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["c.npz"]
 
 
-@pytest.mark.parametrize("answer", [True, np.True_])
+@pytest.mark.parametrize("answer", [True, np.True_, np.array(True)])
 def test_a_callback_ends_the_solve(answer):
     seen = []
     with pytest.warns(rg.ConvergenceWarning):
         rg.rcurc(problem().samples, 3, callback=lambda state: seen.append(state) or answer)
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("answer", [None, 1, "True", False, np.False_, np.array(False), np.array(1), np.array([True])])
+def test_a_callback_that_returns_anything_else_does_not_end_the_solve(answer):
+    seen = []
+    assert rg.rcurc(problem().samples, 3, callback=lambda state: seen.append(state) or answer).converged
+    assert len(seen) > 1
