@@ -1,7 +1,7 @@
 """Where arrays live, and what computes on them: plain array code, Numba or CUDA. Knows nothing of matrices to recover."""
 
 from . import operators
-from .arrays import array_namespace, asarray_on, native, to_numpy
+from .arrays import MAD_TO_SIGMA, array_namespace, asarray_on, native, to_numpy
 from .blocks import Block, blank_rows, join_units, others
 from .devices import ESTIMATED_CROSSOVER, device_for_file, namespace_for_device, place_for
 from .kernels import XP, Kernels, choose, cuda_kernels, picture_kernels
@@ -9,7 +9,7 @@ from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.loop import Begin, Recipe
 from .plain.passes import Column, EntryIds, FitPass, Iterates
-from .plain.posterior import Model, Noise, positions_of
+from .plain.posterior import Model, Noise, positions_of, product_variance
 from .plain.regression import Schedule
 from .plain.robust import AGREES
 from .plain.ties import TieProblem
@@ -39,3 +39,5 @@ __all__ += [
     "TieProblem",
 ]
 __all__ += ["AGREES", "choose", "cuda_kernels", "picture_kernels", "positions_of"]
+# Statistics:
+__all__ += ["MAD_TO_SIGMA", "product_variance"]

@@ -293,6 +293,9 @@ def inverse(x: Array) -> Array:
     return xp.linalg.solve(x, xp.broadcast_to(eye, x.shape))
 
 
+MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
+
+
 def quantile_abs(x: Array, q: float = 0.5) -> Array:
     """The `q`-quantile of abs(x) for a vector `x`, as a 0-d array on its device (the lower of two neighbours)."""
     xp = array_namespace(x)
@@ -311,6 +314,12 @@ def triangle(k: int) -> tuple[np.ndarray, np.ndarray]:
     """
     q, p = np.tril_indices(k)
     return q, p
+
+
+@cache
+def diagonal(k: int) -> np.ndarray:
+    """Where the diagonal of a symmetric matrix is when it is packed (k,); not to be written to."""
+    return np.cumsum(np.arange(1, k + 1)) - 1
 
 
 @cache

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ..backends.arrays import Array, array_namespace, device_of, inverse, quantile_abs
+from ..backends.arrays import MAD_TO_SIGMA, Array, array_namespace, device_of, inverse, quantile_abs
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext, Step
 from ..backends.linalg import subspace_svd
@@ -29,7 +29,7 @@ from ..backends.operators import product_svd, random_start, sketch_width
 from ..backends.plain.loop import Entries, Factors, residuals
 from ..backends.plain.tangent import Side
 from .history import IterationState
-from .iteration import MAD_TO_SIGMA, Core, diverged, finished, finished_state, note, robust_sigma
+from .iteration import Core, diverged, finished, finished_state, note, robust_sigma
 from .problem import CoreProblem, dof_share
 
 # All numbers here were found on n = 300, r = 5 at 2 to 5 observations per unknown, with 10 to 40 % outliers, condition

@@ -19,7 +19,7 @@ from functools import cached_property
 
 import numpy as np
 
-from ..backends.arrays import Array, array_namespace, asarray_on, device_of, quantile_abs
+from ..backends.arrays import MAD_TO_SIGMA, Array, array_namespace, asarray_on, device_of, quantile_abs
 from ..backends.kernels import RunContext, Step
 from ..backends.linalg import qr
 from ..backends.operators import random_start, sketch_width
@@ -39,7 +39,6 @@ _WHILE = 20
 # long get there within 30 iterations, before anything overflows.
 BEYOND = 1e6
 _ROUNDING = 1e-6  # residuals relative to the entries that may be float32's rounding (6e-8, summed up) and are no noise
-MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
 @dataclass(frozen=True)

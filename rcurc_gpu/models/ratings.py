@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 import numpy as np
 from scipy.special import ndtri
 
-from ..backends import Block, Stream, choose, generator
+from ..backends import MAD_TO_SIGMA, Block, Stream, choose, generator, product_variance
 from ..errors import (
     PYTHON,
     ArgumentError,
@@ -44,7 +44,6 @@ _OVERFIT = 2.0  # noise on held-out ratings over that of the fit, from which the
 _ENOUGH_HELD = 30  # held-out ratings with which their spread says more than the model: it is then known to an eighth
 _ROUNDS = 100  # of the spread of held-out ratings and the share of wrong ones; after 50 both stand still to 1e-3
 _AT_ONCE = 1 << 14  # ratings whose covariances are in memory at a time
-MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -322,18 +321,10 @@ def _fitted(part: Part, most: int, settings: Settings) -> NoiseModel:
 
 
 def _everywhere_of(model: NoiseModel, part: Part, shape: tuple[int, int]) -> NoiseModel:
-    """A model of all rows and columns of the matrix."""
+    """A model of all rows and columns of the matrix; those without ratings are typical."""
     sides = ((model.rows, model.row_precision, part.row_ids), (model.cols, model.col_precision, part.col_ids))
-    rows, cols = (_everywhere(*side, n) for side, n in zip(sides, shape, strict=True))
+    rows, cols = (Group.typical(prior, n).put(ids, known) for (known, prior, ids), n in zip(sides, shape, strict=True))
     return replace(model, rows=rows, cols=cols)
-
-
-def _everywhere(group: Group, precision: np.ndarray, ids: np.ndarray, n: int) -> Group:
-    """Units `ids` as they are, all others of `n` as the prior has them."""
-    K = len(precision)
-    covariance = np.zeros((n, group.covariance.shape[1]))
-    covariance[:, np.cumsum(np.arange(1, K + 1)) - 1] = 1 / precision  # the diagonal
-    return Group(np.zeros((n, K)), covariance, np.ones(n)).put(ids, group)
 
 
 def _predicted(model: NoiseModel, i: np.ndarray, j: np.ndarray) -> np.ndarray:
@@ -345,18 +336,13 @@ def _predicted(model: NoiseModel, i: np.ndarray, j: np.ndarray) -> np.ndarray:
 def _variances(model: NoiseModel, i: np.ndarray, j: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Variances of predictions, and squared scales of the noise there."""
     rows, cols = model.rows, model.cols
-    K = rows.mean.shape[1]
-    q, p = np.tril_indices(K)
-    double = np.where(q == p, 1.0, 2.0)
-    both = np.where(q < K - 1, double, 0.0)  # the offset of a row is added to that of a column, not multiplied with it
     doubt = np.empty(len(i))
     for low in range(0, len(i), _AT_ONCE):
         part = slice(low, low + _AT_ONCE)
         u, v = rows.mean[i[part]], cols.mean[j[part]]
         u[:, -1] = v[:, -1] = 1.0
-        S, T = rows.covariance[i[part]], cols.covariance[j[part]]
-        doubt[part] = (T * (u[:, q] * u[:, p]) + S * (v[:, q] * v[:, p])) @ double + (S * T) @ both
-    return np.maximum(doubt, 0.0), model.noise.variance * rows.scale[i] * cols.scale[j]
+        doubt[part] = product_variance(u, v, rows.covariance[i[part]], cols.covariance[j[part]], True)
+    return doubt, model.noise.variance * rows.scale[i] * cols.scale[j]
 
 
 def _result(

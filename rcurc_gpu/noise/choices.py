@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..backends.arrays import to_numpy
+from ..backends.arrays import diagonal, to_numpy
 from ..backends.operators import product_svd
 from ..backends.plain.posterior import Fit, Noise, Positions
 from .model import Confirmation, Group
@@ -388,8 +388,8 @@ def from_prior(precision: np.ndarray, at: Positions, noise: Noise) -> tuple[floa
 
 def prior_size(precision: np.ndarray, at: Positions) -> float:
     """Standard deviation of an entry, without noise, by the prior."""
-    diagonal = np.cumsum(np.arange(1, len(precision) + 1)) - 1
-    return float(np.sum(to_numpy(at.second)[:, diagonal].mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
+    squares = to_numpy(at.second)[:, diagonal(len(precision))]
+    return float(np.sum(squares.mean(axis=0) / precision)) ** 0.5 if len(at.x) else 0.0
 
 
 def is_far(mean: np.ndarray, precision: np.ndarray) -> np.ndarray:

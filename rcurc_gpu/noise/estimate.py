@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, to_numpy, triangle
+from ..backends.arrays import MAD_TO_SIGMA, Array, array_namespace, asarray_on, gather, to_numpy, triangle
 from ..backends.blocks import Block
 from ..backends.kernels import RunContext
 from ..backends.plain.posterior import Fit, Model, Noise, Positions, packed_size
@@ -18,9 +18,9 @@ from ..backends.plain.verdicts import FLOOR_SIGMAS
 from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, UnitDiagnostics
 from ..extend.tasks import Task, run_pass
 from .choices import from_prior, is_far, prior_size
+from .model import Group
 from .precision import precisions
 from .run import run_posterior
-from .start import MAD_TO_SIGMA
 from .sweeps import POOL
 
 _RICH = 5  # observations over unknowns from which a robust regression without prior is a good start
@@ -179,11 +179,10 @@ class Units:
 
 def typical_where_lost(found: tuple[Array, Array], table: np.ndarray, precision: np.ndarray) -> tuple[Array, Array]:
     """Means (n, K) and covariances (n, P) that are those of the prior where most observations of a unit are outliers."""
-    lost, K = np.flatnonzero(_lost(table, len(precision))), len(precision)
-    prior = np.zeros((len(lost), packed_size(K)))
-    prior[:, np.cumsum(np.arange(1, K + 1)) - 1] = 1 / precision
+    lost = np.flatnonzero(_lost(table, len(precision)))
+    typical = Group.typical(precision, len(lost))
     mean, covariance = (
-        _put(x, lost, asarray_on(new, x, x.dtype)) for x, new in zip(found, (np.zeros((len(lost), K)), prior), strict=True)
+        _put(x, lost, asarray_on(new, x, x.dtype)) for x, new in zip(found, (typical.mean, typical.covariance), strict=True)
     )
     return mean, covariance
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backends.arrays import triangle, unpacking
+from ..backends.arrays import diagonal, triangle, unpacking
 from ..backends.plain.posterior import Noise, packed_size
 from .precision import SigmaScale
 
@@ -37,6 +37,13 @@ class Group:
         n, k = mean.shape
         return cls(mean, np.zeros((n, packed_size(k))), np.ones(n))
 
+    @classmethod
+    def typical(cls, precision: np.ndarray, n: int) -> Group:
+        """What a prior of this precision (K,) says of `n` units of which nothing is known."""
+        found = cls.at(np.zeros((n, len(precision))))
+        found.covariance[:, diagonal(len(precision))] = 1 / precision
+        return found
+
     def __len__(self) -> int:
         return len(self.mean)
 
@@ -62,8 +69,7 @@ class Group:
 
     def squares(self) -> np.ndarray:
         """Expected squares of the coefficients (n, K)."""
-        diagonal = np.cumsum(np.arange(1, self.mean.shape[1] + 1)) - 1
-        return self.mean**2 + self.covariance[:, diagonal]
+        return self.mean**2 + self.covariance[:, diagonal(self.mean.shape[1])]
 
     def rescaled(self, factor: np.ndarray) -> Group:
         """Coefficients times `factor` (K,)."""

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse
 
+from ..backends.arrays import MAD_TO_SIGMA
 from ..backends.random import Stream, generator
 
-MAD_TO_SIGMA = 1.4826  # standard deviation of a normal distribution over its median absolute deviation
 _ROUNDS = 4  # of row and column medians
 _CLIP = 4.0  # standard deviations at which residuals are clipped for the SVD: outliers would make components of their own
 _FAR = 3.5  # standard deviations from which an offset may be that of outliers

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy, triangle
-from ..backends.plain.posterior import Noise, packed_size
+from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy
+from ..backends.plain.posterior import Noise, packed_size, product_variance
 from ..errors import ArgumentError, ArgumentTypeError, check_number
 
 
@@ -101,9 +101,7 @@ class Uncertainty:
         nor the first by `widening`.
         """
         xp = array_namespace(left)
-        extra = 2 if self.offsets else 0
-        k = left.shape[1] - extra
-        q, p = (asarray_on(x, left) for x in triangle(k + (extra > 0)))
+        k = left.shape[1] - (2 if self.offsets else 0)
 
         def of(factor: Array, at: Array, unit: float) -> Array:
             """Coefficients of the components, and 1 for the offset of the other side."""
@@ -112,18 +110,9 @@ class Uncertainty:
             return xp.concat([u, xp.ones_like(rows[:, :1])], axis=1) if self.offsets else u
 
         u, v = of(left, i, self.left_unit), of(right, j, self.right_unit)
-        double = xp.astype(xp.where(q == p, xp.ones_like(q), 2 * xp.ones_like(q)), u.dtype)
         S, T = (xp.astype(take_rows(x, at), u.dtype) for x, at in ((self.left, i), (self.right, j)))
-
-        def outer(x: Array) -> Array:
-            return xp.take(x, q, axis=1) * xp.take(x, p, axis=1)
-
-        both = S * T
-        if self.offsets:  # the offset of a row is added to that of a column, not multiplied with it
-            both = both * xp.astype(q < k, u.dtype)
-        matrix = xp.sum(double * (T * outer(u) + S * outer(v) + both), axis=1)
+        matrix = product_variance(u, v, S, T, self.offsets)
         scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), u.dtype)
-        matrix = xp.maximum(matrix, xp.zeros_like(matrix))
         if self.left_group is not None and self.right_group is not None:
             rows, cols = self.left_group[to_numpy(i)], self.right_group[to_numpy(j)]
             apart = (rows != cols) | (rows < 0)  # -1 is for those in no group; as `judge.groups` has it

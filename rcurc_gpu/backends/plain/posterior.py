@@ -118,6 +118,26 @@ def packed_size(k: int) -> int:
     return k * (k + 1) // 2
 
 
+def product_variance(u: Array, v: Array, S: Array, T: Array, offsets: bool) -> Array:
+    """Squared standard deviation of ``u . v`` (n,), for means u, v (n, K) with packed covariances S, T (n, P).
+
+    With `offsets` the last number of each is 1, and its variance that of an offset, which is added to that of the other
+    side, not multiplied with it.
+    """
+    xp = array_namespace(u)
+    q, p = (asarray_on(x, u) for x in triangle(int(u.shape[1])))
+
+    def outer(x: Array) -> Array:
+        return xp.take(x, q, axis=1) * xp.take(x, p, axis=1)
+
+    twice = xp.astype(xp.where(q == p, xp.ones_like(q), 2 * xp.ones_like(q)), u.dtype)  # below the diagonal
+    both = S * T
+    if offsets:
+        both = both * xp.astype(q < u.shape[1] - 1, u.dtype)
+    found = xp.sum(twice * (T * outer(u) + S * outer(v) + both), axis=1)
+    return xp.maximum(found, xp.zeros_like(found))
+
+
 def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, centre: float, offsets: bool) -> Positions:
     """Rows (columns) with these means (n, K) and packed covariances (n, P), as what columns (rows) are regressed on."""
     n, k = mean.shape

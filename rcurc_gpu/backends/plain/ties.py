@@ -20,6 +20,7 @@ from ..arrays import (
     asarray_on,
     default_chunk_bytes,
     device_of,
+    diagonal,
     inverse,
     take_rows,
     to_numpy,
@@ -225,8 +226,8 @@ class PlainLanczos(Lanczos):
     def _inverse(self, G: Array) -> tuple[Array, np.ndarray]:
         """Inverses (u, K, K) of packed matrices, on their range, and their traces as if those of the matrices were K."""
         xp, k = array_namespace(G), int(self.ties.right.shape[1])
-        diagonal = asarray_on(np.cumsum(np.arange(1, k + 1)) - 1, G)
-        size = xp.sum(xp.take(G, diagonal, axis=1), axis=1)[:, None] / k
+        places = asarray_on(diagonal(k), G)
+        size = xp.sum(xp.take(G, places, axis=1), axis=1)[:, None] / k
         size = xp.where(size > 0, size, xp.ones_like(size))
         packed = self.do.inverses(G / size, self.ties.ridge)
-        return unpacked(packed / size, k), to_numpy(xp.sum(xp.take(packed, diagonal, axis=1), axis=1))
+        return unpacked(packed / size, k), to_numpy(xp.sum(xp.take(packed, places, axis=1), axis=1))
