@@ -91,7 +91,9 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
 
     by_rows, by_cols = taken(n, view.rate_cols * n), taken(m, view.rate_rows * m)
     by_inner = taken(n, view.intersection.block.n_obs / max(m, 1))
-    if on_device and "known" in found.factors["r"]:
+    residuals_only = on_device and "known" in found.factors["r"]
+    floor = found.threshold if residuals_only else 0.0  # below which values are rounding
+    if residuals_only:
         below, beside, inside = _left_over(supply, found, (rows, cols, inner), (by_rows, by_cols, by_inner))
     else:
         whole = view.intersection.block
@@ -100,9 +102,9 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
         below = gathered(supply.shards["c"], rows, engine, n, scale, by_rows)
         beside = gathered(supply.shards["r"], cols, engine, m, scale, by_cols)
     # rows are numbered with those of I first, then the others; columns likewise
-    core = _some_of(inside, inner, n_entries, rng)
-    lower = _some_of(below, m + np.arange(len(rows)), n_entries, rng)
-    j, i, *rest = _some_of(beside, n + np.arange(len(cols)), n_entries, rng)
+    core = _some_of(inside, inner, n_entries, floor, rng)
+    lower = _some_of(below, m + np.arange(len(rows)), n_entries, floor, rng)
+    j, i, *rest = _some_of(beside, n + np.arange(len(cols)), n_entries, floor, rng)
     parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), lower]
     numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
     seen, is_outlier, edges = _judged(found, numbers, parts)
@@ -205,7 +207,7 @@ def _wanted(units: np.ndarray, counts: _Counts | _CountsOnDevice | None, most: i
     return np.unique(np.concatenate([some[: most // 2], counts.most(units, most // 2)]))
 
 
-def _some_of(block: Block, numbers: np.ndarray, most: int, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def _some_of(block: Block, numbers: np.ndarray, most: int, floor: float, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """Unit (by its number), position, value and told noise (1 if there is none) of the entries of a block.
 
     Of some positions only, if there are too many. Copies of units and positions are left out: they share their outliers,
@@ -213,15 +215,21 @@ def _some_of(block: Block, numbers: np.ndarray, most: int, rng: np.random.Genera
     """
     if block.n_obs > 1.5 * most:
         block = block.at_positions(rng.random(block.length) < most / block.n_obs)
-    units, positions = (_firsts(x) for x in (block, block.transpose()))
+    units, positions = (_different(x, floor) for x in (block, block.transpose()))
     block, numbers = block.at_positions(np.isin(np.arange(block.length), positions), units), numbers[units]
     sigma = np.ones(block.n_obs) if block.sigma is None else block.sigma
     return np.repeat(numbers, block.counts), block.index, block.value, sigma
 
 
-def _firsts(block: Block) -> np.ndarray:
-    """The units of a block that are no copies of earlier ones, ascending."""
-    return np.sort(np.unique(to_numpy(fingerprints(block)), return_index=True)[1])
+def _different(block: Block, floor: float) -> np.ndarray:
+    """The units of a block that are no copies of earlier ones, ascending.
+
+    Of residuals, copies share those that are not below `floor`; units without such ones are no copies of each other.
+    """
+    large = np.abs(block.value) >= floor
+    first = np.unique(fingerprints(replace(block, value=np.where(large, block.value, 0.0))), return_index=True)[1]
+    without = np.bincount(np.repeat(np.arange(block.n_units), block.counts), large, block.n_units) == 0
+    return np.union1d(first, np.flatnonzero(without))
 
 
 def _is_determined(arrays: Arrays, ids: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from rcurc_gpu.backends import kernels as choosing
 from rcurc_gpu.backends.arrays import device_name, native, sparse_module
 from rcurc_gpu.backends.devices import namespace_for_device
 from rcurc_gpu.extend import extension
-from rcurc_gpu.solve import work
+from rcurc_gpu.solve import rejected, work
 
 if not DEVICE:
     pytest.skip(SKIP_CUPY, allow_module_level=True)
@@ -537,3 +537,19 @@ def test_no_cupy_is_named():
     said = run_without_device(code)
     assert said.startswith("cpu\n")
     assert "DeviceError: device='cuda' was asked for, but CuPy is not installed; install" in said
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_outliers_that_were_copied_are_no_structure_on_a_device_either(seed, monkeypatch):
+    """There copies are known by what is left of them, whose last digits are rounding."""
+    monkeypatch.setattr(rejected, "_FROM_DEVICE", 100_000)  # all entries, so that both look at the same ones
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((30, RANK)) @ rng.standard_normal((RANK, 160))
+    Y = X + 5 * rng.choice([-1, 1], X.shape) * (rng.random(X.shape) < 0.1)
+    Y = np.repeat(np.where(rng.random(X.shape) < 0.6, Y, np.nan), 4, axis=0)
+    rows, cols = (np.sort(rng.permutation(n)[: n // 2]) for n in Y.shape)
+    samples = rg.CrossSamples.from_dense(Y, rows, cols)
+    found, expected = (rg.rcurc(x, RANK).structure for x in (samples.to_namespace(cupy), samples))
+    for part in ("core", "columns", "rows"):
+        assert getattr(found, part) == pytest.approx(getattr(expected, part), abs=0.1)
+    assert not found.components
