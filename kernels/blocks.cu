@@ -239,7 +239,7 @@ __device__ __forceinline__ uint64 scattered(int64 place, uint64 odd) {
 }
 
 // A number for each unit, and one for each position, the same for two that have the same entries: see
-// `samples.intersection._fingerprints`. Those of positions are 0 before; they are sums of whole numbers, in any order.
+// `samples.intersection.fingerprints`. Those of positions are 0 before; they are sums of whole numbers, in any order.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     fingerprint(int64 n, const int64* __restrict__ indptr, const int* __restrict__ index, const Word* __restrict__ value, uint64 odd,
                 uint64* __restrict__ of_units, uint64* of_positions) {

@@ -153,9 +153,8 @@ def find_layout(path: str, columns: Columns) -> Layout:
     named = any(name is not None for name in columns.wanted)
     if columns.with_value and len(first) > _WIDEST and not named:
         raise InputError(
-            f"{path!r} has {len(first)} columns, too many for a list, and is not a matrix with labels (the first line names "
-            "columns, "
-            f"the first column rows, all others hold numbers{_odd_one(second)}); name its columns with ",
+            f"{path!r} has {len(first)} columns, too many for a list, and is not a matrix with labels (the first line "
+            f"names columns, the first column rows, all others hold numbers{_odd_one(second)}); name its columns with ",
             *(Argument("row_column"), ", ", Argument("column_column"), ", ", Argument("value_column")),
         )
     header = columns.header

@@ -99,7 +99,7 @@ class Sweeps:
         self.cols = Group.at(np.c_[start.right, start.col_offset] if offsets else start.right)
         i, j, y = part.entries
         self.held_share, self.is_held = 0.0, np.zeros(len(y), dtype=bool)
-        values = usual(y)
+        values = usual_values(y)
         self.tails: tuple[float, ...]
         self.tails, share = (form.tails, 0.05) if settings.outliers else (form.tails[-1:], _NO_OUTLIERS)
         self.pool = form.pool
@@ -365,8 +365,8 @@ class Sweeps:
         return residual / (1 - own), local + doubt / (1 - own)
 
 
-def usual(y: np.ndarray) -> np.ndarray:
-    """The values (n,) without those that are far beyond the others: what is usual is the same with them and without.
+def usual_values(y: np.ndarray) -> np.ndarray:
+    """Values (n,) without those that are far beyond the others, which say nothing of how large values usually are.
 
     Outliers are taken to be anywhere in the range of the values. One of 1e6 among some of size 1 would make all other
     places so unlikely that noise explains what is there better; one of 1e9 would be the size of what is to be recovered.
