@@ -27,6 +27,9 @@ _CLEARLY, _CLEARLY_AT_MOST = 0.7, 1.4
 _ROUNDING = 1e-6  # noise over the size of an entry that is rounding
 _SWEEPS = 25  # after which exact data are told from noisy ones
 _MOST = 1_000_000  # observations that are looked at
+_QUICK = 60_000  # the same of a quicker look, where there are many times as many
+# A quicker look, where there are so many times as many: the paper's problem (d = 3000) takes 0.3 s of CPU instead of 1.9.
+_QUICK, _MANY = 30_000, 4
 _LEAST = 30  # observations with which there is something to see
 
 
@@ -62,19 +65,14 @@ class Glimpse:
         return product_svd(*_factors(self.model))
 
 
-def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
-    """Look at the intersection; None if there is too little of it, or nothing in it."""
-    block = view.intersection.block
-    inside = on_host(block)
+def glimpse_of(view: CoreView, settings: Settings, most: int = _MOST) -> Glimpse | None:
+    """Look at `most` observations of the intersection; None if there are too few of them, or there is nothing in them."""
+    inside, rows, cols = _piece(on_host(view.intersection.block), most)
     if inside.n_obs < _LEAST or min(inside.n_units, inside.length) < 3 or not inside.value.any():
         return None
-    rows = np.arange(inside.n_units)
-    if inside.n_obs > _MOST:  # some rows of it
-        rows = rows[: max(int(len(rows) * _MOST / inside.n_obs), min(inside.length, len(rows)))]
-        inside = inside.take_units(rows)
     none = inside.take_units(np.zeros(0, np.int64))
     columns, more = (replace(none, length=n) for n in (inside.n_units, inside.length))
-    part = Part(inside, columns, more, view.rows[rows], view.cols)
+    part = Part(inside, columns, more, view.rows[rows], view.cols[cols])
     everything = part.shape == view.shape
     sweeps = settings.sweeps if everything else _SWEEPS if settings.sweeps is None else min(settings.sweeps, _SWEEPS)
     kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
@@ -89,8 +87,32 @@ def glimpse_of(view: CoreView, settings: Settings) -> Glimpse | None:
     noise = model.typical_noise.variance**0.5
     noisy = (c is None or (_EXACT if model.settled else _MOVING) < c.factor < _WRONG) and noise > _ROUNDING * size
     rank = len(model.strengths) if noisy else _rank_above_noise(model, inside)
-    clear = noisy and model.settled and len(rows) == len(view.rows) and c is not None and _is_clear(c)
+    clear = noisy and model.settled and part.shape[0] == len(view.rows) and part.shape[1] == len(view.cols)
+    clear = clear and c is not None and _is_clear(c)
     return Glimpse(rank, noisy, noise, clear, model, everything)
+
+
+def quick_rank(view: CoreView, settings: Settings) -> int | None:
+    """The rank of a piece of a large intersection; None if it is not large, or the piece has noise or nothing in it."""
+    if view.intersection.block.n_obs < _MANY * _QUICK:
+        return None
+    seen = glimpse_of(view, settings, _QUICK)
+    return None if seen is None or seen.noisy else seen.rank or None
+
+
+def _piece(block: Block, most: int) -> tuple[Block, np.ndarray, np.ndarray]:
+    """Some rows and columns of a block, evenly spread, with about `most` observations, and their numbers."""
+    sides, share = [block.n_units, block.length], min(most / max(block.n_obs, 1), 1.0)
+    rows, cols = map(np.arange, sides)
+    if share == 1:
+        return block, rows, cols
+    # the longer side first: each row and column is to keep as many observations as it can
+    longer = int(np.argmax(sides))
+    kept = max(share, min(sides) / max(sides))
+    even = (share / kept) ** 0.5
+    counts = [int(n * even * (kept if side == longer else 1)) for side, n in enumerate(sides)]
+    rows, cols = (np.linspace(0, n, max(k, 1), endpoint=False).astype(np.int64) for n, k in zip(sides, counts, strict=True))
+    return block.take_units(rows).transpose().take_units(cols).transpose(), rows, cols
 
 
 def _is_clear(c: Confirmation) -> bool:

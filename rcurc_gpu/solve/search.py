@@ -36,7 +36,7 @@ from ..noise.estimate import diagnosed
 from ..noise.model import outlier_threshold
 from ..options import Settings
 from ..samples.view import CoreView
-from .glimpse import Glimpse, glimpse_of
+from .glimpse import Glimpse, glimpse_of, quick_rank
 from .solved import NOISELESS, SolvedCore, is_exact, resigned
 
 log = logging.getLogger("rcurc_gpu")
@@ -140,8 +140,11 @@ class CoreSearch:
         return replace(solved, groups=groups, verdict=replace(solved.verdict, faults=faults))
 
     def _found(self, rank: int | str) -> SolvedCore:
-        if isinstance(rank, str) and self.glimpse is not None:
-            return replace(self._core_of(self.glimpse), chosen=True)
+        if isinstance(rank, str):
+            if (quick := self._quick_core()) is not None:
+                return replace(quick, chosen=True)
+            if self.glimpse is not None:
+                return replace(self._core_of(self.glimpse), chosen=True)
         asked, curve = self.asked_rank(rank)
         solved = self._core(asked)
         # a rank too large fits noise exactly, and then there seems to be none; held-out entries see it
@@ -152,6 +155,16 @@ class CoreSearch:
             if glimpse is not None and glimpse.noisy and glimpse.rank <= asked - too_close:
                 return replace(self._core_of(glimpse), asked=asked)
         return replace(solved, curve=curve, asked=asked, chosen=curve is not None)
+
+    def _quick_core(self) -> SolvedCore | None:
+        """The core at the rank of a piece of a large intersection, if that is confirmed and exact; None if not."""
+        rank = quick_rank(self.view, self.settings) if self._may_glimpse() else None
+        if rank is None:
+            return None
+        log.info("rank %d, without noise, by a quick look at a piece", rank)
+        tries = self._head_start(rank) if self._may_start_ahead(rank) else []
+        solved = tries[0] if tries and tries[0].verdict.ok else self._attempt(rank, *self._schedules()[0])
+        return replace(solved, asked=rank) if solved.verdict.ok and not solved.noisy else None
 
     def _fits_anything(self, rank: int) -> bool:
         """Whether a usual row or column of the intersection has hardly more observations than unknowns."""
@@ -239,10 +252,11 @@ class CoreSearch:
 
         A `resolution` is for outliers that move together, as in videos: these would be components of the model.
         """
+        return glimpse_of(self.view, self.settings) if self._may_glimpse() else None
+
+    def _may_glimpse(self) -> bool:
         s = self.settings
-        if s.sweeps == 0 or s.method != "fast" or s.max_iter is not None or s.resolution > 0:
-            return None
-        return glimpse_of(self.view, s)
+        return s.sweeps != 0 and s.method == "fast" and s.max_iter is None and s.resolution == 0
 
     def asked_rank(self, rank: int | str) -> tuple[int, RankCurve | None]:
         """The rank to try, and how it was chosen."""
@@ -272,8 +286,7 @@ class CoreSearch:
             if known is not None and known.verdict.ok:
                 return known
         attempts: list[SolvedCore] = []
-        # A user who limits or watches the iterations means those of the whole intersection.
-        if self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank):
+        if self._may_start_ahead(rank):
             attempts += self._head_start(rank)
             if attempts and attempts[0].verdict.ok:
                 return attempts[0]
@@ -400,6 +413,10 @@ class CoreSearch:
         step = self.run.step(f"core, rank {rank}, zeta0 {zeta0!r}, gamma {gamma!r}")
         with profiled(f"core, rank {rank}", self.run.like):
             return solve_core(self.data_at(rank), rank, options, self.run, start, step)
+
+    def _may_start_ahead(self, rank: int) -> bool:
+        # a user who limits or watches the iterations means those of the whole intersection
+        return self.settings.max_iter is None and self.settings.callback is None and is_rich(self.data, rank)
 
     def _head_start(self, rank: int) -> list[SolvedCore]:
         """An attempt that begins with a part of the intersection; none if the part does not settle."""
