@@ -121,3 +121,9 @@ def test_links_lead_somewhere(path):
         assert there.exists(), f"{path.name} leads to {target}"
         if anchor:
             assert anchor in anchors(there.read_text(encoding="utf-8")), f"{path.name} leads to {target}"
+
+
+@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("*.ipynb")], ids=lambda path: path.name)
+def test_no_merge_is_left_half_done(path):
+    """Git's marks of a conflict; Sphinx shows them as text, and says nothing."""
+    assert not re.search(r"^ *\"?(<{7}|>{7}) ", path.read_text(encoding="utf-8"), re.MULTILINE)
