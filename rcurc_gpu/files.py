@@ -212,10 +212,9 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     """What a JSON file holds, or a ValueError that says in a line why it cannot be read."""
     try:
         with open_file(path) as file:
-            text = file.read(_LARGEST_JSON + 1)
-            if len(text) > _LARGEST_JSON:
+            if size_of(path, os.fstat(file.fileno())) > _LARGEST_JSON:
                 raise ValueError(f"it has more than {_LARGEST_JSON:,} bytes")
-            return json.loads(text)
+            return json.loads(file.read())
     except (ValueError, RecursionError) as error:  # bytes that are no text are a ValueError, too
         raise ValueError(
             "its brackets are nested too deep" if isinstance(error, RecursionError) else line_of(error)

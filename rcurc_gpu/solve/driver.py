@@ -21,6 +21,7 @@ from ..backends.arrays import device_scope, free_memory, is_out_of_memory
 from ..backends.devices import place_for
 from ..errors import ArgumentError
 from ..files import line_of
+from ..judge.causes import Cause
 from ..judge.identified import ModelTies
 from ..noise.fit import room_for
 from ..noise.model import NoiseModel
@@ -104,8 +105,9 @@ def solve(samples: CrossSamples | ShardedSamples, rank: int | str, settings: Set
         found = with_rejected(solved, supply, factors, found, scale, engine)
         if output is not None and done is None:
             output.finish(supply.view.rows, supply.view.cols, found.as_json())
-        groups = all_groups(solved, found, supply, engine)
         result = concluded(solved, supply, factors, found, scale, time.perf_counter() - begun)
+        # a core may seem to fall into groups where the noise model, which sees more, does not
+        groups = all_groups(solved, found, supply, engine) if result.cause is Cause.UNIDENTIFIED else None
         result = result if groups is None else in_groups(result, groups)
     if room.is_short:
         return solve(samples, rank, settings, replace(where, device="cpu"))

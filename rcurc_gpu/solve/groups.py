@@ -19,8 +19,8 @@ from .supply import Supply
 def all_groups(solved: SolvedCore, found: Extended, supply: Supply, engine: Engine) -> Groups | None:
     """The groups of all rows and columns: those outside of the core belong to the group that most of their entries meet."""
     core = solved.groups
-    if found.noise is not None:
-        core = None if found.noise.groups is None else Groups(*(np.asarray(x, dtype=np.int64) for x in found.noise.groups))
+    if found.noise is not None and found.noise.groups is not None:
+        core = Groups(*(np.asarray(x, dtype=np.int64) for x in found.noise.groups))
     if core is None or core.n_groups < 2:
         return None
     view = supply.view
