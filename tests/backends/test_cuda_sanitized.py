@@ -174,6 +174,8 @@ verdicts._MOST_BLOCKS, evidence._MOST_BLOCKS = 3, 3
 first, second = block_of([0, 5, 40, 60, 33, 7, 9, 60, 1], 61), block_of([3, 50, 40, 0, 33, 7, 9, 60, 1], 61)
 joined, code = blocks.join(first, second)
 some, unit = blocks.select(joined, np.asarray([8, 1, 3]), cupy.asarray(rng.random(joined.n_obs) < 0.5), with_units=True)
+across, starts = joined.transpose(), blocks.places_by_position(joined.indptr, joined.index, 61)[0]
+assert (across.indptr == starts).all() and (joined.value == across.transpose().value).all()
 blocks.fingerprints(joined, 12345), blocks.largest_sizes(first.value, second.value)
 blocks.join(some, second, np.asarray([3, 0, 7]))
 left, right = (cupy.asarray(rng.standard_normal((n, 3))) for n in (9, 61))
