@@ -96,7 +96,7 @@ class Kernels:
     compare: Callable[..., Compared] = compare
     sizes: Callable[[Array], Sizes] = sizes
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
-    largest_squares: Callable[[Array], np.ndarray] = largest_squares
+    largest_squares: Callable[[Array, Array], np.ndarray] = largest_squares
     regress_together: Callable[..., tuple[Array, Array]] | None = None
     unit_table: Callable[..., Any] | None = None
     mark_lone: Callable[..., None] | None = None
