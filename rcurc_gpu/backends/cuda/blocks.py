@@ -17,8 +17,8 @@ Block = Any  # `blocks.Block`, whose methods ask here: it cannot be imported
 _WARPS, _THREADS = 4, 128  # of a block, as in blocks.cu
 _MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time
 _SUM_BLOCKS = 256  # whose last one goes over what all have found
-# Runs of units, a block each, when units and positions are exchanged: enough for any GPU, and few enough, since each goes over
-# what all those before it have.
+# Runs of units, a block each, when units and positions are exchanged: enough for any GPU, and few enough, since each goes
+# over what all those before it have.
 _MOST_RUNS = 256
 _SHORT = 1 << 16  # positions up to which 16 bits tell them
 _WORDS = {4: "float32", 8: "float64"}  # values are moved, whatever they are
