@@ -133,25 +133,59 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
-// Units and positions exchanged: `order` sorts the entries by position, and keeps the order of those at the same one. A thread has
-// an entry; it also writes where the positions begin after the one before it, up to its own. Without values, places of entries stand for them.
+// Units and positions exchanged, by counting: a block has a run of units, one after the other.
+__device__ __forceinline__ int64 run_begin(int64 units, unsigned run) {
+    return units * int64(run) / int64(gridDim.x);
+}
+
+// How many entries each run has at each position: counts (runs, length); and where positions will begin: ends (length + 1), 0 before.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    exchange(int64 n, int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
-             const int64* __restrict__ order, const Word* __restrict__ value, const Word* __restrict__ sigma,
-             int64* __restrict__ to_indptr, int* __restrict__ to_index, Word* __restrict__ to_value, Word* __restrict__ to_sigma) {
-    for (int64 t = int64(blockIdx.x) * THREADS + threadIdx.x; t <= n; t += int64(gridDim.x) * THREADS) {
-        const int64 from = t > 0 ? index[order[t - 1]] : -1, position = t < n ? index[order[t]] : length;
-        for (int64 p = from + 1; p <= position; p++) {
-            to_indptr[p] = t;
+    count_places(int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index, unsigned* counts,
+                 unsigned* arrived, int64* ends) {
+    unsigned* const mine = counts + blockIdx.x * length;
+    const int64 last = indptr[run_begin(units, blockIdx.x + 1)];
+    for (int64 p = threadIdx.x; p < length; p += THREADS) {
+        mine[p] = 0;
+    }
+    __syncthreads();
+    for (int64 at = indptr[run_begin(units, blockIdx.x)] + threadIdx.x; at < last; at += THREADS) {
+        atomicAdd(mine + index[at], 1u);
+    }
+    __syncthreads();
+    for (int64 p = threadIdx.x; p < length; p += THREADS) {
+        atomicAdd(reinterpret_cast<uint64*>(ends + p + 1), uint64(__ldcg(mine + p)));  // whole numbers, in any order
+    }
+    if (last_block(arrived, gridDim.x)) {
+        scan<THREADS>(length, ends);
+    }
+}
+
+// The entries by position, those at the same one in the order of their units. A unit has a position once, so no two threads ask for the
+// same place. `done` (runs, length) counts what stands before. Without values, places of entries stand for them.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    exchange(int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
+             const unsigned* __restrict__ counts, unsigned* done, const int64* __restrict__ starts, const Word* __restrict__ value,
+             const Word* __restrict__ sigma, int* __restrict__ to_index, Word* __restrict__ to_value, Word* __restrict__ to_sigma) {
+    unsigned* const mine = done + blockIdx.x * length;
+    for (int64 p = threadIdx.x; p < length; p += THREADS) {
+        unsigned before = 0;
+        for (unsigned run = 0; run < blockIdx.x; run++) {
+            before += counts[run * length + p];
         }
-        if (t < n) {
-            const int64 at = order[t];
-            to_index[t] = int(lower_bound(indptr, int64(0), units + 1, at + 1) - 1);
-            to_value[t] = value ? value[at] : Word(at);
+        mine[p] = before;
+    }
+    __syncthreads();
+    const int64 last = run_begin(units, blockIdx.x + 1);
+    for (int64 unit = run_begin(units, blockIdx.x); unit < last; unit++) {
+        for (int64 at = indptr[unit] + threadIdx.x; at < indptr[unit + 1]; at += THREADS) {
+            const int64 place = starts[index[at]] + mine[index[at]]++;
+            to_index[place] = int(unit);
+            to_value[place] = value ? value[at] : Word(at);
             if (sigma) {
-                to_sigma[t] = sigma[at];
+                to_sigma[place] = sigma[at];
             }
         }
+        __syncthreads();
     }
 }
 

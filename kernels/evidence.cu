@@ -114,13 +114,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) sizes(int64 n, const RE
     }
 }
 
-// The largest square in each column of a matrix (length, RANK): a block for each column.
+// The largest square in each column of two matrices (.., RANK) one below the other: a block for each column.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    largest_squares(int64 length, const REAL* __restrict__ x, double* __restrict__ out) {
+    largest_squares(int64 length, const REAL* __restrict__ x, int64 length2, const REAL* __restrict__ y, double* __restrict__ out) {
     __shared__ double slots[THREADS / 32];
     double most = 0;
-    for (int64 t = threadIdx.x; t < length; t += THREADS) {
-        const double size = double(x[t * RANK + blockIdx.x]);
+    for (int64 t = threadIdx.x; t < length + length2; t += THREADS) {
+        const double size = double(t < length ? x[t * RANK + blockIdx.x] : y[(t - length) * RANK + blockIdx.x]);
         most = size * size > most ? size * size : most;
     }
     most = block_max(most, slots);

@@ -142,18 +142,18 @@ __device__ __forceinline__ int64 compact(int64 n, const Wanted& wanted, const Ta
 }
 
 // Two lists of units that are not of the core, by their bits: the numbers of those with one of `lone_bits` and none of `bits`; and of
-// those with one of `bits` what is known, their bits, numbers and observations: rows (.., COLUMNS + 3). counts: how many of each. One
-// block.
+// those with one of `bits` what is known, their bits, numbers and observations, and their coefficients: rows (.., COLUMNS + 3 + rank).
+// counts: how many of each. One block.
 extern "C" __global__ void __launch_bounds__(PICKERS, 1)
     pick_units(int64 n, const int64* __restrict__ units, const unsigned char* __restrict__ found, const double* __restrict__ known,
-               const int64* __restrict__ indptr, int lone_bits, int bits, int64* __restrict__ lone, double* __restrict__ rows,
-               int64* __restrict__ counts) {
+               const int64* __restrict__ indptr, const REAL* __restrict__ a, int rank, int lone_bits, int bits,
+               int64* __restrict__ lone, double* __restrict__ rows, int64* __restrict__ counts) {
     const int64 n_lone = compact(
         n, [&](int64 k) { return (found[k] & lone_bits) && !(found[k] & bits); }, [&](int64 k, int64 place) { lone[place] = k; });
     const int64 n_rows = compact(
         n, [&](int64 k) { return (found[k] & bits) != 0; },
         [&](int64 k, int64 place) {
-            double* const row = rows + place * (COLUMNS + 3);
+            double* const row = rows + place * (COLUMNS + 3 + rank);
             for (int c = 0; c < COLUMNS; c++) {
                 row[c] = known[units[k] * COLUMNS + c];
             }
@@ -161,6 +161,11 @@ extern "C" __global__ void __launch_bounds__(PICKERS, 1)
             row[COLUMNS + 1] = double(k);
             row[COLUMNS + 2] = double(indptr[units[k] + 1] - indptr[units[k]]);
         });
+    __syncthreads();
+    for (int64 t = threadIdx.x; t < n_rows * rank; t += PICKERS) {
+        double* const row = rows + t / rank * (COLUMNS + 3 + rank);
+        row[COLUMNS + 3 + t % rank] = double(a[int64(row[COLUMNS + 1]) * rank + t % rank]);
+    }
     if (threadIdx.x == 0) {
         counts[0] = n_lone;
         counts[1] = n_rows;

@@ -156,11 +156,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if _uses_device(item)]
 
 
-_CUPY_FILES = ("test_cupy", "test_cuda", "test_compile_gate", "test_doctor_cupy")
+CUPY_FILES = ("test_cupy", "test_cuda", "test_device_counts", "test_compile_gate", "test_doctor_cupy")
 
 
 def _uses_device(item: pytest.Item) -> bool:
     if item.get_closest_marker("gpu"):
         return DEVICE != "emulator" or "RCURC_GPU_TEST_SIZE" in os.environ
     fixtures = {"xp", "elsewhere"} & set(getattr(item, "fixturenames", ()))
-    return bool(fixtures) or item.path.name.startswith(_CUPY_FILES) or "hostgpu" in item.path.parts
+    return bool(fixtures) or item.path.name.startswith(CUPY_FILES) or "hostgpu" in item.path.parts

@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 
 import pytest
+from conftest import CUPY_FILES
 
 import rcurc_gpu as rg
 
@@ -389,3 +390,15 @@ def test_at_most_ten_frames_lead_from_rcurc_to_the_extension_kernel(monkeypatch,
     rg.rcurc(problem.samples, 3, kernels="fused", accuracy=0.1)
     assert depths
     assert max(depths) <= 10
+
+
+def test_test_files_that_are_skipped_without_a_device_run_where_there_is_one():
+    files = [path for path in Path(__file__).parent.rglob("test_*.py") if _needs_device(path)]
+    assert len(files) > 10
+    assert [path.name for path in files if not path.name.startswith(CUPY_FILES)] == []
+
+
+def _needs_device(path: Path) -> bool:
+    """Whether `if not DEVICE` or the like skips the whole file."""
+    tests = [node.test for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.If)]
+    return any(isinstance(x, ast.Name) and x.id == "DEVICE" for test in tests for x in ast.walk(test))

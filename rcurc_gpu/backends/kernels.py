@@ -96,7 +96,7 @@ class Kernels:
     compare: Callable[..., Compared] = compare
     sizes: Callable[[Array], Sizes] = sizes
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
-    largest_squares: Callable[[Array], np.ndarray] = largest_squares
+    largest_squares: Callable[[Array, Array], np.ndarray] = largest_squares
     regress_together: Callable[..., tuple[Array, Array]] | None = None
     unit_table: Callable[..., Any] | None = None
     mark_lone: Callable[..., None] | None = None
@@ -117,8 +117,8 @@ class Kernels:
 
         `unit_ids`, by default 0, 1, ..., fix what is random. Returns what `passes.regress` does.
         """
-        (found,) = self.regress_each(block, basis, [fit_pass], chunk_bytes, unit_ids)
-        return found
+        a, table = self.regress_each(block, basis, [fit_pass], chunk_bytes, unit_ids)
+        return a[:, 0, :], table[:, 0, :]
 
     def regress_each(
         self,
@@ -128,27 +128,31 @@ class Kernels:
         chunk_bytes: int | None,
         unit_ids: np.ndarray | None = None,
         units: np.ndarray | None = None,
-    ) -> list[tuple[Array, Array]]:
-        """`regress_all` for several passes, over all units or over some of them; only one alone may have a start."""
+    ) -> tuple[Array, Array]:
+        """`regress_all` for several passes, over all units or over some of them; only one alone may have a start.
+
+        What is returned has an axis for the passes: (u, passes, r) and (u, passes, 8).
+        """
         r, units = basis.shape[1], np.arange(block.n_units) if units is None else units
         unit_ids = np.arange(block.n_units) if unit_ids is None else unit_ids
         ids = entry_ids_on(basis, unit_ids, np.arange(block.length), False, 0, 0.0)
         usable, white = (asarray_on(x, basis, basis.dtype) for x in (np.ones(block.length), np.eye(r)))
         plan = self.plan(block, units, r, chunk_bytes or default_chunk_bytes(basis))
         given = block, basis, usable, white, ids
-        parts = [self._passes_over(chosen, passes, *given) for chosen in plan]
-        return [tuple(plan.join(list(x)) for x in zip(*part, strict=True)) for part in zip(*parts, strict=True)]  # type: ignore[misc]
+        a, table = zip(*(self._passes_over(chosen, passes, *given) for chosen in plan), strict=True)
+        return plan.join(list(a)), plan.join(list(table))
 
-    def _passes_over(
-        self, chosen: np.ndarray, passes: Sequence[FitPass], block: Block, *given: Any
-    ) -> list[tuple[Array, Array]]:
-        """Coefficients and table of each of some passes, in one launch if there is code for that."""
+    def _passes_over(self, chosen: np.ndarray, passes: Sequence[FitPass], block: Block, *given: Any) -> tuple[Array, Array]:
+        """Coefficients and tables of some passes, in one launch if there is code for that."""
         if self.regress_together is not None and len(passes) > 1:
-            a, table = self.regress_together(block, chosen, *given, passes)
-            return [(a[:, k, :], table[:, k, :]) for k in range(len(passes))]
+            return self.regress_together(block, chosen, *given, passes)
         starts = [x.start if x.start is None else take_rows(x.start, asarray_on(chosen, x.start)) for x in passes]
         these = [replace(x, start=start) for x, start in zip(passes, starts, strict=True)]
-        return [self.regress(block, chosen, *given, x) for x in these]
+        a, table = zip(*(self.regress(block, chosen, *given, x) for x in these), strict=True)
+        if len(passes) == 1:
+            return a[0][:, None, :], table[0][:, None, :]
+        xp = array_namespace(a[0])
+        return xp.stack(a, axis=1), xp.stack(table, axis=1)
 
 
 def _padded_plan(block: Block, units: np.ndarray, rank: int, chunk_bytes: int) -> ChunkPlan:

@@ -141,7 +141,7 @@ def _evidence(kernels: Kernels, d: SimpleNamespace) -> list[Any]:
         np.asarray(kernels.sizes(entries[2])),
         facts.gram,
         np.asarray(facts[1:]),
-        kernels.largest_squares(d.left),
+        kernels.largest_squares(d.left, d.right),
     ]
 
 
@@ -164,7 +164,7 @@ def _verdicts(kernels: Kernels, d: SimpleNamespace) -> list[Any]:
         known = kernels.unit_table(d.fits, n, np.zeros(0, np.int64), np.zeros((0, 6)))
         known.diagnose(d.fits, _RANK, floor)
         sums = known.judge(_LIMITS)
-        places, rows, n_obs, lone = known.picked(_FIT, _ALONE, d.indptr)
+        places, rows, n_obs, a, lone = known.picked(_FIT, _ALONE, d.indptr, d.fits)
         crowded, _, totals = known.crowded(1.5)
         status = known.known()[:, 0]
         most = known.most_outliers(np.arange(n), n // 3)
@@ -174,6 +174,7 @@ def _verdicts(kernels: Kernels, d: SimpleNamespace) -> list[Any]:
             places,
             rows[:, 1:3],
             n_obs,
+            a,
             lone,
             status,
             known.undetermined(),
@@ -193,7 +194,20 @@ def _verdicts(kernels: Kernels, d: SimpleNamespace) -> list[Any]:
     crowded = np.flatnonzero(outliers > np.maximum(1.5 * totals[1] / max(totals[0], 1) * n_obs, 2))
     rows, seen = np.stack(columns[1:3], axis=1)[places], np.diff(to_numpy(d.indptr))[places]
     lost, most = np.flatnonzero(status), np.sort(outliers)[n - n // 3 :]
-    return [sums, places, rows, seen, lone, status, lost, crowded, totals, most, np.bincount(status, minlength=5)]
+    return [
+        sums,
+        places,
+        rows,
+        seen,
+        table[places],
+        lone,
+        status,
+        lost,
+        crowded,
+        totals,
+        most,
+        np.bincount(status, minlength=5),
+    ]
 
 
 STEPS: dict[str, Callable[..., list[Any]]] = {

@@ -22,8 +22,8 @@ from .typical import Typical, in_doubt, typical_of, with_gates
 # Passes that begin with a random part of the entries; `backends.random` has streams for seven. Later passes over 1 % of the
 # units add a quarter to the time of the first at 5 % sampling (bench.extension).
 _RESTARTS = 6
-# Units up to which all restarts are made in one launch, on a device: more of them keep it busy one restart after the other,
-# and those that an early one settles are then spared the others.
+# Units up to which all passes that begin without subsets are made in one launch, on a device: more of them keep it busy one
+# pass after the other, and those that an early one settles are then spared the others.
 _AT_ONCE = 2_000
 _PLENTY = 60.0  # random subsets of a unit for each that is expected to be without outliers
 _HOPELESS = 1000  # where so many are needed for one without outliers, inliers are too few to be found
@@ -91,7 +91,8 @@ def _fit_again(task: Task, units: np.ndarray, first: Extension, typical: Typical
     """Fit `units` again, as long as they are doubtful."""
     # Cheap passes come first: each one leaves fewer doubtful units to the next. They decay slower than the first one, whose
     # gamma of 0.4 left some columns wrong at r = 20, with 30 % outliers hardly larger than the entries.
-    groups = [[again(task.fit_pass, 0.8)], [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]] * typical.again
+    restarts = [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]
+    groups = [[again(task.fit_pass, 0.8), *restarts]] * typical.again
     n_subsets = _subsets_needed(typical.share, limits.rank) if typical.subsets else 0
     todo = deque(groups + [[again(task.fit_pass, 0.7, "subsets", n_subsets)]] * bool(n_subsets))
     kernels, extension = task.run.kernels, first

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import betainc
 
-from ..backends.arrays import Array, array_namespace, bring, same_place, to_numpy
+from ..backends.arrays import Array, bring, same_place, to_numpy
 from ..backends.blocks import Block, pieces
 from ..backends.plain import verdicts
 from ..backends.plain.passes import Column, FitPass, again
@@ -87,9 +87,9 @@ def _largest_consensus(
     number = int(min(5 / share**task.rank, most_subsets)) + 1
     first, run = FitPass(task.schedule, 0.0), task.run
     passes = (first, again(first, 0.7, "subsets", number))  # gamma as for restarts in `extension`
-    found = run.kernels.regress_each(block, task.basis, passes, run.chunk_bytes, ids, units)
-    first_count, count = (table[:, Column.N_INLIERS] for _, table in found)
-    return to_numpy(array_namespace(count).maximum(first_count, count)).astype(np.int64)
+    _, tables = run.kernels.regress_each(block, task.basis, passes, run.chunk_bytes, ids, units)
+    counts = to_numpy(tables)[:, :, Column.N_INLIERS]  # few units: the whole tables, as they lie there
+    return np.asarray(counts.max(axis=1), dtype=np.int64)
 
 
 def consensus_share(winner: np.ndarray, rival: np.ndarray) -> float:

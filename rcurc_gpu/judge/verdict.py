@@ -289,7 +289,7 @@ def _supported(core: Core, held: Measured, fit: Measured, kernels: Kernels) -> i
 
 def _spread_out(core: Core, kernels: Kernels) -> np.ndarray:
     """Which components are not mostly in one row or column, where outliers could have made them (r,)."""
-    return np.asarray(np.maximum(*(kernels.largest_squares(x) for x in (core.W, core.V))) <= _ALONE)
+    return np.asarray(kernels.largest_squares(core.W, core.V) <= _ALONE)
 
 
 def _missing(data: CoreProblem, core: Core, schedule: Schedule, seed: int, structure: float) -> float:

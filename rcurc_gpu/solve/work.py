@@ -248,7 +248,7 @@ def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limit
     wanted = wanted_bits(typical, n_unknown)
     fit, block = wanted & (CONTESTABLE | DOUBTFUL), here.shard.resident
     assert block is not None
-    chosen, rows, n_obs, lone = known.picked(fit, wanted & ~fit, block.indptr)
+    chosen, rows, n_obs, given, lone = known.picked(fit, wanted & ~fit, block.indptr, a)
     if len(lone):  # `lone.without_lone`, for units that stay on the device
         task, mark = here.task(block), here.run.kernels.mark_lone
         assert mark is not None
@@ -256,7 +256,7 @@ def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limit
     if chosen.size:
         # few, and much is chosen and replaced among them: that costs nothing on the host
         diagnostics, held = UnitDiagnostics.from_table(rows), rows[:, len(DIAGNOSTIC_NAMES) :].astype(np.int32)
-        first = Extension(to_numpy(take_rows(a, asarray_on(chosen, a))), diagnostics, _NOTHING, held)
+        first = Extension(given, diagnostics, _NOTHING, held)
         units = here.outside[chosen]
         task = replace(here.task(block), seen=(units, n_obs))
         found = later_passes(task, units, first, typical, limits)

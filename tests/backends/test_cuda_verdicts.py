@@ -79,11 +79,14 @@ def test_what_is_known_of_units_is_that_of_the_plain_code(n, dtype, orders):
         assert sums == tuple(int(np.count_nonzero(bits & bit)) for bit in (plain.DOUBTFUL, plain.FAILED, plain.UNKNOWN))
         indptr = np.concatenate([[0], np.cumsum(np.arange(n + 2) % 7)])
         for fit, alone in ((plain.DOUBTFUL | plain.CONTESTABLE, plain.SKEWED | plain.UNKNOWN), (0, plain.SKEWED), (0, 0)):
-            places, rows, n_obs, lone = again.picked(fit, alone, cupy.asarray(indptr))
+            a = np.random.default_rng(4).standard_normal((n, 4)).astype(dtype)
+            places, rows, n_obs, coefficients, lone = again.picked(fit, alone, cupy.asarray(indptr), cupy.asarray(a))
             np.testing.assert_array_equal(places, np.flatnonzero(bits & fit))
             np.testing.assert_array_equal(rows[:, :6], d.take(places).as_table())  # with the status by itself
             np.testing.assert_array_equal(rows[:, 6:], held[places])
             np.testing.assert_array_equal(n_obs, outside[places] % 7)
+            np.testing.assert_array_equal(coefficients, a[places])
+            assert coefficients.dtype == a.dtype
             np.testing.assert_array_equal(lone.get(), np.flatnonzero((bits & alone > 0) & (bits & fit == 0)))
         whole = UnitDiagnostics.from_table(again.known())
         np.testing.assert_array_equal(whole.status[outside], status)
@@ -164,9 +167,9 @@ def test_evidence(n, rank, dtype, orders):
         compared, by_plain = kernels.compare(found, cupy.asarray(y), 0.03), XP.compare(expected, y, 0.03)
         np.testing.assert_allclose(compared[:3], by_plain[:3], rtol=1e-3 if dtype == "float32" else 1e-9)
         assert np.abs(np.subtract(compared[3:], by_plain[3:])).max() <= (0 if dtype == "float64" else 3)
-    largest = XP.largest_squares(W)
-    np.testing.assert_allclose(kernels.largest_squares(cupy.asarray(W)), largest, rtol=TOLERANCE[dtype])
-    assert largest.shape == (rank,)
+    largest = XP.largest_squares(W, V)
+    np.testing.assert_allclose(largest, (np.concatenate([W, V]).astype(float) ** 2).max(axis=0), rtol=TOLERANCE[dtype])
+    np.testing.assert_allclose(kernels.largest_squares(*map(cupy.asarray, (W, V))), largest, rtol=TOLERANCE[dtype])
     np.testing.assert_allclose(kernels.sizes(cupy.asarray(y)), XP.sizes(y), rtol=TOLERANCE[dtype])
     usable = (rng.random(90) < 0.8).astype(dtype)
     facts, by_plain = kernels.basis_facts(cupy.asarray(W), cupy.asarray(usable)), XP.basis_facts(W, usable)

@@ -24,6 +24,7 @@ sys.path.append(str(Path(__file__).parents[2]))  # where bench is, if pytest was
 
 from bench.device_requests import Requests
 from rcurc_gpu.backends.cuda import loop
+from rcurc_gpu.extend import extension
 
 RANK = 5
 WORK = ("launches", "graph_launches", "d2h_copies", "h2d_copies", "event_records", "synchronizations")
@@ -86,12 +87,26 @@ def test_what_is_asked_for_beside_the_core_and_what_comes_to_the_host(problem):
     finally:
         hostgpu.set_listener(None)
     assert result.converged
-    assert requests.of("ties")[0] <= 36  # the check whether rows and columns are tied together
-    assert requests.of("rest")[0] <= 87  # 60 are wanted
+    assert requests.of("ties")[0] <= 35  # the check whether rows and columns are tied together
+    assert requests.of("rest")[0] <= 74  # 60 are wanted
     stats = hostgpu.stats()
     # 64 KB, and the rows of the factors that are compared with what was rejected
     assert stats["d2h_bytes"] < (64 << 10) + result.cur.left.nbytes + result.cur.right.nbytes
     assert solver_calls(stats["library_calls"]) <= 3
+
+
+def test_rows_in_doubt_get_the_same_fits_in_one_launch_and_one_by_one(problem, monkeypatch):
+    together = solved(problem, monkeypatch)
+    monkeypatch.setattr(extension, "_AT_ONCE", 0)
+    one_by_one = solved(problem, monkeypatch)
+    ours, theirs = (stats["launches_by_kernel"]["regress"] for _, stats, _ in (together, one_by_one))
+    assert ours < theirs
+    for name in ("left", "right"):
+        np.testing.assert_array_equal(*(getattr(result.cur, name).get() for result, *_ in (together, one_by_one)))
+    for side in ("rows", "columns"):
+        a, b = (getattr(result, side) for result, *_ in (together, one_by_one))
+        np.testing.assert_array_equal(a.status, b.status)
+        np.testing.assert_array_equal(a.n_inliers, b.n_inliers)
 
 
 def test_what_is_known_of_rows_and_columns_comes_when_it_is_looked_at(problem):

@@ -17,6 +17,9 @@ Block = Any  # `blocks.Block`, whose methods ask here: it cannot be imported
 _WARPS, _THREADS = 4, 128  # of a block, as in blocks.cu
 _MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time
 _SUM_BLOCKS = 256  # whose last one goes over what all have found
+# Runs of units, a block each, when units and positions are exchanged: enough for any GPU, and few enough, since each goes
+# over what all those before it have.
+_MOST_RUNS = 256
 _SHORT = 1 << 16  # positions up to which 16 bits tell them
 _WORDS = {4: "float32", 8: "float64"}  # values are moved, whatever they are
 
@@ -150,29 +153,33 @@ def join_rows(core: Array, rest: Array, chosen: np.ndarray, others: np.ndarray, 
 
 
 def transpose(block: Block) -> Block:
-    """`Block.transpose`: a sort and one launch."""
+    """`Block.transpose`, in two launches."""
     with block.value.device:
-        places = _places(block)
-        indptr = cupy.empty(block.length + 1, np.int64)
         unit, value, sigma = _room(block, block.n_obs)
-        sizes = (np.int64(block.n_obs), np.int64(block.n_units), np.int64(block.length))
-        arguments = (*sizes, *places, cupy.argsort(places[1], kind="stable"), *_numbers(block))
-        blocks = -(-(block.n_obs + 1) // _THREADS)
-        _launch("exchange", block, blocks, (*arguments, indptr, unit, value, pointer(sigma)))
+        word, out = _WORDS[block.value.dtype.itemsize], (unit, value, pointer(sigma))
+        indptr = _exchange(_places(block), block.length, word, _numbers(block), out)
     return replace(block, indptr=indptr, index=unit, value=value, length=block.n_units, sigma=sigma)
 
 
 def places_by_position(indptr: Array, index: Array, length: int) -> tuple[Array, Array, Array]:
     """Where the entries of each position begin (length + 1,), their units, and where they stand among those by units."""
     with index.device:
-        n, n_units = len(index), len(indptr) - 1
-        starts, unit, places = cupy.empty(length + 1, np.int64), cupy.empty(n, np.int32), cupy.empty(n, np.int64)
-        order = cupy.argsort(index, kind="stable")
-        given = (np.int64(n), np.int64(n_units), np.int64(length), dense(indptr, np.int64), dense(index, np.int32), order)
-        function = kernel("blocks.cu", "exchange", "float64")  # a place has the size of a float64
-        arguments = (*given, pointer(None), pointer(None), starts, unit, places, pointer(None))
-        launch(function, min(-(-(n + 1) // _THREADS), _MOST_BLOCKS), _THREADS, arguments)
+        unit, places, nothing = cupy.empty(len(index), np.int32), cupy.empty(len(index), np.int64), pointer(None)
+        known = (dense(indptr, np.int64), dense(index, np.int32))
+        # a place has the size of a float64
+        starts = _exchange(known, length, "float64", (nothing, nothing), (unit, places, nothing))
     return starts, unit, places
+
+
+def _exchange(places: tuple[Array, Array], length: int, word: str, numbers: tuple[Any, Any], out: tuple[Any, ...]) -> Array:
+    """Write units, values and sigma by position to `out`; where positions begin (length + 1,)."""
+    units, n = len(places[0]) - 1, len(places[1])
+    runs = max(1, min(units, n // max(length, 1), _MOST_RUNS))  # what is counted takes no more memory than the entries
+    counts, done = cupy.empty((2, runs, length), np.uint32)
+    starts, known = cupy.zeros(length + 1, np.int64), (np.int64(units), np.int64(length), *places)
+    launch(kernel("blocks.cu", "count_places", word), runs, _THREADS, (*known, counts, cupy.zeros(1, np.uint32), starts))
+    launch(kernel("blocks.cu", "exchange", word), runs, _THREADS, (*known, counts, done, starts, *numbers, *out))
+    return starts
 
 
 def join(by_r: Block, by_c: Block, units: np.ndarray | None = None) -> tuple[Block, Array]:

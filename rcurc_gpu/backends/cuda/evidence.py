@@ -81,14 +81,15 @@ def sizes(y: Array) -> Sizes:
         return Sizes(*map(float, cupy.asnumpy(out)))
 
 
-def largest_squares(x: Array) -> np.ndarray:
+def largest_squares(x: Array, y: Array) -> np.ndarray:
     """`evidence.largest_squares`, in one launch."""
-    length, rank = x.shape
+    rank = x.shape[1]
     if not 0 < rank <= MOST_RANK:
-        return plain.largest_squares(x)
+        return plain.largest_squares(x, y)
     with x.device:
         out = cupy.empty(rank)
-        _launch("largest_squares", rank, x.dtype, rank, (np.int64(length), dense(x), out))
+        sizes = (np.int64(len(x)), dense(x), np.int64(len(y)), dense(y, x.dtype))
+        _launch("largest_squares", rank, x.dtype, rank, (*sizes, out))
         return np.asarray(cupy.asnumpy(out))
 
 

@@ -32,7 +32,7 @@ KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "blocks.cu": (
         None,
         (
-            *("count_wanted", "take_wanted", "take_residuals", "join_rows", "exchange"),
+            *("count_wanted", "take_wanted", "take_residuals", "join_rows", "count_places", "exchange"),
             *("count_union", "take_union", "fingerprint", "largest_sizes"),
         ),
     ),

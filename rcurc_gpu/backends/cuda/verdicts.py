@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 import cupy  # type: ignore[import-not-found]
 import numpy as np
@@ -33,13 +33,37 @@ def _launch(name: str, blocks: int, arguments: tuple[Any, ...], dtype: str = "fl
     launch(kernel("verdicts.cu", name, dtype), blocks, _THREADS, arguments)
 
 
-def _launch_one(name: str, arguments: tuple[Any, ...]) -> None:
+def _launch_one(name: str, arguments: tuple[Any, ...], dtype: str = "float64") -> None:
     """A kernel of one block, which makes lists in their order."""
-    launch(kernel("verdicts.cu", name, "float64"), 1, _PICKERS, arguments)
+    launch(kernel("verdicts.cu", name, dtype), 1, _PICKERS, arguments)
 
 
 def _blocks(n: int) -> int:
     return min(max(-(-n // _THREADS), 1), _MOST_BLOCKS)
+
+
+class Picked(NamedTuple):
+    """Units that are looked at again, and others that are marked on the device.
+
+    Attributes
+    ----------
+    places : int64 array (k,)
+        Numbers of the units, among those that are not of the core.
+    rows : float64 array (k, 8)
+        What is known of them, with the status that a unit has by itself.
+    n_obs : int64 array (k,)
+        Their observations, held-out ones included.
+    coefficients : float array (k, r)
+        These four are on the host.
+    lone : int64 array
+        Numbers of the others, on the device.
+    """
+
+    places: np.ndarray
+    rows: np.ndarray
+    n_obs: np.ndarray
+    coefficients: np.ndarray
+    lone: Array
 
 
 class UnitTable:
@@ -126,39 +150,33 @@ class UnitTable:
         self.judged = (doubtful, failed, unknown)
         return self.judged
 
-    def picked(self, bits: int, lone_bits: int, indptr: Array) -> tuple[np.ndarray, np.ndarray, np.ndarray, Array]:
+    def picked(self, bits: int, lone_bits: int, indptr: Array, a: Array) -> Picked:
         """Units that are not of the core, with some bits, after `judge`.
 
         Parameters
         ----------
         bits, lone_bits : int
+            Units with one of `bits` are looked at again; those with one of `lone_bits` and none of `bits` are the others.
         indptr : int64 array (n_units + 1,)
             Where the observations of units begin, on the device.
-
-        Returns
-        -------
-        places : int64 array (k,)
-            Numbers of those with one of the `bits`.
-        rows : float64 array (k, 8)
-            What is known of them, with the status that a unit has by itself.
-        n_obs : int64 array (k,)
-            Their observations, held-out ones included. These three are on the host.
-        lone : int64 array
-            Numbers of those with one of `lone_bits` and none of `bits`, on the device.
+        a : float array (n, r)
+            The coefficients of the units that are not of the core, on the device.
         """
-        n = len(self.units)
+        (n, rank), width = a.shape, len(Known) + 3
         room = [min(n, int(sum(count for k, count in enumerate(self._n_with) if x >> k & 1))) for x in (bits, lone_bits)]
         if max(room) == 0:
-            return np.zeros(0, np.int64), np.zeros((0, len(Known))), np.zeros(0, np.int64), self.units[:0]
+            none = np.zeros(0, np.int64)
+            return Picked(none, np.zeros((0, len(Known))), none, np.zeros((0, rank), a.dtype), self.units[:0])
         with self.table.device:
-            rows, lone = cupy.empty((room[0], len(Known) + 3)), cupy.empty(room[1], np.int64)
+            rows, lone = cupy.empty((room[0], width + rank)), cupy.empty(room[1], np.int64)
             counts, asked = cupy.empty(2, np.int64), (np.int32(lone_bits), np.int32(bits))
-            given = (np.int64(n), self.units, self._bits, self.table, dense(indptr, np.int64))
-            _launch_one("pick_units", (*given, *asked, lone, rows, counts))
+            given = (np.int64(n), self.units, self._bits, self.table, dense(indptr, np.int64), dense(a), np.int32(rank))
+            _launch_one("pick_units", (*given, *asked, lone, rows, counts), a.dtype.name)
             n_lone, n_rows = cupy.asnumpy(counts).tolist()
             found = cupy.asnumpy(rows[:n_rows])
-        found[:, Known.STATUS] = found[:, -3].astype(np.int64) >> FORMER
-        return found[:, -2].astype(np.int64), found[:, : len(Known)], found[:, -1].astype(np.int64), lone[:n_lone]
+        bits_of, places, n_obs = found[:, len(Known) : width].T.astype(np.int64)
+        found[:, Known.STATUS] = bits_of >> FORMER
+        return Picked(places, found[:, : len(Known)], n_obs, found[:, width:].astype(a.dtype), lone[:n_lone])
 
     def undetermined(self) -> np.ndarray:
         """Numbers of all units that are not determined, on the host."""

@@ -157,9 +157,9 @@ def sizes(y: Array) -> Sizes:
     return Sizes(median, quartile, float(xp.mean(xp.abs(y))), float(xp.mean(y * y)))
 
 
-def largest_squares(x: Array) -> np.ndarray:
-    """The largest square in each column of a matrix (n, r), on the host (r,)."""
-    return to_numpy(array_namespace(x).max(x * x, axis=0)).astype(np.float64)
+def largest_squares(x: Array, y: Array) -> np.ndarray:
+    """The largest square in each column of two matrices (n, r) and (m, r), one below the other, on the host (r,)."""
+    return np.maximum(*(to_numpy(array_namespace(z).max(z * z, axis=0)) for z in (x, y))).astype(np.float64)
 
 
 def basis_facts(basis: Array, usable: Array) -> BasisFacts:
