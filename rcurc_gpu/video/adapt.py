@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -178,7 +181,15 @@ class Learning:
             self.error = error
         finally:
             self._pictures = []
+            _give_back()
             self.done.set()
+
+
+def _give_back() -> None:
+    """Let glibc give memory that is free to the system: of large pictures it kept 300 MB from one learning to the next."""
+    if sys.platform == "linux":
+        with suppress(AttributeError):  # other C libraries have no such function, and need none
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def still_background(frame: np.ndarray) -> Background:

@@ -15,7 +15,7 @@ from .pictures import grey
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
 _AT_ONCE = 1 << 14  # pixels
-_STRIP = 1 << 19  # pixels, of 40 frames: 20 MB as bytes, several times; in narrow strips the margins are most of the work
+_STRIP = 1 << 18  # pixels, of 40 frames: 10 MB as bytes, several times; in narrow strips the margins are most of the work
 _LIGHTS = 5  # in which it is looked what is near a pixel: some, as stripes that move may be a part of the light
 _WINDOW = 7  # pixels: what moves is told by a pixel and those around it
 _REACH = 0.015  # of the shorter side: how far leaves move
