@@ -138,7 +138,8 @@ class _Cross:
         n1, n2 = int(np.prod(shape)), len(source)
         rng = generator(seed, Stream.VIDEO_CROSS)
         self.cols, self.rows = _one_of_each(n2, plan.n_cols, rng), _one_of_each(n1, plan.n_rows, rng)
-        self.pictures = np.empty((len(self.cols), *shape), dtype=np.uint8)
+        whole = isinstance(source, np.ndarray) and len(self.cols) == n2  # then they are there, in one array
+        self.pictures = source if whole else np.empty((len(self.cols), *shape), dtype=np.uint8)
         self.pixels = np.empty((n2, len(self.rows)), dtype=np.uint8)
         came = kept = 0
         with Progress(progress) as bar:
@@ -152,7 +153,8 @@ class _Cross:
                 if frame.shape != shape:
                     raise ArgumentError("source", f"must give frames of one shape, {shape}, got {frame.shape} as frame {k}")
                 if kept < len(self.cols) and self.cols[kept] == k:
-                    self.pictures[kept] = frame
+                    if not whole:
+                        self.pictures[kept] = frame
                     kept += 1
                 self.pixels[k] = frame.reshape(-1)[self.rows]
                 came = k + 1
@@ -237,7 +239,7 @@ class _Solve:
         if self.left.shape[1] == 1:
             return 0.0
         depth = self.shape[2] if len(self.shape) == 3 else 1
-        key = self.group * depth + np.arange(len(self.group)) % depth
+        key = (self.light.block.reshape(-1, 1) * depth + np.arange(depth, dtype=np.int32)).ravel()
         right = self.right[self.cross.cols]
         first = np.maximum(self.left[:, :1], 1)
         blocks = np.arange(int(key.max()) + 1)
@@ -249,8 +251,10 @@ class _Solve:
         grid = (-1, int(self.light.block[0, -1]) + 1, depth)  # someone may fill a block, but not those around it as well
         usual = [ndimage.median_filter(x.reshape(grid), (5, 5, 1), mode="nearest").ravel() for x in usual]
         ratio = np.column_stack([np.ones(len(blocks)), *usual]).astype(np.float32)
-        apart = np.abs(self.left - first * ratio[key]) @ np.abs(right).max(axis=0)
-        odd = np.flatnonzero(apart > _ODD)
+        step = max(_ENTRIES_AT_ONCE // len(self.flat), 1)  # all at once would be several copies of all pictures
+        parts = [slice(start, start + step) for start in range(0, len(key), step)]
+        apart = [np.abs(self.left[p] - first[p] * ratio[key[p]]) @ np.abs(right).max(axis=0) for p in parts]
+        odd = np.flatnonzero(np.concatenate(apart) > _ODD)
         step = max(_ENTRIES_AT_ONCE // len(self.flat) // 8, 1)
         for start in range(0, len(odd), step):
             part = odd[start : start + step]

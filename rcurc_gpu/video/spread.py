@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ from .pictures import grey
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
 _AT_ONCE = 1 << 14  # pixels
+_STRIP = 1 << 18  # pixels, of 40 frames: 10 MB as bytes, several times; in narrow strips the margins are most of the work
 _LIGHTS = 5  # in which it is looked what is near a pixel: some, as stripes that move may be a part of the light
 _WINDOW = 7  # pixels: what moves is told by a pixel and those around it
 _REACH = 0.015  # of the shorter side: how far leaves move
@@ -79,7 +81,7 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     chosen = np.unique(np.linspace(0, len(pictures) - 1, min(_FRAMES, len(pictures))).round().astype(int))
     shape = pictures.shape[1:3]
     steps = _steps(pictures, left, right, chosen)
-    low, typical, upper, high = (_quantile(steps, share) / _STEPS for share in (0.25, 0.5, 0.75, 0.9))
+    low, typical, upper, high = (_quantile(steps, share) / np.float32(_STEPS) for share in (0.25, 0.5, 0.75, 0.9))
     most = _bounds(low, typical, upper, high)
     quiet = low <= _QUIET * np.median(low) + 1 / _STEPS
     typical = np.where(quiet, np.minimum(typical, _FROM_LOW * low), typical)
@@ -89,18 +91,14 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     differs = np.asarray(np.mean(steps > limit, axis=0, dtype=np.float32))
     wide = np.zeros(shape, dtype=np.float32)
     around = ndimage.uniform_filter(differs, _WINDOW, mode="nearest") * _WINDOW**2
-    places = np.argwhere(around >= _OFTEN * _SOME)  # elsewhere so much cannot differ so often
-    if len(places):
-        part = _box(places, _reach(shape) + _WINDOW, shape)
-        lefts = left.reshape(*pictures.shape[1:], -1)[part]
-        wide[part] = _moving(
-            pictures[(chosen, *part)],
-            lefts,
-            right[chosen],
-            steps[(slice(None), *part)],
-            limit[part],
-            _reach(shape),
+    lefts = left.reshape(*pictures.shape[1:], -1)
+    for inner in _strips(around >= _OFTEN * _SOME):  # elsewhere so much cannot differ so often
+        part, inside = _widened(inner, _reach(shape) + _WINDOW // 2, shape)
+        found = _moving(
+            pictures[(chosen, *part)], lefts[part], right[chosen], steps[(slice(None), *part)], limit[part], _reach(shape)
         )
+        wide[inner] = found[inside]
+    if wide.any():
         limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
     return Spread(typical, most, differs, wide, least, _best_median(some, limit))
 
@@ -173,10 +171,19 @@ def _looks(shape: tuple[int, ...]) -> int:
     return int(np.clip(_LOOK_PIXELS // (shape[0] * shape[1]), _LOOKS[0], _LOOKS[1]))
 
 
-def _box(places: np.ndarray, margin: int, shape: tuple[int, ...]) -> tuple[slice, slice]:
-    """Lines and columns around places (k, 2)."""
-    first, last = np.maximum(places.min(axis=0) - margin, 0), np.minimum(places.max(axis=0) + margin + 1, shape)
-    return slice(first[0], last[0]), slice(first[1], last[1])
+def _strips(places: np.ndarray) -> Iterator[tuple[slice, slice]]:
+    """Boxes around the true values of `places` (height, width), in strips of lines: what is copied of them stays small."""
+    height = max(_STRIP // places.shape[1], 1)
+    for top in range(0, len(places), height):
+        lines, across = (np.flatnonzero(places[top : top + height].any(axis=axis)) for axis in (1, 0))
+        if len(lines):
+            yield slice(top + lines[0], top + lines[-1] + 1), slice(across[0], across[-1] + 1)
+
+
+def _widened(box: tuple[slice, slice], margin: int, shape: tuple[int, ...]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """A box with a margin, as far as the picture goes, and the box as seen from there."""
+    part = tuple(slice(max(x.start - margin, 0), min(x.stop + margin, n)) for x, n in zip(box, shape, strict=True))
+    return part, tuple(slice(x.start - y.start, x.stop - y.start) for x, y in zip(box, part, strict=True))
 
 
 def _around_things(steps: np.ndarray) -> float:

@@ -1,11 +1,13 @@
 """The model of a background: light, robust fits, masks, motion, and what is said about them."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import ndimage
 
 from rcurc_gpu.backends import XP, choose
-from rcurc_gpu.video import spread
+from rcurc_gpu.video import find, spread
 from rcurc_gpu.video.find import FindOptions, find_background, plan_pass
 from rcurc_gpu.video.light import find_light
 from rcurc_gpu.video.masks import MaskRule, learn_rule, without_specks
@@ -239,3 +241,40 @@ def test_small_pictures_are_averages_of_squares_and_channels():
     np.testing.assert_allclose(shrink(picture, 3)[2, 5], picture[6:9, 15:18].mean(), rtol=1e-6)
     np.testing.assert_allclose(shrink(picture[..., 0].astype(np.float32), 2)[0, 0], picture[:2, :2, 0].mean(), rtol=1e-6)
     assert shrink(picture, 3).shape == (4, 6)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_leaves_are_found_the_same_in_strips_as_at_once(seed, monkeypatch):
+    scene = made_up_scene("trees", (60, 80), frames=60, seed=seed)
+    pictures = np.stack([scene.frame(k) for k in range(60)])
+    left, right = np.median(pictures, axis=0).reshape(-1, 1).astype(np.float32), np.ones((60, 1), dtype=np.float32)
+    whole = spread.find_spread(pictures, left, right)
+    monkeypatch.setattr(spread, "_STRIP", 7 * 80)
+    strips = spread.find_spread(pictures, left, right)
+    assert np.count_nonzero(whole.wide) > 30
+    np.testing.assert_allclose(strips.wide, whole.wide, rtol=1e-5)
+    assert strips.median == whole.median
+
+
+def test_strips_take_less_memory(monkeypatch):
+    scene = made_up_scene("water", (240, 320), frames=40, seed=3)
+    pictures = np.stack([scene.frame(k) for k in range(40)])
+    left, right = np.median(pictures, axis=0).reshape(-1, 1).astype(np.float32), np.ones((40, 1), dtype=np.float32)
+    peaks = []
+    for strip in (1 << 14, 1 << 13, 1 << 30):  # the first compiles
+        monkeypatch.setattr(spread, "_STRIP", strip)
+        tracemalloc.start()
+        spread.find_spread(pictures, left, right)
+        peaks.append(tracemalloc.get_traced_memory()[1] / pictures.nbytes)
+        tracemalloc.stop()
+    assert peaks[1] < 0.75 * peaks[2]
+
+
+def test_an_array_of_frames_is_looked_at_where_it_is():
+    scene = surveillance_scene((24, 32), frames=30, seed=1)
+    pictures = np.stack(list(scene))
+    before, plan, options = pictures.copy(), plan_pass(24 * 32, 30, 1 << 20), FindOptions()
+    assert np.shares_memory(find._Cross(pictures, (24, 32), plan, 0, False).pictures, pictures)
+    found, listed = (find_background(x, (24, 32), plan, options, False)[0] for x in (pictures, list(pictures)))
+    np.testing.assert_array_equal(found.matrix.left, listed.matrix.left)
+    np.testing.assert_array_equal(pictures, before)
