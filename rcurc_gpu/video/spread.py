@@ -95,7 +95,12 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     for inner in _strips(around >= _OFTEN * _SOME):  # elsewhere so much cannot differ so often
         part, inside = _widened(inner, _reach(shape) + _WINDOW // 2, shape)
         found = _moving(
-            pictures[(chosen, *part)], lefts[part], right[chosen], steps[(slice(None), *part)], limit[part], _reach(shape)
+            pictures[chosen, part[0], part[1]],
+            lefts[part],
+            right[chosen],
+            steps[(slice(None), *part)],
+            limit[part],
+            _reach(shape),
         )
         wide[inner] = found[inside]
     if wide.any():
