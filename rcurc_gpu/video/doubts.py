@@ -108,7 +108,8 @@ def find_doubts(e: Evidence, motion: Motion) -> Doubts:
         most = max(sources, key=lambda name: sources[name])
         causes.append(("doubtful", f"the background may be off by {error**0.5:.0f} grey levels, for {most}"))
     if causes:
-        return Doubts(causes[0][0], "Not confirmed: " + "; ".join(text for _, text in causes) + ".", tuple(notices), psnr)
+        words = "; ".join(text for _, text in causes)
+        return Doubts(causes[0][0], f"{words[0].upper()}{words[1:]}.", tuple(notices), psnr)
     message = f"The background is right to {error**0.5:.1f} grey levels, as far as the frames tell."
     if e.undetermined:
         message += f" {e.undetermined:,} of {n1:,} pixels were hardly seen and take their median."
