@@ -20,7 +20,7 @@ from ..backends.plain.evidence import Compared, Measured
 from ..backends.plain.regression import Schedule
 from ..core.iteration import Checked, Core, diverged
 from ..core.problem import CoreProblem
-from ..extend.diagnostics import ILL_CONDITIONED, Summary
+from ..extend.diagnostics import CONTESTED, ILL_CONDITIONED, Summary
 from ..noise.model import NoiseFacts
 from ..samples.choosing import NEEDED_PER_RANK
 from .causes import USELESS, Cause, Evidence
@@ -46,6 +46,8 @@ _MOST_CERTAIN = 0.6  # share of the held-out entries that agree, at least, to be
 _MOSTLY = 0.8  # share of agreeing entries from which it does not matter how many would agree by chance: all may be equal
 # Share of the rows and columns that their observations do not tell, from which nothing is said of the rest: its structure
 # was looked at without them (a function of a matrix of low rank: 24 % hung on single observations, and the rest was wrong).
+# Those with a rival count as well: where they are many, others may have been won by theirs (16 % in a matrix of which large
+# entries were missing, and the rest was wrong).
 _MOST_HANGING = 0.1
 _FINE = 1e-2  # threshold over a typical entry above which it is one of noise
 # A gap below this is none. Groups that never met have 1e-10 to 1e-6, as rounding and the steps of Lanczos leave it.
@@ -171,9 +173,8 @@ def judge_result(
     if accuracy is not None and expected_error > accuracy:
         faults.append(TooNoisy(expected_error, accuracy))
     if columns.n_undetermined or rows.n_undetermined:
-        hanging = sum(x.by_status[ILL_CONDITIONED] for x in (columns, rows)) > _MOST_HANGING * (
-            columns.n_units + rows.n_units
-        )
+        untold = sum(x.by_status[status] for x in (columns, rows) for status in (ILL_CONDITIONED, CONTESTED))
+        hanging = untold > _MOST_HANGING * (columns.n_units + rows.n_units)
         faults.append(Undetermined(columns, rows, alone=not (faults or hanging or few_values), filled=filled))
     return Verdict(tuple(faults), expected_error)
 

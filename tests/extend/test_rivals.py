@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from bench.redteam_problems import problem as red_team_problem
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import RunContext, choose
 from rcurc_gpu.backends.plain.regression import Schedule
@@ -226,3 +227,15 @@ def test_outliers_at_random_contest_nothing():
     assert result.converged
     assert result.agreeing == 0
     assert p.relative_error(result.cur) <= 1e-6
+
+
+def test_where_many_have_rivals_nothing_is_said_of_the_rest():
+    """Large entries are missing. What a seventh of the columns is torn between has won in others: the rest was off by 41 %."""
+    p = red_team_problem("missing not at random", 361)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rg.ConvergenceWarning)
+        result = rg.rcurc(p.samples(), p.rank, seed=361)
+    rest = np.ix_(result.rows.status == OK, result.columns.status == OK)
+    assert np.linalg.norm((result.cur.to_dense() - p.X)[rest]) > 0.1 * np.linalg.norm(p.X[rest])
+    assert not result.converged
+    assert "rest is confirmed" not in result.message
