@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
-from bench.redteam_problems import problem as red_team_problem
+from bench.redteam import problem as red_team_problem
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import RunContext, choose
 from rcurc_gpu.backends.plain.regression import Schedule
