@@ -230,7 +230,7 @@ def test_outliers_at_random_contest_nothing():
 
 
 def test_where_many_have_rivals_nothing_is_said_of_the_rest():
-    """Large entries are missing. What a seventh of the columns is torn between has won in others: the rest was off by 41 %."""
+    """Large entries are missing. A seventh of the columns is torn, others were won by the wrong side: the rest was 41 % off."""
     p = red_team_problem("missing not at random", 361)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rg.ConvergenceWarning)
