@@ -230,7 +230,7 @@ def test_outliers_at_random_contest_nothing():
 
 
 def test_where_many_have_rivals_nothing_is_said_of_the_rest():
-    """Large entries are missing. A seventh of the columns is torn, others were won by the wrong side: the rest was 41 % off."""
+    """Large entries are missing. A seventh of the columns is torn, others went to the wrong side, an error of 41 %."""
     p = red_team_problem("missing not at random", 361)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rg.ConvergenceWarning)
