@@ -155,7 +155,8 @@ def test_sizes(text, size):
 
 def test_ctrl_c_says_that_nothing_was_saved(tmp_path):
     code = (
-        "import sys, time\n"
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # what runs in the background may ignore it
         "from rcurc_gpu.shards import from_files\n"
         "def wait(*_):\n"
         "    print('reading', flush=True)\n"
