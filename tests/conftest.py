@@ -4,9 +4,14 @@ import hashlib
 import importlib.util
 import os
 import shutil
+import signal
 import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
+
+# A shell that starts the tests in the background has Ctrl-C ignored, and what they start and interrupt would ignore it, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The products here are small: a second BLAS thread gains nothing, and on a busy machine the two wait for each other for
 # seconds. Before NumPy is imported.

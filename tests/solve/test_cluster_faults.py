@@ -394,15 +394,11 @@ def test_an_interrupted_solve_leaves_nothing_behind(client, plain, tmp_path):
         wait_for(lambda: len(log.calls()) > 4)
         os.kill(os.getpid(), signal.SIGINT)  # wakes a thread that waits for a lock, which `_thread.interrupt_main` does not
 
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # processes of pytest-xdist ignore it
     thread = threading.Thread(target=interrupt)
     thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            solve(functions_of(p.samples, before, at_once=(20, 20)), client=client)
-    finally:
-        thread.join()
-        signal.signal(signal.SIGINT, usual)
+    with pytest.raises(KeyboardInterrupt):
+        solve(functions_of(p.samples, before, at_once=(20, 20)), client=client)
+    thread.join()
     wait_for(lambda: sum(map(len, client.processing().values())) <= 3)  # the rest is cancelled
     past.touch()
     wait_for(lambda: not any(client.processing().values()))
