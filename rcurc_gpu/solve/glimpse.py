@@ -27,8 +27,8 @@ _CLEARLY, _CLEARLY_AT_MOST = 0.7, 1.4
 _ROUNDING = 1e-6  # noise over the size of an entry that is rounding
 _SWEEPS = 25  # after which exact data are told from noisy ones
 _MOST = 1_000_000  # observations that are looked at
-_QUICK = 60_000  # the same of a quicker look, where there are many times as many
-# A quicker look, where there are so many times as many: the paper's problem (d = 3000) takes 0.3 s of CPU instead of 1.9.
+# The same of a quicker look, where there are so many times as many: the paper's problem (d = 3000) takes 0.3 s of CPU
+# instead of 1.9.
 _QUICK, _MANY = 30_000, 4
 _LEAST = 30  # observations with which there is something to see
 
