@@ -20,10 +20,10 @@ from ..backends.plain.layout import Drawn, sample_of
 from ..backends.plain.loop import InlierTally
 from ..backends.random import Stream, generator
 from ..errors import NothingObservedError
-from ..samples.view import CoreView
 
 if TYPE_CHECKING:
     from ..backends.kernels import Kernels, RunContext
+    from ..samples.view import CoreView
 
 _SAMPLE = 16384  # entries from which medians are taken: they are known to about 1 %, and more would cost at each iteration
 
