@@ -1,6 +1,6 @@
 """Files of people who have labels and tables: read observations, keep results with their labels."""
 
-from .completion import Completion, Observations, Outliers, Predictions, load_result, save_result
+from .completion import Completion, Observations, Outliers, Predictions
 from .labels import LabelledSamples, Labels
 from .matrices import MaskedMatrix, read_matrix
 from .pairs import (
@@ -16,6 +16,7 @@ from .pairs import (
     write_table,
 )
 from .read import read_observations
+from .result_file import load_result, save_result
 from .tables import Table, kind_of, read_table
 from .text import Columns
 

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from .._lazy import later
-from .ratings import Ratings, complete_ratings
+from .rating_predictions import Ratings
+from .ratings import complete_ratings
 from .tables import CompletedTable, complete
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ..judge.structure import Structure
 from ..judge.words import Verdict
 from ..options import Settings
 from ..samples.building import block_from_entries
-from ..samples.cross import as_sparse
+from ..samples.sparse import as_sparse
 from ..samples.view import Samples
 from .matrix import refuse_dask
 from .outcome import Outcome

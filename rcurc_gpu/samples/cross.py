@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,6 @@ from ..backends.arrays import (
     device_name,
     gather,
     home_of,
-    sparse_module,
     takes_kernels,
     to_numpy,
 )
@@ -37,20 +36,18 @@ from .building import (
     index_vector,
     observation_mask,
     positions_in,
-    resolve_duplicates,
-    resolve_weighted,
     sigma_matrix,
     sigma_vector,
     taken,
-    to_coo,
     triplet_index,
 )
 from .choosing import choose_cross
 from .describe import cross_facts, describe
+from .duplicates import resolve_duplicates, resolve_weighted
 from .foreign import DaskMatrix, as_source, plain_array
 from .intersection import Intersection, freeze, join_intersection
-
-_PARTS = ("indptr", "index", "value")  # of a block, as files name them
+from .sample_file import PARTS, check_arrays
+from .sparse import as_sparse, to_coo
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -343,7 +340,7 @@ class CrossSamples(Summarised):
         arrays = {"shape": np.asarray(self.shape), "rows": self.rows, "cols": self.cols}
         arrays["n_unused"] = np.asarray(self.n_unused)
         for name, block in (("r", self.r_block), ("c", self.c_block)):
-            parts = _PARTS if block.sigma is None else (*_PARTS, "sigma")
+            parts = PARTS if block.sigma is None else (*PARTS, "sigma")
             arrays |= {f"{name}_{part}": to_numpy(getattr(block, part)) for part in parts}
         return arrays
 
@@ -354,9 +351,9 @@ class CrossSamples(Summarised):
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> CrossSamples:
         """Read what `save` wrote, as NumPy arrays."""
-        parts = [f"{name}_{part}" for name in "rc" for part in _PARTS]
+        parts = [f"{name}_{part}" for name in "rc" for part in PARTS]
         a = files.read_npz(path, "CrossSamples", ("shape", "rows", "cols", "n_unused", *parts))
-        _check_arrays(os.fspath(path), a)
+        check_arrays(os.fspath(path), a)
         r = Block(a["r_indptr"], a["r_index"], a["r_value"], len(a["rows"]), a.get("r_sigma"))
         c = Block(a["c_indptr"], a["c_index"], a["c_value"], len(a["cols"]), a.get("c_sigma"))
         return cls((int(a["shape"][0]), int(a["shape"][1])), a["rows"], a["cols"], r, c, int(a["n_unused"]))
@@ -397,54 +394,3 @@ def _of_dask(Y: DaskMatrix, rows: Any, cols: Any, masks: tuple[Any, Any], sigma:
     sigma = None if sigma is None else sigma_matrix(sigma, R, (n1, n2))
     read_r, read_c = (lambda a, b, units=units: (units[a:b], None) for units in (R.T, C))
     return samples_of_pieces(read_r, read_c, (n1, n2), rows, cols, sigma)
-
-
-def as_sparse(block: Block, units_last: bool) -> Any:
-    """A block as a sparse matrix, sharing memory: (length, n_units) in CSC form if `units_last`, else (n_units, length) in
-    CSR form."""
-    sparse = sparse_module(block.value)
-    form, shape = ("csc", (block.length, block.n_units)) if units_last else ("csr", (block.n_units, block.length))
-    make = getattr(sparse, f"{form}_array", None) or getattr(sparse, f"{form}_matrix")
-    return make((block.value, block.index, block.indptr), shape=shape)
-
-
-def _check_arrays(path: object, arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that `CrossSamples.save` cannot have written; `path` is the file they came from.
-
-    Compiled kernels trust indices and would reach out of bounds.
-    """
-
-    def need(fine: object, what: str) -> None:
-        if not fine:
-            raise ValueError(f"{path!r} is damaged: {what}")
-
-    shape = arrays["shape"]
-    need(shape.shape == (2,) and shape.dtype.kind in "iu" and (shape > 0).all(), "shape is not a pair of positive numbers")
-    count = arrays["n_unused"]
-    need(count.ndim == 0 and count.dtype.kind in "iu" and count >= 0, "n_unused is not a count")
-    n1, n2 = map(int, shape)
-    for name, size in (("rows", n1), ("cols", n2)):
-        chosen = arrays[name]
-        need(chosen.dtype == np.int64 and chosen.ndim == 1 and chosen.size, f"{name} is not a vector of integers")
-        need(chosen.min() >= 0 and chosen.max() < size, f"{name} does not lie in 0..{size - 1}")
-        need(np.unique(chosen).size == chosen.size, f"{name} repeats an index")
-    for name, units, length in (("r", n2, arrays["rows"].size), ("c", n1, arrays["cols"].size)):
-        indptr, index, value = (arrays[f"{name}_{part}"] for part in _PARTS)
-        floats = value.dtype in (np.float32, np.float64) and value.ndim == 1
-        need(floats, f"{name}_value is not a vector of float32 or float64")
-        need(value.size, f"{name}_value is empty")
-        need(np.isfinite(value).all(), f"{name}_value is not finite")
-        need(index.dtype == np.int32 and index.shape == value.shape, f"{name}_index does not fit {name}_value")
-        need(indptr.dtype == np.int64 and indptr.shape == (units + 1,), f"{name}_indptr does not fit the shape")
-        ends = indptr[0] == 0 and indptr[-1] == value.size
-        need(ends and (np.diff(indptr) >= 0).all(), f"{name}_indptr does not fit {name}_value")
-        need(index.min() >= 0 and index.max() < length, f"{name}_index does not lie in 0..{length - 1}")
-        ascends = np.diff(index.astype(np.int64)) > 0
-        starts = indptr[1:-1]
-        ascends[starts[(starts > 0) & (starts < value.size)] - 1] = True  # a new unit begins
-        need(ascends.all(), f"{name}_index does not ascend within a unit")
-        if ("r_sigma" in arrays) or ("c_sigma" in arrays):
-            sigma = arrays.get(f"{name}_sigma", np.zeros(0))
-            need(sigma.shape == value.shape and sigma.dtype == value.dtype, f"{name}_sigma does not fit {name}_value")
-            need((np.isfinite(sigma) & (sigma > 0)).all(), f"{name}_sigma is not positive and finite")
-    need(arrays["r_value"].dtype == arrays["c_value"].dtype, "r_value and c_value are of different types")

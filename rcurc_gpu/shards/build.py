@@ -14,8 +14,9 @@ import numpy as np
 
 from ..errors import check_choice, check_count
 from ..progress import progress_bar
-from ..samples.building import check_both_observed, observed, observed_dtype, resolve_duplicates, resolve_weighted
+from ..samples.building import check_both_observed, observed, observed_dtype
 from ..samples.choosing import choose_cross_of
+from ..samples.duplicates import resolve_duplicates, resolve_weighted
 from .buckets import Buckets, Resolve, plan
 from .folder import SIDES, WORK, Cross, FolderWriter
 from .spool import Spool, SpoolPairs
