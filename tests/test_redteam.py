@@ -36,6 +36,7 @@ MENDED = [
     ("groups, noise", 83),
     ("band along the diagonal, noise", 310),
     ("band along the diagonal, noise", 317),
+    ("band along the diagonal, noise", 369),
     ("a rank too large is asked for", 335),
     ("local component outside of I, a tenth of the columns", 83),
     ("rounded ratings", 402),

@@ -171,14 +171,22 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
         groups = found.first(m, n) if holds and found.first(m, n).apart else None
         if groups is not None or (free and found.apart):  # I may be in one group, and J in the other
             gap = min(ties.gap, met.gap) if free else 0.0
-    dependent = _dependent(ties, left, right)
+    dependent = _dependent((ties.noise_rows, ties.noise_cols), left, right)
     # rows of many zeros agree with a solution of 0, whatever the rest of them says
     told = finer * np.maximum(np.abs(y), np.abs(fitted)) > outlier_threshold(model.noise)
     # the centre is known no better than the mean of all observations
     square = variance * max(dependent / (part.shape[0] * part.shape[1]), 1 / max(len(y), 1))
     size = float(np.mean(fitted**2)) ** 0.5 if len(fitted) else 0.0
     astray = _astray((i, j, y - fitted), near, told, part.shape, variance**0.5 < _EXACTLY * size)
-    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted, size)
+    stretch = _stretch(ties, left, right, (i, j)) if gap < LOOSE else 1.0
+    return ModelTies(gap, square**0.5, groups, astray, _replaced(y, fitted), contradicted, size, stretch)
+
+
+def _stretch(ties: Ties, left: np.ndarray, right: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> float:
+    """How much more the weakest direction changes an entry, anywhere, than one of those at `places`: root mean squares."""
+    seen = float(np.mean(_changes(ties, left, right, places) ** 2)) if len(places[0]) else 0.0
+    anywhere = _dependent((ties.rows, ties.cols), left, right) / (len(left) * len(right))
+    return (anywhere / seen) ** 0.5 if 0 < seen < np.inf and 0 < anywhere < np.inf else 1.0
 
 
 def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
@@ -198,11 +206,17 @@ def _replaced(y: np.ndarray, fitted: np.ndarray) -> float:
     return share if far.any() and np.mean(y[far] == value) > _EVERYWHERE * share else 0.0
 
 
-def _dependent(ties: Ties, left: np.ndarray, right: np.ndarray) -> float:
-    """Squared error, summed over all entries, of rows and columns that depend on each other, for noise of size 1."""
-    total = float(np.sum((left.T @ left) * (ties.noise_cols.T @ ties.noise_cols)))
-    total += float(np.sum((ties.noise_rows.T @ ties.noise_rows) * (right.T @ right)))
-    return max(total + 2 * float(np.sum((left.T @ ties.noise_rows) * (ties.noise_cols.T @ right))), 0.0)
+def _dependent(moves: tuple[np.ndarray, np.ndarray], left: np.ndarray, right: np.ndarray) -> float:
+    """Squared change, summed over all entries, if rows and columns make these `moves` together."""
+    rows, cols = moves
+    total = float(np.sum((left.T @ left) * (cols.T @ cols)) + np.sum((rows.T @ rows) * (right.T @ right)))
+    return max(total + 2 * float(np.sum((left.T @ rows) * (cols.T @ right))), 0.0)
+
+
+def _changes(ties: Ties, left: np.ndarray, right: np.ndarray, places: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """How much the weakest direction changes the entries at some places (n,)."""
+    i, j = places
+    return np.einsum("nk,nk->n", ties.rows[i], right[j]) + np.einsum("nk,nk->n", left[i], ties.cols[j])
 
 
 def _astray(
@@ -249,7 +263,7 @@ def _contradicted(
     corners.
     """
     i, j, residual = residuals
-    change = np.einsum("nk,nk->n", ties.rows[i], right[j]) + np.einsum("nk,nk->n", left[i], ties.cols[j])
+    change = _changes(ties, left, right, (i, j))
     change /= np.maximum(np.linalg.norm(left[i], axis=1) * np.linalg.norm(right[j], axis=1), 1e-300)
     weight = change**2
     total = float(np.sum(weight))
@@ -320,6 +334,8 @@ class ModelTies:
         Whether the entries that tie the weakest direction disagree with the model: it is wrong there, or on its way.
     size : float
         Root mean square of what the model says of the observations.
+    stretch : float
+        How much more the weakest direction changes an entry, anywhere, than one that was observed.
     """
 
     gap: float
@@ -329,10 +345,12 @@ class ModelTies:
     replaced: float = 0.0
     contradicted: bool = False
     size: float = 0.0
+    stretch: float = 1.0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All of it as arrays, for a store."""
-        found = {"ties": np.asarray([self.gap, self.error, self.astray, self.replaced, self.contradicted, self.size])}
+        numbers = [self.gap, self.error, self.astray, self.replaced, self.contradicted, self.size, self.stretch]
+        found = {"ties": np.asarray(numbers)}
         if self.groups is not None:
             found |= {"groups.rows": self.groups.rows, "groups.columns": self.groups.columns}
         return found
@@ -341,9 +359,9 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        numbers: list[float] = [*a["ties"].tolist(), 0.0, 0.0]  # older stores lack the last ones
-        gap, error, astray, replaced, contradicted, size = numbers[:6]
-        return cls(gap, error, groups, astray, replaced, bool(contradicted), size)
+        gap, error, astray, replaced, *rest = a["ties"].tolist()
+        contradicted, size, stretch = [*rest, *(0.0, 0.0, 1.0)[len(rest) :]]  # older stores lack the last ones
+        return cls(gap, error, groups, astray, replaced, bool(contradicted), size, stretch)
 
 
 # ---------------------------------------------------------------- entries that agree

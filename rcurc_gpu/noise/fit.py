@@ -24,7 +24,7 @@ MOST_SWEEPS = 40
 _FIRST_HEAT, _HEAT, _HEATED = 4.0, 2.0, 9
 # Change of the predictions by a sweep over the noise, after which nothing moves any more. With 0.01 the same errors (20
 # tasks on real matrices) take a quarter more time.
-_SETTLED = 0.02
+SETTLED = 0.02
 _FINEST = 1e-7  # the same over the size of the predictions, where there is hardly any noise
 _STILL = 0.05  # relative change of the noise by a sweep, likewise: where it is small, it is found last
 # Change of the predictions over their size, or over the noise, after which a fit that used up its sweeps still counts as
@@ -86,7 +86,7 @@ def fit_noise(
             if number == 3 * _TAIL_EVERY:
                 state.restart_far()
         fine = state.fineness
-        settled = number > _HEATED + 1 and change < max(_SETTLED * fine / form.patience, _FINEST) and still
+        settled = number > _HEATED + 1 and change < max(SETTLED * fine / form.patience, _FINEST) and still
         if settled:  # with the tails of the start, perhaps: some fits rest before tails were ever chosen
             tail = state.noise.tail
             state.choose_tail()

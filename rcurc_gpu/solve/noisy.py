@@ -26,7 +26,7 @@ from ..judge.identified import LOOSE, ModelTies, model_ties, untold
 from ..judge.ties import FREE, TIED_TO
 from ..noise.choices import SHRINKING
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows, typical_where_lost
-from ..noise.fit import MOST_SWEEPS, fit_noise
+from ..noise.fit import MOST_SWEEPS, SETTLED, fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..noise.part import Part, on_host
 from ..noise.sweeps import NoiseForm
@@ -46,8 +46,9 @@ _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of the
 # of low rank, and of singular values that decay, which a rank cuts off.
 _NOT_NOISE = 1.5
 _LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
-_MANY_SWEEPS = 5 * MOST_SWEEPS  # of a fit that was on its way; 78 were enough where 40 left ten times the error
-_PATIENCE = 10.0  # changes that a usual fit rests with, over those of such a fit
+# Of a fit that was on its way. 78 were enough where 40 left ten times the error, and 312 where 200 left twice the error.
+_MANY_SWEEPS = 12 * MOST_SWEEPS
+_PATIENCE = 10.0  # changes that a usual fit rests with, over those of such a fit, at least
 # Way that is left to a fit over the error to expect from loose ties, as the last sweep and the gap tell it, from which it is
 # on its way: with 1.2 the error of a band along the diagonal was 2.6 times the expected one.
 _FAR_AWAY = 0.3
@@ -302,7 +303,8 @@ def find_model(
     ties = model_ties(part, model, kernels, settings.seed)
     if ties.groups is None and settings.sweeps is None and _on_its_way(model, ties, MOST_SWEEPS):
         # Of groups that few observations tie, each is found soon, and how they fit together late.
-        model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report, NoiseForm(patience=_PATIENCE))
+        form = NoiseForm(patience=max(_PATIENCE, _patience(model, ties)))
+        model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report, form)
         ties = model_ties(part, model, kernels, settings.seed)
     if ties.groups is None and _on_its_way(model, ties, settings.sweeps or _MANY_SWEEPS):
         model = replace(model, settled=False)
@@ -312,14 +314,31 @@ def find_model(
 
 
 def _on_its_way(model: NoiseModel, ties: ModelTies, most_sweeps: int) -> bool:
-    """Whether a fit stopped, perhaps after the most sweeps that were allowed, before it was where it goes.
+    """Whether a fit stopped, perhaps after the most sweeps that were allowed, before it was where it goes."""
+    contradicted = ties.contradicted and model.n_sweeps >= most_sweeps
+    return ties.gap < LOOSE and (contradicted or _way_left(model, ties) > _near_enough(ties))
 
-    Along the weakest direction a sweep leaves (1 - gap)^2 of the way.
+
+def _way_left(model: NoiseModel, ties: ModelTies) -> float:
+    """Way that is left to a fit, over the size of the matrix.
+
+    Along the weakest direction a sweep leaves (1 - gap)^2 of the way. What the last sweep changed is known where something
+    was observed; the same direction changes other places more.
     """
     kept = (1 - min(ties.gap, 1.0)) ** 2
-    left = model.change * kept / (1 - kept) if kept < 1 else 0.0
-    matters = left > TIED_TO and left * ties.size > _FAR_AWAY * ties.error
-    return ties.gap < LOOSE and (matters or (ties.contradicted and model.n_sweeps >= most_sweeps))
+    return ties.stretch * model.change * kept / (1 - kept) if kept < 1 else 0.0
+
+
+def _near_enough(ties: ModelTies) -> float:
+    """Way left to a fit, over the size of the matrix, that does not matter."""
+    return max(TIED_TO, _FAR_AWAY * ties.error / max(ties.size, np.finfo(float).tiny))
+
+
+def _patience(model: NoiseModel, ties: ModelTies) -> float:
+    """Change that a usual fit rests with over that which leaves half of what does not matter."""
+    usual = SETTLED * model.noise.variance**0.5 / max(ties.size, np.finfo(float).tiny)
+    enough = 0.5 * model.change * _near_enough(ties) / max(_way_left(model, ties), np.finfo(float).tiny)
+    return usual / max(enough, np.finfo(float).tiny)
 
 
 def estimate_all(
