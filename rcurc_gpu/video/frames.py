@@ -122,7 +122,7 @@ class FrameSplitter:
             kernels.differs_grey(frame.reshape(-1), background.reshape(-1), self._limit, mask.reshape(-1))
         else:
             limits = np.float32(SHADOW_DARKEST if rule.shadow else 1), np.float32(SHADOW_COLOUR)
-            flat = frame.reshape(-1, 3), background.reshape(-1, 3), self._threshold
+            flat = frame.reshape(-1), background.reshape(-1), self._limit, self._threshold
             kernels.differs_colour(*flat, *limits, mask.reshape(-1))
         if rule.median > 1:
             found, mask = mask, np.empty_like(mask)

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
+from functools import cache
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,11 @@ from ..errors import ArgumentError, ArgumentTypeError, check_count, check_shape,
 
 # What FFmpeg takes any text for.
 _TEXT_FORMATS = {"tty", "bin", "xbin", "adf", "idf"}
+_WITH_A_HEAD = {
+    "matroska,webm",
+    "flv",
+}  # formats whose files say at their beginning how long they are, but not how many frames
+_LATE = 2.0  # times the longest time between two frames: so much earlier than it says a file does not end unless it was cut
 _VARIES = 0.05  # between the mean rate and the one that the file names: rounded times differ by less
 _PICTURES = {".bmp", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 
@@ -72,7 +78,7 @@ class Video:
         ValueError
             If there is none.
         """
-        given, own, changed = 0, None, None
+        given, own, changed, converter = 0, None, None, FrameConverter(self.shape)
         for number, frame in enumerate(_decode_all(self.pictures) if self.pictures else _decode(self.path)):
             if number >= self.stop:
                 break
@@ -81,7 +87,7 @@ class Video:
                 changed = number, frame.height, frame.width
             if number >= self.start and (number - self.start) % self.step == 0:
                 given += 1
-                yield to_array(frame, self.shape)
+                yield converter.array(frame)
         if changed is not None:
             number, height, width = changed
             to = f"{self.shape[0]} x {self.shape[1]}"
@@ -181,6 +187,34 @@ def frame_shape(name: str, source: Any) -> tuple[int, ...]:
     return shape
 
 
+class Remembered:
+    """Frames of a source that are kept while they first come, so that they are decoded once."""
+
+    def __init__(self, source: Video) -> None:
+        self.fps, self._source, self._length = source.fps, source, len(source)
+        self._kept: list[np.ndarray] | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        if self._kept is not None:
+            yield from self._kept
+            return
+        kept = []
+        for frame in self._source:
+            kept.append(frame)
+            yield frame
+        self._kept = kept
+
+
+def has_colour(path: Path, size: tuple[int, int] | None) -> bool:
+    """Whether the first second or so has more than grey in it: its channels differ by more than 2 levels on average.
+    Less is taken for what colour formats make of grey."""
+    beginning = islice(open_video(path, colour=True, size=size), 25)
+    return any(float(np.mean(np.max(frame, axis=2) - np.min(frame, axis=2))) > 2.0 for frame in beginning)
+
+
 def open_region(region: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Where to look, bool (height, width)."""
     if isinstance(region, (str, os.PathLike)):
@@ -224,10 +258,27 @@ def _length(container: Any, stream: Any) -> tuple[int, float]:
         return stream.frames, float((stream.duration or 0) * stream.time_base)
     # Some formats do not say how many frames there are; to count packets nothing need be decoded.
     times = [packet.pts for packet in container.demux(stream) if packet.size > 0]
-    known = [time for time in times if time is not None]
+    known = sorted(time for time in times if time is not None)
     if len(known) < 2:
         return len(times), 0.0
-    return len(times), float((max(known) - min(known)) * stream.time_base) * len(known) / (len(known) - 1)
+    seconds = float((known[-1] - known[0]) * stream.time_base) * len(known) / (len(known) - 1)
+    missing = _said_end(container, stream) - float(known[0] * stream.time_base) - seconds
+    # the last frame may be shown for as long as any other
+    longest = max(b - a for a, b in pairwise(known))
+    if missing <= _LATE * float(longest * stream.time_base):
+        return len(times), seconds
+    return round(len(times) * (1 + missing / seconds)), seconds + missing
+
+
+def _said_end(container: Any, stream: Any) -> float:
+    """When the pictures end, in seconds, by the head of a file that was written with the frames; 0 if it does not say."""
+    if container.format.name not in _WITH_A_HEAD:  # of others FFmpeg looks at the end of the file, or guesses
+        return 0.0
+    own = re.fullmatch(r"(\d+):(\d+):(\d+\.?\d*)", stream.metadata.get("DURATION", ""))
+    if own:
+        return 3600 * float(own[1]) + 60 * float(own[2]) + float(own[3])
+    alone = len(container.streams) == 1  # else sound may go on for longer
+    return (container.duration or 0) / import_av().time_base if alone else 0.0
 
 
 def _pictures(path: Path) -> tuple[Path, ...]:
@@ -276,10 +327,36 @@ def _decode(path: Path) -> Iterator[Any]:
                     yield from packet.decode()
 
 
-def to_array(frame: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """A frame as a uint8 array, scaled to `shape` by FFmpeg."""
-    kind = "rgb24" if len(shape) == 3 else "gray"
-    if (frame.height, frame.width) == shape[:2]:
-        return frame.to_ndarray(format=kind)
-    # averages over the pixels that become one, where a bilinear filter would pick a few and alias
-    return frame.reformat(width=shape[1], height=shape[0], format=kind, interpolation="AREA").to_ndarray()
+class FrameConverter:
+    """Makes uint8 arrays of a shape from frames of PyAV, scaled by FFmpeg.
+
+    One for many frames: what FFmpeg prepares takes longer than a small frame itself.
+
+    Parameters
+    ----------
+    shape : (int, int) or (int, int, 3)
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self._kind = shape, "rgb24" if len(shape) == 3 else "gray"
+        self._reformatter = import_av().video.reformatter.VideoReformatter()
+
+    def array(self, frame: Any) -> np.ndarray:
+        """A frame of any size and format."""
+        scaling = {}
+        if (frame.height, frame.width) != self.shape[:2]:
+            # averages over the pixels that become one, where a bilinear filter would pick a few and alias
+            scaling = {"width": self.shape[1], "height": self.shape[0], "interpolation": "AREA"}
+        made = self._reformatter.reformat(frame, format=self._kind, **scaling, **_one_thread())
+        return made.to_ndarray()  # type: ignore[no-any-return]
+
+
+@cache
+def _one_thread() -> dict[str, int]:
+    """What tells PyAV to convert in one thread: several take half as long again, in all. Older ones take one anyway."""
+    av = import_av()
+    try:
+        av.video.reformatter.VideoReformatter().reformat(av.VideoFrame(2, 2, "gray"), format="rgb24", threads=1)
+    except TypeError:
+        return {}
+    return {"threads": 1}

@@ -7,7 +7,6 @@ import time
 import warnings
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,13 @@ from .frames import FrameSplitter
 from .light import MOST_COMPONENTS
 from .motion import Stabilised
 from .outputs import Outputs, Sheet, Truth
-from .read import Video, VideoWarning, frame_shape, open_region, open_video
+from .read import Remembered, Video, VideoWarning, frame_shape, has_colour, open_region, open_video
 from .record import PREVIEW, check_kinds, name_of
 from .write import encoder, write_png
 
 MEMORY = 512 << 20  # two minutes of 1080 x 1920 then take 0.9 GB in all (docs/video.md)
 _PREVIEW_FRAMES, _PREVIEW_PIXELS = 100, 160 * 120  # small enough to be held, so that the file is read once
+_REMEMBERED = 0.25  # of the memory: a file whose frames take less is decoded once. The samples take three quarters at most
 _LEAST_FRAMES = 8  # with fewer, what moves is at one place for most of them
 
 
@@ -137,8 +137,7 @@ def separate(
     The first pass over the frames samples them, from which the background of all of them is found. The second one writes
     ``background.mp4``, ``foreground.mp4`` (on plain grey), ``mask.mp4`` (white is foreground) and ``objects.csv`` (frame,
     box and area of each thing). There are also ``background.png`` (in the median light), ``sheet.png`` (a look at
-    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors;
-    see `Background`) and ``report.json``. Frames are never held together.
+    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, `XX
 
     Parameters
     ----------
@@ -171,8 +170,9 @@ def separate(
     frames : int, optional
         Take the first so many frames of a file.
     memory : int
-        Bytes for what is kept of the video, about: up to 120 whole frames take half of it at most. With the decoder, the
-        encoders and the factors, 4 bytes for each pixel, channel and unit of rank, a process takes some hundred MB more.
+        Bytes for what is kept of the video, about: up to 120 whole frames take half of it at most; all frames of a file, if
+        they fit into a quarter, so that it is decoded once. With the decoder, the encoders and the factors, 4 bytes for each
+        pixel, channel and unit of rank, a process takes some hundred MB more.
     model : path or Background, optional
         ``result.npz`` of an earlier clip of the same camera: its background is applied, in one pass and with the light of
         each frame, and nothing is solved.
@@ -276,6 +276,8 @@ class _Run:
         self.outputs.claim([*names, "background.png"] if "background" in self.wanted else names, self.inputs)
         if self.outputs.preview:
             self.source = list(self.source)  # small; so that the file is read once
+        elif self.model is None and isinstance(self.source, Video) and self._fits:
+            self.source = Remembered(self.source)
         if self.model is None:
             background = self._first_pass()
             if "result" in kinds:
@@ -310,6 +312,11 @@ class _Run:
         self.figures["seconds"]["writing"] = time.perf_counter() - started
         figures = self.outputs.report(self.figures, complete=True)
         return Separation(background, figures, tuple(self.outputs.saved))
+
+    @property
+    def _fits(self) -> bool:
+        """Whether all frames may be kept."""
+        return len(self.source) * float(np.prod(self.shape)) <= _REMEMBERED * self.options.memory
 
     def _first_pass(self) -> Background:
         o = self.options
@@ -390,15 +397,8 @@ def _open(path: Path, options: Options, model: Background | None, preview: bool)
         factor = min((_PREVIEW_PIXELS / (height * width)) ** 0.5, 1.0)
         size = (max(round(factor * height), 1), max(round(factor * width), 1))
     if colour == "auto":
-        colour = _has_colour(path, size)
+        colour = has_colour(path, size)
     return open_video(path, colour=bool(colour), size=size, stop=frames, step=step)
-
-
-def _has_colour(path: Path, size: tuple[int, int] | None) -> bool:
-    """Whether the first second or so has more than grey in it: its channels differ by more than 2 levels on average.
-    Less is taken for what colour formats make of grey."""
-    beginning = islice(open_video(path, colour=True, size=size), 25)
-    return any(float(np.mean(np.max(frame, axis=2) - np.min(frame, axis=2))) > 2.0 for frame in beginning)
 
 
 def _words(shape: tuple[int, ...]) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ArgumentError
-from .read import import_av, open_video, to_array
+from .read import FrameConverter, import_av, open_video
 
 log = logging.getLogger("rcurc_gpu")
 
@@ -97,6 +97,7 @@ class LiveSource:
         else:
             self._file = open_video(source, colour=colour, size=size)
             self.shape, self.fps = self._file.shape, self._file.fps
+        self._converter = FrameConverter(self.shape)
         self._ready: deque[np.ndarray] = deque()
         self._changed = threading.Condition()
         self._ended, self._closed = False, False
@@ -198,7 +199,7 @@ class LiveSource:
                 "%s gives frames of %d x %d, which are scaled to %d x %d",
                 *(self._name, frame.height, frame.width, *self.shape[:2]),
             )
-        return to_array(frame, self.shape)
+        return self._converter.array(frame)
 
     def _reconnect(self, count: int, reason: str) -> bool:
         log.warning("%s went away after %d frames (%s): trying again for %g s", self._name, count, reason, self.patience)

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from importlib import import_module
 
 import av
 import numpy as np
@@ -13,6 +14,8 @@ from rcurc_gpu.cli import main
 from rcurc_gpu.video import Background, BackgroundSubtractor, VideoWarning, open_video, psnr, separate, surveillance_scene
 from rcurc_gpu.video.find import plan_pass
 from rcurc_gpu.video.frames import FrameSplitter
+from rcurc_gpu.video.read import Video
+from rcurc_gpu.video.separate import Options
 from rcurc_gpu.video.write import VideoWriter, write_png
 
 SHAPE, FRAMES = (48, 64), 120
@@ -326,6 +329,25 @@ def test_a_damaged_video_is_used_with_a_notice(clip, tmp_path):
     with pytest.warns(VideoWarning, match="frames could be decoded"):
         made = separate(tmp_path / "damaged.mp4", tmp_path / "out", rank=1)
     assert made.figures["frames_written"] == made.matrix.shape[1] < FRAMES
+
+
+def test_a_small_file_is_decoded_once_and_a_large_one_twice_with_the_same_result(clip, tmp_path, monkeypatch):
+    decode, opened = Video.__iter__, []
+
+    def counted(self):
+        for k, frame in enumerate(decode(self)):
+            opened.append(k == FRAMES - 1)
+            yield frame
+
+    monkeypatch.setattr(Video, "__iter__", counted)
+    once = separate(clip, tmp_path / "once", colour=False, rank=1, only=["mask", "objects"])
+    assert sum(opened) == 1
+    whole = FRAMES * SHAPE[0] * SHAPE[1]
+    monkeypatch.setattr(import_module("rcurc_gpu.video.separate"), "_REMEMBERED", 0.99 * whole / Options.memory)
+    twice = separate(clip, tmp_path / "twice", colour=False, rank=1, only=["mask", "objects"])
+    assert sum(opened) == 3
+    np.testing.assert_array_equal(once.matrix.left, twice.matrix.left)
+    assert (tmp_path / "once" / "objects.csv").read_text() == (tmp_path / "twice" / "objects.csv").read_text()
 
 
 @pytest.mark.parametrize(

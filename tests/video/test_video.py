@@ -2,6 +2,7 @@
 
 import sys
 import warnings
+from fractions import Fraction
 
 import av
 import numpy as np
@@ -136,6 +137,37 @@ def test_black_and_white_of_a_compressed_video_become_0_and_255(tmp_path):
     video = list(open_video(write_video(tmp_path / "levels.mp4", frames, codec="mpeg4", pixels="yuv420p")))
     assert video[5][:, :16].max() < 6
     assert video[5][:, 32:].min() > 249
+
+
+@pytest.mark.parametrize("ending", ["mkv", "flv"])
+def test_a_file_that_only_says_how_long_it_is_may_end_early_too(tmp_path, ending):
+    frames = np.random.default_rng(0).integers(0, 255, (60, 48, 64), dtype=np.uint8)
+    path = write_video(tmp_path / f"whole.{ending}", frames, codec="libx264", pixels="yuv420p")
+    whole = open_video(path)
+    assert len(list(whole)) == len(whole) == 60  # and no warning
+    cut = tmp_path / f"cut.{ending}"
+    cut.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
+    video = open_video(cut)
+    assert (len(video), video.fps, video.varies) == (60, whole.fps, False)
+    with pytest.warns(VideoWarning, match=rf"'.*cut.{ending}' is damaged or ends early: 3\d of 60 frames could be decoded"):
+        list(video)
+
+
+def test_a_last_picture_that_stays_for_long_is_no_early_end(tmp_path, frames):
+    path = tmp_path / "slides.mkv"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=10)
+        stream.height, stream.width, stream.pix_fmt = *frames.shape[1:], "gray"
+        for k, time in enumerate([0, 10, 12, 40, 41, 60]):  # tenths of a second: slides
+            picture = av.VideoFrame.from_ndarray(frames[k], format="gray")
+            picture.pts, picture.time_base = time, Fraction(1, 10)
+            for packet in stream.encode(picture):
+                packet.duration = 25 if k == 5 else 1  # of its time base, which is that of the pictures
+                container.mux(packet)
+        container.mux(stream.encode())
+    with av.open(str(path)) as container:
+        assert container.duration > 8e6  # the last one adds to it
+    assert len(list(open_video(path))) == len(open_video(path)) == 6
 
 
 def test_a_video_that_ends_early_gives_what_it_has_with_a_warning(tmp_path, frames):

@@ -67,21 +67,24 @@ def differs_grey(frame, background, limit, out):
 
 
 @njit(**_EXACT)
-def differs_colour(frame, background, threshold, darkest, colour, out):
-    """1 where a channel of `frame` (n, 3) is farther from `background` than `threshold` (n,), but for shadows.
+def differs_colour(frame, background, limit, threshold, darkest, colour, out):
+    """1 where a channel of `frame` is farther from `background`, uint8 (3 n,), than `limit` (n,), but for shadows.
 
-    A shadow is the background times a factor between `darkest` and 1, to `colour` times the threshold; with `darkest` = 1
-    there is none.
+    A shadow is the background times a factor between `darkest` and 1, to `colour` times the `threshold` (n,), of which
+    `limit` is the whole part; with `darkest` = 1 there is none.
     """
-    for i in range(out.size):
-        most = np.int32(0)
+    for i in range(out.size):  # bytes without a branch, for vectors; few pixels are looked at again
+        most = np.uint8(0)
         for c in range(3):
-            left = abs(np.int32(frame[i, c]) - np.int32(background[i, c]))
+            a, b = frame[3 * i + c], background[3 * i + c]
+            left = np.uint8(a - b if a > b else b - a)
             most = left if left > most else most
-        found = np.float32(most) > threshold[i]
-        if found and darkest < _ONE:
-            found = not _shaded(frame[i], background[i], darkest, colour * threshold[i])
-        out[i] = np.uint8(found)
+        out[i] = np.uint8(most > limit[i])
+    if darkest < _ONE:
+        for i in range(out.size):
+            if out[i] != 0:
+                part = slice(3 * i, 3 * i + 3)
+                out[i] = np.uint8(not _shaded(frame[part], background[part], darkest, colour * threshold[i]))
 
 
 @njit(**_EXACT)
