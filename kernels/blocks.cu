@@ -7,7 +7,7 @@
 #include "lists.cuh"
 #include "reduce.cuh"
 
-constexpr int WARPS = 4;  // of a block, as in cuda/blocks.py
+constexpr int WARPS = 4, MANY_WARPS = 32;  // of a block, and of one that has everything, as in cuda/blocks.py
 constexpr int THREADS = 32 * WARPS;
 
 template <int SIZE>
@@ -32,16 +32,14 @@ struct Wanted {
     }
 };
 
-// Where the wanted entries of some units (all, if null) will begin: ends (n + 1).
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    count_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
-                 const bool* __restrict__ flags, const bool* __restrict__ places, unsigned* arrived, int64* ends) {
-    const Wanted wanted = {flags, places};
-    const int lane = threadIdx.x % 32;
-    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+// How many entries of some units (all, if null) are wanted, to ends[1 .. n].
+__device__ __forceinline__ void count_each(int64 n, const int64* units, const int64* indptr, const int* index, const Wanted& wanted,
+                                           int64* ends) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (int64 k = int64(blockIdx.x) * warps + threadIdx.x / 32; k < n; k += int64(gridDim.x) * warps) {
         const int64 unit = units ? units[k] : k;
         int64 count = indptr[unit + 1] - indptr[unit];
-        if (flags || places) {
+        if (wanted.flags || wanted.places) {
             int found = 0;
             for (int64 at = indptr[unit] + lane; at < indptr[unit + 1]; at += 32) {
                 found += wanted.at(at, index[at]);
@@ -53,6 +51,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             ends[k + 1] = count;
         }
     }
+}
+
+// Where the wanted entries of some units (all, if null) will begin: ends (n + 1).
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    count_wanted(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                 const bool* __restrict__ flags, const bool* __restrict__ places, unsigned* arrived, int64* ends) {
+    count_each(n, units, indptr, index, {flags, places}, ends);
     if (last_block(arrived, gridDim.x)) {
         scan<THREADS>(n, ends);
     }
@@ -63,8 +68,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 template <class Take>
 __device__ __forceinline__ void each_wanted(int64 n, const int64* units, const int64* indptr, const int* index, const Wanted& wanted,
                                             const int64* starts, const Take& take) {
-    const int lane = threadIdx.x % 32;
-    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (int64 k = int64(blockIdx.x) * warps + threadIdx.x / 32; k < n; k += int64(gridDim.x) * warps) {
         const int64 unit = units ? units[k] : k;
         int64 to = starts[k];
         const int64 end = indptr[unit + 1];
@@ -99,16 +104,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     });
 }
 
-// What is left of the wanted entries without a product of factors, as the upper half of a float32 (its digits to 0.2 %), and their
-// positions, in 16 bits where these are enough: a third of the bytes that go to the host. Unit k of the list has row own_rows[k] of
-// its factor, position p has row other_rows[p] of the other.
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
+// What is left of the entries of few units, at positions with a flag, without a product of factors, as the upper half of a float32 (its
+// digits to 0.4 %), and their positions, in 16 bits where these are enough: a third of the bytes that go to the host. Where those of
+// units begin goes to starts (n + 1). Unit k of the list has row own_rows[k] of its factor, position p has row other_rows[p] of the
+// other. One block: a warp has a unit anyway, and these are few.
+extern "C" __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
     take_residuals(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
-                   const bool* __restrict__ flags, const bool* __restrict__ places, const int64* __restrict__ starts,
-                   const REAL* __restrict__ value, const REAL* __restrict__ own, const int64* __restrict__ own_rows,
-                   const REAL* __restrict__ other, const int64* __restrict__ other_rows, int rank, unsigned short* __restrict__ small,
-                   int* __restrict__ large, unsigned short* __restrict__ left_over) {
-    each_wanted(n, units, indptr, index, {flags, places}, starts, [&](int64 k, int64 at, int position, int64 place) {
+                   const bool* __restrict__ places, const REAL* __restrict__ value, const REAL* __restrict__ own,
+                   const int64* __restrict__ own_rows, const REAL* __restrict__ other, const int64* __restrict__ other_rows, int rank,
+                   int64* starts, unsigned short* __restrict__ small, int* __restrict__ large, unsigned short* __restrict__ left_over) {
+    const Wanted wanted = {nullptr, places};
+    count_each(n, units, indptr, index, wanted, starts);
+    scan<32 * MANY_WARPS>(n, starts);
+    __syncthreads();
+    each_wanted(n, units, indptr, index, wanted, starts, [&](int64 k, int64 at, int position, int64 place) {
         REAL rest = value[at];
         for (int q = 0; q < rank; q++) {
             rest = fma(-own[own_rows[k] * rank + q], other[other_rows[position] * rank + q], rest);
@@ -122,34 +131,48 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     });
 }
 
-// Rows of a matrix (n, width): row p of `core` where places[k] is p, or row p of `rest`, times `scale` (or null), where it is -1 - p.
+// Rows of a matrix (n, width): row p of `core` where places[k] is p, or row p of `rest` and, behind its n_rest rows, of `more`, times
+// `scale` (or null), where it is -1 - p.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    join_rows(int64 n, int width, const int64* __restrict__ places, const REAL* __restrict__ core, const REAL* __restrict__ rest,
-              const REAL* __restrict__ scale, REAL* __restrict__ out) {
+    join_rows(int64 n, int width, const int64* __restrict__ places, const REAL* __restrict__ core, int64 n_rest,
+              const REAL* __restrict__ rest, const REAL* __restrict__ more, const REAL* __restrict__ scale, REAL* __restrict__ out) {
     for (int64 t = int64(blockIdx.x) * THREADS + threadIdx.x; t < n * width; t += int64(gridDim.x) * THREADS) {
-        const int64 p = places[t / width];
+        const int64 p = places[t / width], behind = -1 - p;
         const int q = int(t % width);
-        out[t] = p >= 0 ? core[p * width + q] : scale ? rest[(-1 - p) * width + q] * scale[q] : rest[(-1 - p) * width + q];
+        if (p >= 0) {
+            out[t] = core[p * width + q];
+        } else {
+            const REAL x = behind < n_rest ? rest[behind * width + q] : more[(behind - n_rest) * width + q];
+            out[t] = scale ? x * scale[q] : x;
+        }
     }
 }
 
-// Units and positions exchanged, by counting: a block has a run of units, one after the other.
-__device__ __forceinline__ int64 run_begin(int64 units, unsigned run) {
-    return units * int64(run) / int64(gridDim.x);
+// Units (all, if null) and positions exchanged, by counting: a block has a run of units, one after the other.
+__device__ __forceinline__ int64 run_begin(int64 n, unsigned run) {
+    return n * int64(run) / int64(gridDim.x);
 }
 
 // How many entries each run has at each position: counts (runs, length); and where positions will begin: ends (length + 1), 0 before.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    count_places(int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index, unsigned* counts,
-                 unsigned* arrived, int64* ends) {
+    count_places(int64 n, const int64* __restrict__ units, int64 length, const int64* __restrict__ indptr,
+                 const int* __restrict__ index, unsigned* counts, unsigned* arrived, int64* ends) {
     unsigned* const mine = counts + blockIdx.x * length;
-    const int64 last = indptr[run_begin(units, blockIdx.x + 1)];
+    const int64 first = run_begin(n, blockIdx.x), last = run_begin(n, blockIdx.x + 1);
     for (int64 p = threadIdx.x; p < length; p += THREADS) {
         mine[p] = 0;
     }
     __syncthreads();
-    for (int64 at = indptr[run_begin(units, blockIdx.x)] + threadIdx.x; at < last; at += THREADS) {
-        atomicAdd(mine + index[at], 1u);
+    if (units) {
+        for (int64 k = first; k < last; k++) {
+            for (int64 at = indptr[units[k]] + threadIdx.x; at < indptr[units[k] + 1]; at += THREADS) {
+                atomicAdd(mine + index[at], 1u);
+            }
+        }
+    } else {
+        for (int64 at = indptr[first] + threadIdx.x; at < indptr[last]; at += THREADS) {
+            atomicAdd(mine + index[at], 1u);
+        }
     }
     __syncthreads();
     for (int64 p = threadIdx.x; p < length; p += THREADS) {
@@ -163,7 +186,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
 // The entries by position, those at the same one in the order of their units. A unit has a position once, so no two threads ask for the
 // same place. `done` (runs, length) counts what stands before. Without values, places of entries stand for them.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    exchange(int64 units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
+    exchange(int64 n, const int64* __restrict__ units, int64 length, const int64* __restrict__ indptr, const int* __restrict__ index,
              const unsigned* __restrict__ counts, unsigned* done, const int64* __restrict__ starts, const Word* __restrict__ value,
              const Word* __restrict__ sigma, int* __restrict__ to_index, Word* __restrict__ to_value, Word* __restrict__ to_sigma) {
     unsigned* const mine = done + blockIdx.x * length;
@@ -175,11 +198,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         mine[p] = before;
     }
     __syncthreads();
-    const int64 last = run_begin(units, blockIdx.x + 1);
-    for (int64 unit = run_begin(units, blockIdx.x); unit < last; unit++) {
+    const int64 last = run_begin(n, blockIdx.x + 1);
+    for (int64 k = run_begin(n, blockIdx.x); k < last; k++) {
+        const int64 unit = units ? units[k] : k;
         for (int64 at = indptr[unit] + threadIdx.x; at < indptr[unit + 1]; at += THREADS) {
             const int64 place = starts[index[at]] + mine[index[at]]++;
-            to_index[place] = int(unit);
+            to_index[place] = int(k);
             to_value[place] = value ? value[at] : Word(at);
             if (sigma) {
                 to_sigma[place] = sigma[at];

@@ -93,6 +93,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
 }
 
+// How many of n numbers are larger than `size`.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    count_larger(int64 n, const REAL* __restrict__ x, REAL size, double* partial, unsigned* arrived, double* __restrict__ out) {
+    double found[1] = {0};
+    for (int64 t = int64(blockIdx.x) * THREADS + threadIdx.x; t < n; t += int64(gridDim.x) * THREADS) {
+        found[0] += fabs(x[t]) > size;
+    }
+    if (grid_sum(found, partial, arrived)) {
+        *out = found[0];
+    }
+}
+
 // A block for each: median and lower quartile of the sizes of n numbers, and their mean size and mean square.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) sizes(int64 n, const REAL* __restrict__ y, double* __restrict__ out) {
     __shared__ double slots[THREADS / 32];

@@ -2,9 +2,10 @@
 //
 // A warp has a unit. REAL is given with -D; the rank is an argument, since nothing here is worth a compilation for each.
 #include "entry.cuh"
+#include "lists.cuh"
 #include "reduce.cuh"
 
-constexpr int WARPS = 4;  // of a block, as in cuda/votes.py
+constexpr int WARPS = 4, MANY_WARPS = 32;  // of a block, and of the one that has everything, as in cuda/votes.py
 
 // Whether the entries are held out of the fit; units are rows.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
@@ -43,17 +44,36 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
     }
 }
 
-// Of each of some units, how many entries are nearer to its solution a than `floor`, and how many are at `far` or beyond: votes
-// (2, n).
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-    count_votes(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
-                const REAL* __restrict__ value, const REAL* __restrict__ basis, const REAL* __restrict__ usable,
-                const REAL* __restrict__ a, int rank, REAL floor_, REAL far, int64* __restrict__ votes) {
-    const int lane = threadIdx.x % 32;
-    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+// Some units beside their solutions; row `rows` of the coefficients (k of unit k, if null) is that of a unit.
+struct Voters {
+    const int64* __restrict__ units;
+    const int64* __restrict__ indptr;
+    const int* __restrict__ index;
+    const REAL* __restrict__ value;
+    const REAL* __restrict__ basis;
+    const REAL* __restrict__ usable;
+    const REAL* __restrict__ coefficients;
+    const int64* __restrict__ rows;
+    int rank;
+
+    __device__ __forceinline__ int64 begin(int64 k) const {
+        return indptr[units[k]];
+    }
+    __device__ __forceinline__ int64 end(int64 k) const {
+        return indptr[units[k] + 1];
+    }
+    __device__ __forceinline__ REAL away(int64 k, int64 at) const {
+        return distance(value[at], index[at], basis, usable, coefficients + (rows ? rows[k] : k) * rank, rank);
+    }
+};
+
+// Of each of n units, how many entries are nearer than `floor`, and how many are at `far` or beyond: votes (2, n).
+__device__ __forceinline__ void count(const Voters& all, int64 n, REAL floor_, REAL far, int64* votes) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (int64 k = int64(blockIdx.x) * warps + threadIdx.x / 32; k < n; k += int64(gridDim.x) * warps) {
         int near = 0, beyond = 0;
-        for (int64 at = indptr[units[k]] + lane; at < indptr[units[k] + 1]; at += 32) {
-            const REAL away = distance(value[at], index[at], basis, usable, a + k * rank, rank);
+        for (int64 at = all.begin(k) + lane; at < all.end(k); at += 32) {
+            const REAL away = all.away(k, at);
             near += away >= 0 && away < floor_;
             beyond += away >= far;
         }
@@ -68,25 +88,56 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 }
 
 // The entries at `far` or beyond, in their order; those of a unit go to starts[k] and after.
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-    take_rejected(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
-                  const REAL* __restrict__ value, const REAL* __restrict__ basis, const REAL* __restrict__ usable,
-                  const REAL* __restrict__ a, int rank, REAL far, const int64* __restrict__ starts, int* __restrict__ to_index,
-                  REAL* __restrict__ to_value) {
-    const int lane = threadIdx.x % 32;
-    for (int64 k = int64(blockIdx.x) * WARPS + threadIdx.x / 32; k < n; k += int64(gridDim.x) * WARPS) {
+__device__ __forceinline__ void take(const Voters& all, int64 n, REAL far, const int64* starts, int* __restrict__ to_index,
+                                     REAL* __restrict__ to_value) {
+    const int lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    for (int64 k = int64(blockIdx.x) * warps + threadIdx.x / 32; k < n; k += int64(gridDim.x) * warps) {
         int64 to = starts[k];
-        const int64 end = indptr[units[k] + 1];
-        for (int64 at = indptr[units[k]] + lane; at - lane < end; at += 32) {
-            const bool taken = at < end && distance(value[at], index[at], basis, usable, a + k * rank, rank) >= far;
+        const int64 end = all.end(k);
+        for (int64 at = all.begin(k) + lane; at - lane < end; at += 32) {
+            const bool taken = at < end && all.away(k, at) >= far;
             __syncwarp();
             const unsigned mask = __ballot_sync(EVERY_LANE, taken);
             if (taken) {
                 const int64 place = to + __popc(mask & ((1u << lane) - 1));
-                to_index[place] = index[at];
-                to_value[place] = value[at];
+                to_index[place] = all.index[at];
+                to_value[place] = all.value[at];
             }
             to += __popc(mask);
         }
     }
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
+    count_votes(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                const REAL* __restrict__ value, const REAL* __restrict__ basis, const REAL* __restrict__ usable,
+                const REAL* __restrict__ coefficients, const int64* __restrict__ rows, int rank, REAL floor_, REAL far,
+                int64* __restrict__ votes) {
+    count({units, indptr, index, value, basis, usable, coefficients, rows, rank}, n, floor_, far, votes);
+}
+
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
+    take_rejected(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+                  const REAL* __restrict__ value, const REAL* __restrict__ basis, const REAL* __restrict__ usable,
+                  const REAL* __restrict__ coefficients, const int64* __restrict__ rows, int rank, REAL far,
+                  const int64* __restrict__ starts, int* __restrict__ to_index, REAL* __restrict__ to_value) {
+    take({units, indptr, index, value, basis, usable, coefficients, rows, rank}, n, far, starts, to_index, to_value);
+}
+
+// Both for few units, by one block: votes (2, n), and behind them where the entries of units begin (n + 1).
+extern "C" __global__ void __launch_bounds__(32 * MANY_WARPS, 1)
+    split_few(int64 n, const int64* __restrict__ units, const int64* __restrict__ indptr, const int* __restrict__ index,
+              const REAL* __restrict__ value, const REAL* __restrict__ basis, const REAL* __restrict__ usable,
+              const REAL* __restrict__ coefficients, const int64* __restrict__ rows, int rank, REAL floor_, REAL far, int64* votes,
+              int* __restrict__ to_index, REAL* __restrict__ to_value) {
+    const Voters all = {units, indptr, index, value, basis, usable, coefficients, rows, rank};
+    int64* const starts = votes + 2 * n;
+    count(all, n, floor_, far, votes);
+    __syncthreads();
+    for (int64 k = threadIdx.x; k < n; k += 32 * MANY_WARPS) {
+        starts[k + 1] = votes[n + k];
+    }
+    scan<32 * MANY_WARPS>(n, starts);
+    __syncthreads();
+    take(all, n, far, starts, to_index, to_value);
 }

@@ -195,9 +195,13 @@ class Block:
         """`transpose`, made once and kept."""
         return self.transpose()
 
-    def transpose(self) -> Block:
-        """The same entries with units and positions exchanged."""
-        xp = array_namespace(self.value)
+    def transpose(self, units: np.ndarray | None = None) -> Block:
+        """The same entries, of all units or of some in the order given, with units and positions exchanged."""
+        xp, cuda = array_namespace(self.value), self._kernels
+        if cuda is not None:
+            return cast(Block, cuda.transpose(self, units))
+        if units is not None:
+            return self.take_units(units).transpose()
         if is_numpy_array(self.value):  # scipy's counting sort is linear and ten times faster
             from scipy.sparse import csr_array
 
@@ -209,9 +213,6 @@ class Block:
                 None if self.sigma is None else csr_array((self.sigma, self.index, self.indptr), shape=shape).tocsc().data
             )
             return Block(indptr, unit, flipped.data, self.n_units, sigma)
-        cuda = self._kernels
-        if cuda is not None:
-            return cast(Block, cuda.transpose(self))
         order = xp.argsort(self.index, stable=True)
         index, value, sigma = self.per_entry(lambda x: gather(x, order))
         edges = xp.arange(self.length + 1, dtype=self.index.dtype, device=device_of(self.value))
@@ -358,7 +359,7 @@ def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int, scale: 
     if takes_kernels(core):
         from .cuda.blocks import join_rows
 
-        return join_rows(core, rest, chosen, others(chosen, total), scale)
+        return join_rows(core, rest, places_of(chosen, total), scale)
     rest = rest if scale is None else rest * scale
     if is_numpy_array(core):  # one copy instead of two
         out = np.empty((total, *core.shape[1:]), dtype=core.dtype)
@@ -376,6 +377,13 @@ def join_units(core: Array, rest: Array, chosen: np.ndarray, total: int, scale: 
     place[chosen] = np.arange(len(chosen))
     place[rest_ids] = np.arange(len(chosen), total)
     return xp.take(xp.concat([core, rest]), asarray_on(place, core), axis=0)
+
+
+def places_of(chosen: np.ndarray, total: int) -> np.ndarray:
+    """Where rows stand (total,): k for chosen[k], and -1 - k for the k-th of the others."""
+    places, rest = np.empty(total, np.int64), others(chosen, total)
+    places[chosen], places[rest] = np.arange(len(chosen)), -1 - np.arange(len(rest))
+    return places
 
 
 def put_rows(x: Array, numbers: np.ndarray, rows: Array) -> Array:

@@ -16,7 +16,18 @@ from ..errors import ArgumentError
 from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
 from .blocks import Block, ChunkPlan, pieces
-from .plain.evidence import BasisFacts, Compared, Measured, Sizes, basis_facts, compare, largest_squares, measure, sizes
+from .plain.evidence import (
+    BasisFacts,
+    Compared,
+    Measured,
+    Sizes,
+    basis_facts,
+    compare,
+    largest_squares,
+    measure,
+    n_larger,
+    sizes,
+)
 from .plain.grid import Grid, make_grid
 from .plain.joining import join
 from .plain.layout import Layout, lay_out
@@ -58,7 +69,7 @@ class Kernels:
     most_rank : int, optional
         The largest rank they serve; plain code serves larger ones.
     held_out, posterior, grams, couple, inverses, make_side, join, times, lanczos, diagnose, judge,
-    split, agreeing, rests_on_one, measure, compare, sizes, basis_facts, largest_squares, robust_fit : callables
+    split, agreeing, rests_on_one, measure, compare, n_larger, sizes, basis_facts, largest_squares, robust_fit : callables
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
         `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
         their place.
@@ -94,6 +105,7 @@ class Kernels:
     agreeing: Callable[..., Block] = agreeing
     measure: Callable[..., Measured] = measure
     compare: Callable[..., Compared] = compare
+    n_larger: Callable[[Array, float], int] = n_larger
     sizes: Callable[[Array], Sizes] = sizes
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
     largest_squares: Callable[[Array, Array], np.ndarray] = largest_squares
@@ -221,6 +233,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         agreeing=votes.agreeing,
         measure=evidence.measure,
         compare=evidence.compare,
+        n_larger=evidence.n_larger,
         sizes=evidence.sizes,
         basis_facts=evidence.basis_facts,
         largest_squares=evidence.largest_squares,

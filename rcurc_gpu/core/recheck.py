@@ -117,7 +117,7 @@ def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, r
     factors, diagnostics = (core.left, core.right), (rows, cols)
 
     def count(k: int, units: np.ndarray, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-        return rivals(tasks[k], units, take_rows(factors[k], asarray_on(units, factors[k])), share)
+        return rivals(tasks[k], units, factors[k], share, rows=units)
 
     some = [np.flatnonzero(d.status == OK) for d in diagnostics]
     some = [np.sort(rng.choice(units, _SOME, replace=False)) if len(units) > _SOME else units for units in some]
@@ -137,9 +137,9 @@ def _informative_grid(data: CoreProblem, schedule: Schedule, run: RunContext) ->
     # with noise above a tenth of the median entry, small entries are everywhere and cannot be told from 0
     if schedule.floor > 0.1 * data.sizes.median:
         return None
-    informative = xp.abs(data.block.value) > schedule.floor
-    if int(xp.count_nonzero(informative)) > (1 - _ZEROS) * data.block.n_obs:
+    if data.kernels.n_larger(data.block.value, schedule.floor) > (1 - _ZEROS) * data.block.n_obs:
         return None
+    informative = xp.abs(data.block.value) > schedule.floor
     return run.kernels.make_grid(data.block, data.weight * xp.astype(informative, data.weight.dtype), run.chunk_bytes)
 
 

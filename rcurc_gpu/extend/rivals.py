@@ -33,7 +33,9 @@ _SUBSETS, _MOST_SUBSETS = 64, 200
 _AT_ONCE = 1_000_000  # observations whose residuals are in memory at a time
 
 
-def rivals(task: Task, units: np.ndarray, coefficients: Array, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
+def rivals(
+    task: Task, units: np.ndarray, coefficients: Array, share: float | None = None, rows: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Count the entries that agree with the solution of some units, and those that agree with the best other one.
 
     The other one is found if most of the entries that the first rejects agree with it.
@@ -49,6 +51,8 @@ def rivals(task: Task, units: np.ndarray, coefficients: Array, share: float | No
     share : float, optional
         From `consensus_share`: rivals are then only sought where they may be too near. Without it, they are sought in all
         units and down to half of the rejected entries, with fewer subsets.
+    rows : int64 array (u,), optional
+        Which rows of `coefficients` are theirs, if it has others as well.
 
     Returns
     -------
@@ -64,8 +68,9 @@ def rivals(task: Task, units: np.ndarray, coefficients: Array, share: float | No
         block, places = task.block, units[start:stop]
         if not beside:
             block, places = block.take_units(places).to(task.basis), np.arange(len(places))
-        a = bring(coefficients[start:stop, :], task.basis)
-        winner[start:stop], rejected = task.run.kernels.split(block, places, *rest, a, task.schedule.floor)
+        theirs = None if rows is None else rows[start:stop]
+        a = bring(coefficients[start:stop, :] if rows is None else coefficients, task.basis)
+        winner[start:stop], rejected = task.run.kernels.split(block, places, *rest, a, task.schedule.floor, theirs)
         if share is None:
             rival[start:stop] = _largest_consensus(task, rejected, ids[start:stop], (_MIXED, _SUBSETS))
             continue

@@ -21,6 +21,7 @@ from ..backends.arrays import (
     is_foreign,
     native,
     take_rows,
+    takes_kernels,
     to_numpy,
 )
 from ..backends.plain.posterior import packed_size
@@ -158,7 +159,7 @@ class LowRankMatrix(ArrayLike):
 
     def part(self, rows: np.ndarray, cols: np.ndarray) -> LowRankMatrix:
         """Some rows and columns, by their numbers, in double precision on the host."""
-        left, right = rows_on_host(self.left, rows), rows_on_host(self.right, cols)
+        left, right = rows_of_both(self.left, rows, self.right, cols)
         known = self.uncertainty
         if known is not None:
             known = replace(
@@ -326,6 +327,16 @@ def refuse_dask(cur: LowRankMatrix) -> None:
     """What follows works on factors that are here."""
     if is_dask_array(cur.left):
         raise TypeError("the factors are Dask arrays on the workers of a cluster; solve with gather=True or output=...")
+
+
+def rows_of_both(left: Array, rows: np.ndarray, right: Array, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Some rows of two factors, on the host; from a device in one copy."""
+    if takes_kernels(left):
+        from ..backends.cuda.blocks import join_rows
+
+        both = to_numpy(join_rows(left, right, np.concatenate([rows, -1 - cols])))
+        return both[: len(rows)], both[len(rows) :]
+    return rows_on_host(left, rows), rows_on_host(right, cols)
 
 
 def rows_on_host(array: Array, numbers: np.ndarray) -> np.ndarray:

@@ -301,7 +301,7 @@ class CrossSamples(Summarised):
     @cached_property
     def intersection(self) -> Intersection:
         """The observations inside I x J, each once."""
-        return join_intersection(self.r_block.take_units(self.cols), self.c_block, self.rows)
+        return join_intersection(self.r_block, self.c_block, self.rows, self.cols)
 
     def describe(self, rank: int | None = None) -> str:
         """Say in words what is there, with warnings where it is too little for `rank` (or for any rank)."""

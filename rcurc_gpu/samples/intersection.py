@@ -69,19 +69,21 @@ def fingerprints(block: Block) -> Array:
     return total[indptr[1:]] - total[indptr[:-1]]
 
 
-def join_intersection(from_r: Block, by_c: Block, rows: np.ndarray | None = None) -> Intersection:
+def join_intersection(
+    from_r: Block, by_c: Block, rows: np.ndarray | None = None, cols: np.ndarray | None = None
+) -> Intersection:
     """Each entry of the intersection once.
 
     Parameters
     ----------
     from_r : Block
-        The columns of J in R: units are J, positions I.
+        The columns of J in R: units are J, positions I. Or all of R, with J as `cols`.
     by_c : Block
         The rows of I in C: units are I, positions J. Or all of C, with I as `rows`.
     """
     from ..backends.kernels import choose  # here: samples are at the end of long chains of imports
 
-    by_r = from_r.transpose()  # by rows, too: two sorted lists are merged in linear time
+    by_r = from_r.transpose(cols)  # by rows, too: two sorted lists are merged in linear time
     kernels = choose("auto", by_c.value)
     if rows is not None and kernels.name == "cuda":  # which skips the others
         block, code = kernels.join(by_r, by_c, rows)

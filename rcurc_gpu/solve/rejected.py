@@ -171,7 +171,7 @@ def _left_over(
 ) -> list[Block]:
     """What the factors leave of entries of some rows, columns, and rows of the intersection, from a device.
 
-    The recovered values are added to it on the host. It comes to 0.2 % only, which is enough for signs and scales, and takes
+    The recovered values are added to it on the host. It comes to 0.4 % only, which is enough for signs and scales, and takes
     a third of the bytes of the observations.
     """
     from ..backends.cuda.blocks import residuals

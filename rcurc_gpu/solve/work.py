@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import is_numpy_array
 
 from ..backends.arrays import Array, array_namespace, asarray_on, bring, same_place, take_rows, to_numpy
-from ..backends.blocks import Block, blank_rows, join_units, others, put_rows
+from ..backends.blocks import Block, blank_rows, join_units, others, places_of, put_rows
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.evidence import BasisFacts
@@ -155,6 +155,14 @@ class _Here:
             core = take_rows(core, asarray_on(self.places, core))
         return bring(core, like)
 
+    def factor_on_device(self, a: Array, again: np.ndarray, coefficients: np.ndarray) -> Array:
+        """`factor` by CUDA kernels; the units `again` outside of the core have other coefficients, on the host."""
+        from ..backends.cuda.blocks import join_rows
+
+        places, scale = places_of(self.inside, self.n_units), self.side.to_factor
+        places[self.outside[again]] = -1 - len(a) - np.arange(len(again))
+        return join_rows(self.core_rows(a), a, places, None if scale is None else bring(scale, a), coefficients)
+
     def factor(self, a: Array) -> Array:
         """The rows of the factor for all units of the shard, from the coefficients of those outside of the core."""
         core, scale = self.core_rows(a), self.side.to_factor
@@ -243,7 +251,7 @@ def second(shard: Shard, block: None, side: Side, run: RunContext, part: Arrays,
 
 def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limits: Limits) -> tuple[Arrays, Arrays]:
     """`second`, where what is known of the units stays on a device: only those that are not typical come to the host."""
-    side, factor = here.side, here.factor(a)
+    side = here.side
     _, _, n_unknown = known.judge(limits)
     wanted = wanted_bits(typical, n_unknown)
     fit, block = wanted & (CONTESTABLE | DOUBTFUL), here.shard.resident
@@ -260,10 +268,11 @@ def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limit
         units = here.outside[chosen]
         task = replace(here.task(block), seen=(units, n_obs))
         found = later_passes(task, units, first, typical, limits)
-        factor = here.put(factor, units, found.coefficients)
+        given = found.coefficients
         sums = known.summary(units, np.concatenate([found.diagnostics.as_table(), found.held], axis=1))
     else:
         sums = known.summary()
+    factor = here.factor_on_device(a, chosen, given)
     whole, outside = Summary.by_sums(sums, side.core_diagnostics.take(here.places))
     lost = np.zeros(0, np.int64)
     if whole.n_undetermined:

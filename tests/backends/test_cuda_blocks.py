@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from conftest import DEVICE, SKIP_CUPY
 
-from rcurc_gpu.backends.blocks import Block, join_units
+from rcurc_gpu.backends.blocks import Block, join_units, others, places_of
 from rcurc_gpu.backends.kernels import XP
 from rcurc_gpu.backends.plain.verdicts import ILL_CONDITIONED
 from rcurc_gpu.samples.intersection import _ODD, fingerprints
@@ -84,6 +84,9 @@ def test_some_units_and_some_entries(shape, with_sigma, dtype, orders):
 def test_units_and_positions_are_exchanged(shape, dtype, orders):
     block = random_block(*shape, dtype, with_sigma=dtype != "int64")
     same(there(block).transpose(), block.transpose())
+    units = np.random.default_rng(4).permutation(shape[0])[: shape[0] // 2]
+    same(there(block).transpose(units), block.take_units(units).transpose())
+    same(there(block).transpose(units), block.transpose(units))
 
 
 @pytest.mark.parametrize("with_sigma", [False, True])
@@ -134,6 +137,34 @@ def test_rows_of_the_core_and_of_the_rest_become_one_factor(shape, dtype, orders
             )
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found.get(), expected)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_some_rows_of_the_rest_are_exchanged_on_the_way(dtype, orders):
+    rng = np.random.default_rng(3)
+    core, rest, more, scale = (rng.standard_normal(shape).astype(dtype) for shape in ((4, 3), (9, 3), (2, 3), 3))
+    chosen, again = np.asarray([0, 5, 6, 12]), np.asarray([3, 8])
+    places = places_of(chosen, 13)
+    places[others(chosen, 13)[again]] = [-10, -11]
+    found = blocks.join_rows(*map(cupy.asarray, (core, rest)), places, cupy.asarray(scale), more)
+    rest[again] = more
+    np.testing.assert_array_equal(found.get(), join_units(core, rest, chosen, 13, scale))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_a_product_leaves_of_some_entries(shape, dtype, orders):
+    block, rng = random_block(*shape, dtype), np.random.default_rng(1)
+    own, other = (rng.standard_normal((size, 3)).astype(dtype) for size in (shape[0] + 2, shape[1] + 1))
+    units = rng.permutation(shape[0])[: shape[0] // 2]
+    factors = (cupy.asarray(own), units + 2), (cupy.asarray(other), np.arange(shape[1]) + 1)
+    for places in (None, rng.random(shape[1]) < 0.5):
+        found = blocks.residuals(there(block), units, places, *factors)
+        some = block.take_units(units) if places is None else block.at_positions(places, units)
+        rest = some.value - np.sum(own[units + 2][some.unit_of_entry()] * other[some.index + 1], axis=1)
+        np.testing.assert_array_equal(found.indptr, some.indptr)
+        np.testing.assert_array_equal(found.index, some.index)
+        np.testing.assert_allclose(found.value, rest, rtol=1.01 * 2**-8, atol=1e-6)
 
 
 @pytest.mark.parametrize("rank", [1, 3, 8, 32])

@@ -281,8 +281,10 @@ def test_held_out_entries(dtype):
 
 
 @dtypes
-@pytest.mark.parametrize("units", [[5, 0, 4, 2, 10], range(len(COUNTS)), []])
-def test_votes(dtype, units):
+@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("units", [[5, 0, 4, 2, 10], range(len(COUNTS)), [*range(len(COUNTS))] * 4, []])
+def test_votes(dtype, units, few, monkeypatch):
+    monkeypatch.setattr(votes, "_FEW_UNITS", 10**6 if few else -1)
     block, basis, a = problem(COUNTS, 1500, 3, dtype)
     units = np.asarray(units, dtype=np.int64)
     usable = (np.random.default_rng(3).random(1500) < 0.8).astype(dtype)
@@ -293,11 +295,17 @@ def test_votes(dtype, units):
             hostgpu.set_seed(seed)
         given = (to_device(block), units, *map(to_device, (basis, usable, a[units])), floor)
         (found, others), counted = launches(votes.split, *given)
-        assert counted in (None, {"count_votes": 1, "take_rejected": 1})
-        np.testing.assert_array_equal(found, winner)
-        for name in ("indptr", "index", "value"):
-            np.testing.assert_array_equal(getattr(others, name).get(), getattr(rejected, name))
-            assert getattr(others, name).dtype == getattr(rejected, name).dtype
+        assert counted in (None, {"split_few": 1} if few else {"count_votes": 1, "take_rejected": 1})
+        of_all, counted = launches(votes.split, *given[:4], to_device(a), floor, units)  # their rows among those of all
+        assert counted is None or len(counted) == 2 - few
+        for ours, theirs in ((found, others), of_all):
+            np.testing.assert_array_equal(ours, winner)
+            for name in ("indptr", "index", "value"):
+                np.testing.assert_array_equal(getattr(theirs, name).get(), getattr(rejected, name))
+                assert getattr(theirs, name).dtype == getattr(rejected, name).dtype
+    again = plain_split(block, units, basis, usable, a, floor, units)
+    np.testing.assert_array_equal(again[0], winner)
+    np.testing.assert_array_equal(again[1].value, rejected.value)
 
 
 # ---------------------------------------------------------------- the core's grid

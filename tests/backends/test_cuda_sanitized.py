@@ -145,6 +145,8 @@ from rcurc_gpu.backends.cuda import votes
 votes.held_out(block, cupy.asarray(np.arange(9)), cupy.asarray(np.arange(250)), 3, 0.2)
 winner, rejected = votes.split(block, np.asarray([3, 0, 7, 2]), bases[0], usable, cupy.asarray(np.zeros((4, 16))), 0.5)
 assert winner.sum() > 0 and rejected.n_obs > 0
+votes._FEW_UNITS = 0
+votes.split(block, np.asarray([3, 0, 7, 2]), bases[0], usable, a, 0.5, np.asarray([8, 0, 1, 2]))
 M, seen = cupy.asarray(np.ones((5, 7))), cupy.asarray(np.ones((5, 7), bool))
 elementwise.hard_threshold(M, 0.5), elementwise.union_sum(M, M, seen, seen, 1.0, 2.0, M)
 print("finished")
@@ -176,6 +178,7 @@ joined, code = blocks.join(first, second)
 some, unit = blocks.select(joined, np.asarray([8, 1, 3]), cupy.asarray(rng.random(joined.n_obs) < 0.5), with_units=True)
 across, starts = joined.transpose(), blocks.places_by_position(joined.indptr, joined.index, 61)[0]
 assert (across.indptr == starts).all() and (joined.value == across.transpose().value).all()
+across = joined.transpose(np.asarray([8, 1, 3]))
 blocks.fingerprints(joined, 12345), blocks.largest_sizes(first.value, second.value)
 blocks.join(some, second, np.asarray([3, 0, 7]))
 left, right = (cupy.asarray(rng.standard_normal((n, 3))) for n in (9, 61))
@@ -186,7 +189,7 @@ ties.rests_on_one(joined, np.arange(9), right, left, ones[1], 0.5)
 entries = tuple(map(cupy.asarray, (rng.integers(0, 9, 700), rng.integers(0, 61, 700), rng.standard_normal(700))))
 measured = evidence.measure(entries, (left, cupy.asarray(np.ones(3)), right), 0.5, 0.3, 0.1)
 evidence.compare(measured, entries[2], 0.5), evidence.sizes(entries[2]), evidence.basis_facts(right, ones[1])
-evidence.largest_squares(left, right)
+evidence.largest_squares(left, right), evidence.n_larger(entries[2], 0.5)
 known = verdicts.UnitTable(left, 402, np.asarray([0, 7]), np.zeros((2, 6)))
 n_fit = rng.integers(5, 40, 400)
 fits = np.stack([n_fit, rng.integers(2, n_fit + 1), *rng.random((6, 400))], axis=1)
@@ -202,7 +205,7 @@ ties.mark_lone(joined, few, cupy.asarray(np.asarray([1, 4, 6])), right, left, on
 ids = cupy.asarray(np.arange(9)), cupy.asarray(np.arange(61))
 layout = cuda_kernels().lay_out(joined, code, ids, (3, 0.2), lambda n: (1, 2, 3), lambda n: None)
 assert layout.n_fit > 0 and len(layout.held[0]) > 0
-blocks.join_rows(right[:4], right[4:9], np.asarray([0, 3, 4, 8]), np.asarray([1, 2, 5, 6, 7]), right[10])
+blocks.join_rows(right[:4], right[4:9], np.asarray([0, -1, 3, -5, -6]), right[10], np.ones((1, 3)))
 print("finished")
 """
 

@@ -171,6 +171,8 @@ def test_evidence(n, rank, dtype, orders):
     np.testing.assert_allclose(largest, (np.concatenate([W, V]).astype(float) ** 2).max(axis=0), rtol=TOLERANCE[dtype])
     np.testing.assert_allclose(kernels.largest_squares(*map(cupy.asarray, (W, V))), largest, rtol=TOLERANCE[dtype])
     np.testing.assert_allclose(kernels.sizes(cupy.asarray(y)), XP.sizes(y), rtol=TOLERANCE[dtype])
+    for size in (0.5, 0.0, float(np.abs(y[0]))):  # one that is as large is not larger
+        assert kernels.n_larger(cupy.asarray(y), size) == XP.n_larger(y, size) == np.count_nonzero(np.abs(y) > size)
     usable = (rng.random(90) < 0.8).astype(dtype)
     facts, by_plain = kernels.basis_facts(cupy.asarray(W), cupy.asarray(usable)), XP.basis_facts(W, usable)
     np.testing.assert_allclose(facts.gram, by_plain.gram, atol=TOLERANCE[dtype])

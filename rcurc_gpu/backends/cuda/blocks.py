@@ -15,6 +15,7 @@ from .launch import dense, kernel, launch, pointer
 Block = Any  # `blocks.Block`, whose methods ask here: it cannot be imported
 
 _WARPS, _THREADS = 4, 128  # of a block, as in blocks.cu
+_MANY_WARPS = 32  # of one that has everything
 _MOST_BLOCKS = 1 << 16  # more than any GPU runs at a time
 _SUM_BLOCKS = 256  # whose last one goes over what all have found
 # Runs of units, a block each, when units and positions are exchanged: enough for any GPU, and few enough, since each goes
@@ -102,7 +103,7 @@ def residuals(
     own: tuple[Array, np.ndarray],
     other: tuple[Array, np.ndarray],
 ) -> Block:
-    """What a product of factors leaves of some entries, to 0.2 %, on the host.
+    """What a product of factors leaves of some entries, to 0.4 %, on the host.
 
     Parameters
     ----------
@@ -118,47 +119,61 @@ def residuals(
     with block.value.device:
         n, real = len(units), block.value.dtype
         chosen, own_rows, other_rows = (cupy.asarray(x, dtype=np.int64) for x in (units, own[1], other[1]))
-        wanted = (pointer(None), pointer(None if places is None else cupy.asarray(places)))
-        known = (np.int64(n), chosen, *_places(block), *wanted)
-        ends = cupy.empty(n + 1, np.int64)
-        _launch("count_wanted", block, _units_to_blocks(n), (*known, cupy.zeros(1, np.uint32), ends))
-        indptr = cupy.asnumpy(ends)
-        total = int(indptr[-1])
-        index = cupy.empty(total, np.uint16 if block.length <= _SHORT else np.int32)
-        rest, given = cupy.empty(total, np.uint16), (dense(own[0], real), own_rows, dense(other[0], real), other_rows)
+        known = (np.int64(n), chosen, *_places(block), pointer(None if places is None else cupy.asarray(places)))
+        starts = cupy.empty(n + 1, np.int64)
+        # in one launch, so there is room for all that there may be
+        room = min(n * (block.length if places is None else int(np.count_nonzero(places))), block.n_obs)
+        index = cupy.empty(room, np.uint16 if block.length <= _SHORT else np.int32)
+        rest, given = cupy.empty(room, np.uint16), (dense(own[0], real), own_rows, dense(other[0], real), other_rows)
         to = (index, pointer(None)) if index.dtype == np.uint16 else (pointer(None), index)
-        arguments = (*known, ends, dense(block.value), *given, np.int32(own[0].shape[1]), *to, rest)
-        _launch("take_residuals", block, _units_to_blocks(n), arguments)
-        upper = cupy.asnumpy(rest).astype(np.uint32) << 16
-        found = cupy.asnumpy(index).astype(np.int32), upper.view(np.float32).astype(np.float64)
+        arguments = (*known, dense(block.value), *given, np.int32(own[0].shape[1]), starts, *to, rest)
+        launch(kernel("blocks.cu", "take_residuals", _WORDS[real.itemsize]), 1, 32 * _MANY_WARPS, arguments)
+        indptr = cupy.asnumpy(starts)
+        total = int(indptr[-1])
+        upper = cupy.asnumpy(rest[:total]).astype(np.uint32) << 16
+        found = cupy.asnumpy(index[:total]).astype(np.int32), upper.view(np.float32).astype(np.float64)
     return replace(block, indptr=indptr, index=found[0], value=found[1], sigma=None)
 
 
-def join_rows(core: Array, rest: Array, chosen: np.ndarray, others: np.ndarray, scale: Array | None) -> Array:
-    """`blocks.join_units`, in one launch."""
-    n, width, dtype = len(chosen) + len(others), math.prod(core.shape[1:]), core.dtype
-    places = np.empty(n, np.int64)
-    places[chosen], places[others] = np.arange(len(chosen)), -1 - np.arange(len(others))
+def join_rows(
+    core: Array, rest: Array, places: np.ndarray, scale: Array | None = None, more: np.ndarray | None = None
+) -> Array:
+    """Rows of two arrays as one, in one launch.
+
+    Parameters
+    ----------
+    core, rest : float arrays (.., ...)
+    places : int64 array (n,)
+        Which row of `core` each of the rows is; or -1 less which of `rest`.
+    scale : float array, optional
+        What rows of `rest` are multiplied by.
+    more : float array (.., ...), optional
+        Further rows of `rest`, on the host.
+    """
+    n, width, dtype = len(places), math.prod(core.shape[1:]), core.dtype
     with core.device:
         out = cupy.empty((n, *core.shape[1:]), dtype)
-        given = (
-            cupy.asarray(places),
-            dense(core),
-            dense(rest, dtype),
-            pointer(None if scale is None else dense(scale, dtype)),
+        scaling = pointer(None if scale is None else dense(scale, dtype))
+        behind = pointer(None if more is None else cupy.asarray(more, dtype=dtype))
+        sizes, given = (
+            (np.int64(n), np.int32(width)),
+            (cupy.asarray(places, dtype=np.int64), dense(core), np.int64(len(rest))),
         )
-        function = kernel("blocks.cu", "join_rows", dtype.name)
-        launch(function, min(-(-n * width // _THREADS), _MOST_BLOCKS), _THREADS, (np.int64(n), np.int32(width), *given, out))
+        arguments = (*sizes, *given, dense(rest, dtype), behind, scaling, out)
+        blocks = min(-(-n * width // _THREADS), _MOST_BLOCKS)
+        launch(kernel("blocks.cu", "join_rows", dtype.name), blocks, _THREADS, arguments)
     return out
 
 
-def transpose(block: Block) -> Block:
+def transpose(block: Block, units: np.ndarray | None = None) -> Block:
     """`Block.transpose`, in two launches."""
     with block.value.device:
-        unit, value, sigma = _room(block, block.n_obs)
-        word, out = _WORDS[block.value.dtype.itemsize], (unit, value, pointer(sigma))
-        indptr = _exchange(_places(block), block.length, word, _numbers(block), out)
-    return replace(block, indptr=indptr, index=unit, value=value, length=block.n_units, sigma=sigma)
+        chosen = None if units is None else cupy.asarray(units, dtype=np.int64)
+        n = block.n_units if units is None else len(units)
+        exchanged = _Exchange(n, chosen, _places(block), block.length, _WORDS[block.value.dtype.itemsize])
+        unit, value, sigma = _room(block, block.n_obs if units is None else int(exchanged.starts[-1]))
+        exchanged.write(_numbers(block), (unit, value, pointer(sigma)))
+    return replace(block, indptr=exchanged.starts, index=unit, value=value, length=n, sigma=sigma)
 
 
 def places_by_position(indptr: Array, index: Array, length: int) -> tuple[Array, Array, Array]:
@@ -166,20 +181,31 @@ def places_by_position(indptr: Array, index: Array, length: int) -> tuple[Array,
     with index.device:
         unit, places, nothing = cupy.empty(len(index), np.int32), cupy.empty(len(index), np.int64), pointer(None)
         known = (dense(indptr, np.int64), dense(index, np.int32))
-        # a place has the size of a float64
-        starts = _exchange(known, length, "float64", (nothing, nothing), (unit, places, nothing))
-    return starts, unit, places
+        exchanged = _Exchange(len(indptr) - 1, None, known, length, "float64")  # a place has the size of a float64
+        exchanged.write((nothing, nothing), (unit, places, nothing))
+    return exchanged.starts, unit, places
 
 
-def _exchange(places: tuple[Array, Array], length: int, word: str, numbers: tuple[Any, Any], out: tuple[Any, ...]) -> Array:
-    """Write units, values and sigma by position to `out`; where positions begin (length + 1,)."""
-    units, n = len(places[0]) - 1, len(places[1])
-    runs = max(1, min(units, n // max(length, 1), _MOST_RUNS))  # what is counted takes no more memory than the entries
-    counts, done = cupy.empty((2, runs, length), np.uint32)
-    starts, known = cupy.zeros(length + 1, np.int64), (np.int64(units), np.int64(length), *places)
-    launch(kernel("blocks.cu", "count_places", word), runs, _THREADS, (*known, counts, cupy.zeros(1, np.uint32), starts))
-    launch(kernel("blocks.cu", "exchange", word), runs, _THREADS, (*known, counts, done, starts, *numbers, *out))
-    return starts
+class _Exchange:
+    """Units, all or the chosen ones, and positions exchanged, in two launches; `starts` (length + 1,) is there before them.
+
+    Between these there is time to take memory.
+    """
+
+    def __init__(self, n: int, chosen: Array | None, places: tuple[Array, Array], length: int, word: str) -> None:
+        n_obs = len(places[1]) * n // max(len(places[0]) - 1, 1)  # of the chosen units, about
+        self._runs = max(1, min(n, n_obs // max(length, 1), _MOST_RUNS))  # what is counted takes no more than the entries
+        self._counts, self._word = cupy.empty((2, self._runs, length), np.uint32), word
+        self._known = (np.int64(n), pointer(chosen), np.int64(length), *places)
+        self.starts = cupy.zeros(length + 1, np.int64)
+        self._launch("count_places", (*self._known, self._counts[0], cupy.zeros(1, np.uint32), self.starts))
+
+    def write(self, numbers: tuple[Any, Any], out: tuple[Any, ...]) -> None:
+        """Write units, values and sigma by position to `out`; without values, places of entries stand for them."""
+        self._launch("exchange", (*self._known, *self._counts, self.starts, *numbers, *out))
+
+    def _launch(self, name: str, arguments: tuple[Any, ...]) -> None:
+        launch(kernel("blocks.cu", name, self._word), self._runs, _THREADS, arguments)
 
 
 def join(by_r: Block, by_c: Block, units: np.ndarray | None = None) -> tuple[Block, Array]:

@@ -73,6 +73,16 @@ def _chosen(x: Array, y: Array, flags: Array) -> tuple[Array, Array]:
     return some.sigma, some.value
 
 
+def n_larger(x: Array, size: float) -> int:
+    """`evidence.n_larger`, in one launch."""
+    with x.device:
+        blocks = max(1, min(-(-len(x) // _THREADS), _MOST_BLOCKS))
+        out = cupy.empty(())
+        arguments = (np.int64(len(x)), dense(x), x.dtype.type(size), cupy.empty(blocks), cupy.zeros(1, np.uint32), out)
+        _launch("count_larger", blocks, x.dtype, 1, arguments)
+        return int(out)
+
+
 def sizes(y: Array) -> Sizes:
     """`evidence.sizes`, in one launch."""
     with y.device:

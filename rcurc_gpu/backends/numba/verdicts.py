@@ -43,9 +43,16 @@ def judge(arrays: tuple[np.ndarray, ...], at: Limits) -> tuple[np.ndarray, np.nd
 
 
 def split(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, coefficients: Array, floor: float
+    block: Block,
+    units: np.ndarray,
+    basis: Array,
+    usable: Array,
+    coefficients: Array,
+    floor: float,
+    rows: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Block]:
     """`votes.split`."""
+    coefficients = coefficients if rows is None else coefficients[rows]
     counts = block.counts[units]
     n = int(counts.sum())
     if n < _MANY_OBSERVATIONS:

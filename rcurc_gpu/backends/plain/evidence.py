@@ -150,6 +150,12 @@ def compare(measured: Measured, y: Array, floor: float) -> Compared:
     return Compared(lower[0], lower[1], typical, chances[0], chances[1])
 
 
+def n_larger(x: Array, size: float) -> int:
+    """How many numbers are larger than `size`, whatever their signs."""
+    xp = array_namespace(x)
+    return int(xp.count_nonzero(xp.abs(x) > size))
+
+
 def sizes(y: Array) -> Sizes:
     """Of one or more numbers."""
     xp = array_namespace(y)

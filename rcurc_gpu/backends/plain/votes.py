@@ -11,7 +11,13 @@ CLEAR = 2.0  # thresholds from the solution at which entries may support another
 
 
 def split(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, coefficients: Array, floor: float
+    block: Block,
+    units: np.ndarray,
+    basis: Array,
+    usable: Array,
+    coefficients: Array,
+    floor: float,
+    rows: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Block]:
     """Count the entries of some units that agree with their solutions; and a block of those that clearly do not.
 
@@ -26,6 +32,8 @@ def split(
     coefficients : float array (u, r)
     floor : float
         Nearer entries agree.
+    rows : int64 array (u,), optional
+        Which rows of `coefficients` they have, on the host, if that has others as well.
 
     Returns
     -------
@@ -36,7 +44,8 @@ def split(
     """
     xp = array_namespace(basis)
     here = block.take_units(units)
-    fit = dots(basis, here.index, coefficients, here.unit_of_entry())
+    own = here.unit_of_entry()
+    fit = dots(basis, here.index, coefficients, own if rows is None else gather(asarray_on(rows, own), own))
     distance = xp.abs(here.value - fit)
     counts = gather(usable, here.index) > 0
     winner = _ends(here, counts & (distance < floor))
