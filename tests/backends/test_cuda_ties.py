@@ -13,6 +13,7 @@ if not DEVICE:
 
 import cupy
 
+from rcurc_gpu.backends.cuda import ties
 from rcurc_gpu.backends.kernels import cuda_kernels
 
 EMULATED = DEVICE == "emulator"
@@ -92,3 +93,33 @@ def test_few_launches_and_no_cusolver():
     stats = hostgpu.stats()
     assert stats["launches"] + stats["graph_launches"] <= 60, stats["launches_by_kernel"]
     assert not any(name.startswith("cusolver") for name in stats["library_calls"])
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_room_for_vectors_is_doubled_and_changes_nothing(groups, monkeypatch):
+    block, left, right = entries(90, 60, 3, groups=groups)
+    found = []
+    for room in (2, 61):
+        monkeypatch.setattr(ties, "_FIRST_VECTORS", room)
+        found.append(ties_of(*there(block, left, right), cuda_kernels(), 5))
+    assert found[0].gap == found[1].gap
+    for name in ("rows", "cols"):
+        np.testing.assert_array_equal(getattr(found[0], name).get(), getattr(found[1], name).get())
+
+
+@pytest.mark.skipif(not EMULATED, reason="only the emulator counts bytes exactly")
+def test_a_short_look_takes_memory_for_few_vectors():
+    """Sixty steps may be made; of well tied rows and columns about ten are."""
+    m, n, K = 40, 6_000, 3
+    block, left, right = entries(m, n, K, rate=0.8)
+    given = there(block, left, right)
+    cupy.get_default_memory_pool().free_all_blocks()
+    before = hostgpu.stats()["live_bytes"]
+    hostgpu.reset_stats()
+    ties_of(*given, cuda_kernels(), 5)
+    taken = hostgpu.stats()["peak_bytes"] - before
+    vectors = 2 * ties._FIRST_VECTORS * 8 * n * K
+    others = 20 * block.n_obs + 3 * 8 * (m + n) * (
+        K * K + K
+    )  # the transpose, normal equations, their inverses, a few vectors
+    assert vectors < taken < vectors + others < 2 * 61 * 8 * n * K

@@ -19,6 +19,7 @@ from .sources import MOST_RANK
 from .verdicts import UnitTable
 
 _WARPS, _SOLVERS, _TILE = 4, 2, 32  # as in ties.cu
+_FIRST_VECTORS = 16  # of Lanczos, that there is room for at first
 _MOST_BLOCKS = 256  # of a sum over everything; fixed, so that its order does not depend on the device
 
 
@@ -84,7 +85,11 @@ def _places(block: Block) -> tuple[Array, Array]:
 
 
 class CudaLanczos(plain.Lanczos):
-    """`plain.PlainLanczos` by kernels; vectors stay on the device."""
+    """`plain.PlainLanczos` by kernels; vectors stay on the device.
+
+    They and their images take 2 n K numbers for each step. There is room for few of them at first, since most cores need
+    about ten, and it is doubled whenever it is full.
+    """
 
     def __init__(self, ties: plain.TieProblem, most: int) -> None:
         (m, K), n, dtype = ties.left.shape, len(ties.right), ties.right.dtype
@@ -93,16 +98,17 @@ class CudaLanczos(plain.Lanczos):
         with ties.right.device:
             self._left, self._right, self._G, self._gauge = map(dense, (ties.left, ties.right, ties.G, ties.gauge))
             self._rows, self._columns = _places(ties.block), _places(ties.across)
-            self._vectors, self._images = cupy.empty((2, most + 1, n, K), dtype)
-            self._alpha, self._sizes = cupy.empty((2, most + 1), dtype)
+            self._most = most + 1
+            self._vectors, self._images, self._alpha, self._sizes = (
+                cupy.empty((0, *shape), dtype) for shape in ((n, K), (n, K), (), ())
+            )
             self._numbers = ReadBack((1, 2), dtype)  # the last alpha, and the size of the last vector
             self._lengths: list[float] = []  # sizes of all vectors
             self._step = cupy.full(1, -1, np.int32)
             self._moved, self._w, self._share = (cupy.empty(shape, dtype) for shape in ((m, K), (n, K), K * K))
-            self._first, self._second = cupy.empty((2, most + 1), dtype)  # parts along the vectors
             self._blocks = min(_units_to_blocks(n, _TILE), _MOST_BLOCKS)
-            self._squares = cupy.empty((self._blocks, K * K), dtype)
-            self._partial, self._arrived = cupy.empty((most + 1, self._blocks), np.float64), cupy.zeros(1, np.uint32)
+            self._squares, self._arrived = cupy.empty((self._blocks, K * K), dtype), cupy.zeros(1, np.uint32)
+            self._make_room(min(_FIRST_VECTORS, self._most))
             self._inverse, self.col_skew = self._inverses(ties.packed[0], ties.normal)
             self._inverse_rows, self.row_skew = self._inverses(ties.packed[1], None)
             self._find_gauge(None)
@@ -110,6 +116,19 @@ class CudaLanczos(plain.Lanczos):
             self._find_gauge(None)
             self._append()
         self._read()
+
+    def _make_room(self, room: int) -> None:
+        """Take memory for so many vectors, the ones that are there included."""
+        dtype, self._graph = self._right.dtype, None  # a graph knows where its arrays are
+        for name in ("_vectors", "_images", "_alpha", "_sizes"):
+            old = getattr(self, name)
+            new = cupy.empty((room, *old.shape[1:]), dtype)
+            if len(old):
+                new[: len(old)] = old
+            setattr(self, name, new)  # and the old one is given back, before the next is taken
+            del old
+        self._first, self._second = cupy.empty((2, room), dtype)  # parts along the vectors
+        self._partial = cupy.empty((room, self._blocks), np.float64)
 
     def _inverses(self, packed: Array, normal: Array | None) -> tuple[Array, np.ndarray]:
         """Inverses and their traces; a start from `normal` numbers goes to w."""
@@ -128,6 +147,8 @@ class CudaLanczos(plain.Lanczos):
     def step(self) -> float:
         """Make the next vector; how much of the last one the rows follow."""
         with self._right.device:
+            if len(self._lengths) == len(self._sizes):
+                self._make_room(min(2 * len(self._sizes), self._most))
             if self._graph is None:
                 # all other kernels have been launched: nothing is loaded in a capture
                 self._couple(self._rows, (self._left, self._right), self._vectors, None, self._inverse_rows, self._moved[:0])
