@@ -10,18 +10,15 @@ import csv
 import io
 from array import array
 from collections.abc import Iterator
-from functools import partial
 
 import numpy as np
 
 from ..errors import Argument, InputError
 from ..samples.building import observed
+from .fields import Fields
 from .labels import wrong_with_label
 from .numbering import LabelColumn, Piece, TableNumbers
 from .text import NUMBERS, Layout, TextBlocks, value_of
-
-# bytes that are split into fields at a time: each field is a string of some 60 bytes, and a whole block would take 150 MB
-_SPLIT = 1 << 20
 
 
 def lines_are_records(block: bytes) -> bool:
@@ -40,7 +37,7 @@ def count_lines(block: bytes) -> int:
 
 
 def split_lines(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColumn, LabelColumn, np.ndarray] | None:
-    """Whole lines as `arrow.parse_block` gives them, in a third of the time of `parse_lines`.
+    """Whole lines as `arrow.parse_block` gives them, without a Python object for each field.
 
     None if not every line is plain fields with a number for each value, which `parse_lines` then takes or names.
 
@@ -55,46 +52,50 @@ def split_lines(block: bytes, layout: Layout, n_skipped: int) -> tuple[LabelColu
     if not text or b'"' in text or b"\r" in text:
         return None
     text += b"" if text.endswith(b"\n") else b"\n"
-    known: tuple[dict[str, int], dict[str, int]] = {}, {}
-    parts, start = [], 0
-    while start < len(text):
-        end = text.rfind(b"\n", start, start + _SPLIT) + 1 or text.index(b"\n", start) + 1
-        part = _split(text[start:end], layout, known)
-        if part is None:
-            return None
-        parts.append(part)
-        start = end
-    i, j, *numbers = (np.concatenate(column) for column in zip(*parts, strict=True))
-    values, sigma = (*numbers, None, None)[:2]
-    row, column = (LabelColumn(x, lambda: None, partial(list, found)) for x, found in zip((i, j), known, strict=True))
-    return row, column, observed(np.full(len(i), np.nan) if values is None else values, sigma)
+    if not text.isascii():
+        text.decode("utf-8")  # what is no text is an error
+    columns = _columns_of(text, layout)
+    if columns is None:
+        return None
+    rows, cols = (_labels_in(fields) for fields in columns[:2])
+    value, sigma = (*map(_numbers_in, columns[2:]), None, None)[:2]
+    if rows is None or cols is None or any(x is None for x in (value, sigma)[: len(columns) - 2]):
+        return None
+    return rows, cols, observed(np.full(len(columns[0]), np.nan) if value is None else value, sigma)
 
 
-def _split(lines: bytes, layout: Layout, known: tuple[dict[str, int], dict[str, int]]) -> list[np.ndarray] | None:
-    """The columns that are taken of whole lines: labels as their numbers in `known`, which grows, then values."""
-    data, sign = np.frombuffer(lines, np.uint8), ord(layout.delimiter)
-    ends = data[(data == sign) | (data == ord("\n"))]
+def _columns_of(text: bytes, layout: Layout) -> list[Fields] | None:
+    """The columns that are taken of whole lines; None if not every line has as many fields."""
+    data, sign = np.frombuffer(text, np.uint8), ord(layout.delimiter)
+    stops = np.flatnonzero((data == sign) | (data == ord("\n")))
     pattern = np.full(layout.n_columns, sign, np.uint8)
     pattern[-1] = ord("\n")
-    if len(ends) % layout.n_columns or (ends.reshape(-1, layout.n_columns) != pattern).any():
+    if len(stops) % layout.n_columns or (data[stops].reshape(-1, layout.n_columns) != pattern).any():
         return None
-    fields = lines.decode("utf-8")[:-1].replace("\n", layout.delimiter).split(layout.delimiter)
-    columns, found = [fields[k :: layout.n_columns] for k in layout.taken], []
-    for labels, numbers in zip(columns, known, strict=False):
-        for label in dict.fromkeys(labels):
-            numbers.setdefault(label, len(numbers))
-        found.append(np.fromiter(map(numbers.__getitem__, labels), np.int32, len(labels)))
-    for texts in columns[2:]:
-        together = "".join(texts)
-        if "_" in together or not together.isascii():  # as in `number_of`
-            return None
-        try:
-            found.append(np.fromiter(map(float, texts), np.float64, len(texts)))
-        except ValueError:
-            return None
-        if np.isinf(found[-1]).any():
-            return None
-    return found
+    starts = np.append(0, stops[:-1] + 1)
+    return [Fields(text, starts[k :: layout.n_columns], stops[k :: layout.n_columns]) for k in layout.taken]
+
+
+def _labels_in(fields: Fields) -> LabelColumn | None:
+    if (found := fields.numbered()) is None:
+        return None
+    codes, labels = found
+    return LabelColumn(codes, lambda: None, lambda: [label.decode("utf-8") for label in labels])
+
+
+def _numbers_in(fields: Fields) -> np.ndarray | None:
+    """Fields as numbers, if all of them are; in many tables the same ones come again and again."""
+    if (found := fields.numbered()) is None:
+        return None
+    codes, texts = found
+    together = b"".join(texts)
+    if b"_" in together or not together.isascii():  # as in `number_of`
+        return None
+    try:
+        values = np.fromiter(map(float, texts), np.float64, len(texts))
+    except ValueError:
+        return None
+    return None if np.isinf(values).any() else values[codes]
 
 
 def parse_lines(path: str, layout: Layout, blocks: TextBlocks, block: bytes, numbers: TableNumbers, skip: bool) -> Piece:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rcurc_gpu import ConvergenceWarning, CrossSamples, CURMatrix, rcurc, synthetic
 from rcurc_gpu.io import Completion, LabelledSamples, Labels, load_result, read_observations, read_pairs, save_result
 from rcurc_gpu.io.arrow import parse_block
+from rcurc_gpu.io.fields import Fields
 from rcurc_gpu.io.lines import split_lines
 from rcurc_gpu.io.numbering import Encoded
 from rcurc_gpu.io.pairs import write_table
@@ -179,7 +180,6 @@ def test_pyarrow_reads_large_files_as_the_plain_reader_does(tmp_path, monkeypatc
 def test_plain_lines_are_split_and_others_read_one_by_one(tmp_path, monkeypatch):
     """A short way for lines of plain fields, the same labels and numbers; whatever is odd takes the long way."""
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.setattr("rcurc_gpu.io.lines._SPLIT", 50)
     path = tmp_path / "a.csv"
     plain = "u,time,i,v\r\nb ,9, x,1\r\na,9,x,-2e0\r\nb,8,y y,NaN\r\nü,8,y y,+4"
     layout = Layout(",", 4, None, 1, (0, 2, 3))
@@ -194,6 +194,32 @@ def test_plain_lines_are_split_and_others_read_one_by_one(tmp_path, monkeypatch)
     for odd in ("a,9,x", "a,9,x,1,2", "a,9,x,1_0", "a,9,x,inf", "a,9,x,\u0661", "a,9,x,", '"a",9,x,1', "a,9,x,1\n\nb,9,x,2"):
         assert split_lines(odd.encode(), layout, 0) is None, odd
         assert split_lines(f"b,9,x,1\n{odd}\n".encode(), layout, 0) is None, odd
+
+
+@given(st.lists(st.binary(max_size=20).filter(lambda x: b"," not in x), min_size=1, max_size=40), st.integers(0, 3))
+def test_equal_fields_get_one_number_in_the_order_in_which_they_come(fields, collide):
+    """Whatever their bytes, and also where different fields have the same hash."""
+    text = b",".join(fields)
+    stops = np.cumsum([len(field) + 1 for field in fields]) - 1
+    some = Fields(text, stops - [len(field) for field in fields], stops)
+    if collide:
+        hashes = some._hashes() % collide
+        some._hashes = lambda: hashes.astype(np.uint64)
+    codes, different = some.numbered()
+    known = list(dict.fromkeys(fields))
+    assert different == known
+    assert codes.tolist() == [known.index(field) for field in fields]
+
+
+def test_fields_that_somebody_made_collide_are_left_to_the_long_way():
+    some = Fields(bytes(range(60)), np.arange(60), np.arange(1, 61))
+    assert some.numbered() is not None
+    some._hashes = lambda: np.zeros(60, np.uint64)
+    assert some.numbered() is None
+
+
+def test_very_long_fields_are_left_to_the_long_way():
+    assert Fields(b"a" * 2000, np.array([0]), np.array([2000])).numbered() is None
 
 
 LABEL = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8).filter(
