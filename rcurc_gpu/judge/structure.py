@@ -34,7 +34,7 @@ LIMIT = 5.0  # standard deviations above random signs from which the rejected ma
 _LARGE = 0.5  # share of the sum of squares that makes up the entries where singular vectors are large
 _FOLLOWING = 0.75  # share of the observations there that follow
 _BALANCE = 0.3  # of signs
-_MATTERS = 1e-3  # residuals over the size of an entry from which a component matters: a tenth of the accuracy, as in a core
+MATTERS = 1e-3  # residuals over the size of an entry from which a component matters: a tenth of the accuracy, as in a core
 _RARE = 1e-3  # chance of naming any row (column) where all have the same share of outliers
 FAR_MORE = 2.0  # share of the outliers of a row (column) over that of all, from which it is named
 _BLOCK = 0.5  # share of the outliers where named rows and columns cross, from which this is a block
@@ -191,7 +191,7 @@ class Scores(NamedTuple):
         say more than signs.
         """
         proven = self.exact > 0 or (self.score > LIMIT and self.balance > _BALANCE)
-        return proven and self.following > _FOLLOWING and self.size > _MATTERS
+        return proven and self.following > _FOLLOWING and self.size > MATTERS
 
 
 def component_scores(blocks: Sequence[Looked], seed: int) -> list[Scores]:
@@ -238,10 +238,10 @@ def _exactly(block: Looked, scores: Scores, rng: np.random.Generator) -> Scores:
         n, following, size = with_other_sign(*block[2:])
     if n == 0:
         return scores
-    return scores._replace(exact=n, following=following, size=size / max(_typical(block.fitted), 1e-300))
+    return scores._replace(exact=n, following=following, size=size / max(typical_size(block.fitted), 1e-300))
 
 
-def _typical(fitted: np.ndarray) -> float:
+def typical_size(fitted: np.ndarray) -> float:
     """Size of a recovered value."""
     return float(np.mean(fitted**2)) ** 0.5
 
@@ -288,7 +288,7 @@ class _Signs:
         made = self.found * self.weight * u[self.row] * v[self.col]
         positive, both = float(made[u[self.row] * v[self.col] > 0].sum()), float(made.sum())
         sizes = np.abs(block.residual[large[following]])
-        size = float(np.median(sizes)) / max(_typical(block.fitted), 1e-300) if len(sizes) else 0.0
+        size = float(np.median(sizes)) / max(typical_size(block.fitted), 1e-300) if len(sizes) else 0.0
         return float(np.mean(following)), 2 * min(positive, both - positive) / both, size
 
 

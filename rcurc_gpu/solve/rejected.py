@@ -14,6 +14,7 @@ from ..backends.blocks import Block, others
 from ..backends.random import Stream, generator
 from ..extend.diagnostics import OK
 from ..judge.causes import Cause
+from ..judge.lopsided import is_lopsided
 from ..judge.structure import FAR_MORE, Looked, Structure, block_of, component_scores, crowded
 from ..noise.part import on_host
 from ..result.matrix import LowRankMatrix, rows_on_host
@@ -110,7 +111,13 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
     seen, is_outlier, edges = _judged(found, numbers, parts)
     blocks = [Looked(*(x[low:high] for x in (*seen, is_outlier))) for low, high in pairwise(edges)]
     scores = component_scores(blocks, seed)
-    components = tuple(name for name, x in zip(("core", "columns", "rows"), scores, strict=True) if x.is_component)
+    inner_core, on_side, below_it = blocks
+    in_rows = _of_chosen(None if found.noisy else by_row, view.rows, inner_core.i, inner_core.rejected)
+    in_cols = _of_chosen(None if found.noisy else by_col, view.cols, inner_core.j, inner_core.rejected)
+    odd = (False, is_lopsided(*in_rows, on_side._replace(i=on_side.j, j=on_side.i)), is_lopsided(*in_cols, below_it))
+    components = tuple(
+        name for name, x, y in zip(("core", "columns", "rows"), scores, odd, strict=True) if x.is_component or y
+    )
     named = [np.zeros(0, np.int64) if c is None else c.crowded() for c in (by_row, by_col)]
     i, j = (x[k] for x, k in zip(numbers, seen[:2], strict=True))
     block: tuple[tuple[int, ...], tuple[int, ...]] = (), ()
@@ -164,6 +171,18 @@ def _counts_of(arrays: Arrays) -> _Counts | _CountsOnDevice | None:
     status, n_obs, n_inliers = (to_numpy(arrays[name]) for name in ("status", "n_obs", "n_inliers"))
     n_obs = np.where(status == OK, n_obs, 0)
     return _Counts(n_obs, np.maximum(n_obs - n_inliers, 0))
+
+
+def _of_chosen(
+    counts: _Counts | _CountsOnDevice | None, chosen: np.ndarray, at: np.ndarray, is_outlier: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Observations and outliers of chosen rows (columns) in the intersection, or of what was looked `at`.
+
+    With noise, counts are of all observations of these rows, and no help; those on devices and workers are not here.
+    """
+    if isinstance(counts, _Counts):
+        return counts.n_obs[chosen], counts.n_outliers[chosen]
+    return np.bincount(at, minlength=len(chosen)), np.bincount(at, is_outlier, len(chosen)).astype(np.int64)
 
 
 def _left_over(

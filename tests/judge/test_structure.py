@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from rcurc_gpu.judge.lopsided import chance_of as fishers_chance
+from rcurc_gpu.judge.lopsided import lopsided
 from rcurc_gpu.judge.structure import FEWEST, LIMIT, Looked, Structure, component_scores, crowded
 
 SHAPE, RANK, CHOSEN, RATE = (400, 360), 3, 110, 0.4
@@ -306,3 +308,75 @@ def test_what_rounding_makes_of_a_component_is_no_doubt():
     tiny = component_scores([block._replace(residual=1e-5 * block.residual)], 0)[0]
     assert tiny.score > LIMIT
     assert not tiny.is_component
+
+
+# ---------------------------------------------------------------- columns whose outliers are in rows outside of I alone
+
+
+def in_few_columns(transposed, n_columns):
+    """In some rows outside of I: a column or two of J, and as many others where nothing of it is seen."""
+
+    def further(p):
+        (chosen, others), shape = ((p.cols, p.rows), SHAPE[::-1]) if transposed else ((p.rows, p.cols), SHAPE)
+        outside = [np.setdiff1d(np.arange(n), at) for n, at in zip(shape, (chosen, others), strict=True)]
+        found = np.zeros(shape)
+        rows = p.rng.permutation(outside[0])[:150]
+        cols = np.concatenate([p.rng.permutation(x)[:n_columns] for x in (others, outside[1])])
+        found[np.ix_(rows, cols)] = 2 * np.outer(p.rng.standard_normal(150), p.rng.choice([-1.5, 1, 2], 2 * n_columns))
+        return found.T if transposed else found
+
+    return further
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("noise", [0.0, 0.01])
+@pytest.mark.parametrize(("transposed", "place"), [(False, "rows"), (True, "columns")])
+def test_a_component_of_a_single_column_is_seen_by_the_rows_that_reject_it(transposed, place, noise, seed):
+    problem = Problem(seed, in_few_columns(transposed, 1), noise=noise, rate=0.7)
+    with pytest.warns(rg.ConvergenceWarning):
+        result = rg.rcurc(problem.samples, RANK)
+    assert problem.error(result) > 0.02
+    assert result.cause == "structured outliers"
+    assert place in result.structure.components
+
+
+def test_the_chance_is_that_of_fishers_test():
+    from scipy.stats import fisher_exact
+
+    cases = np.asarray([(12, 69, 0, 66), (25, 90, 3, 83), (3, 40, 3, 40), (5, 20, 10, 900), (0, 9, 2, 9)])
+    expected = [fisher_exact([[k, n - k], [a, b - a]], alternative="greater")[1] for k, n, a, b in cases]
+    np.testing.assert_allclose(fishers_chance(*cases.T), expected, rtol=1e-9)
+
+
+def columns_of_outliers(rng, share_core, share_rows, n_columns=100, n=60):
+    """Counts of a core and observations of rows, with shares of outliers by column."""
+    i, j = np.divmod(np.arange(n * n_columns), n_columns)
+    rejected = rng.random(n * n_columns) < np.broadcast_to(share_rows, (n, n_columns))[i, j]
+    residual = np.where(rejected, 3 * rng.standard_normal(len(i)), 0.0)
+    counts = np.full(n_columns, n)
+    return counts, rng.binomial(counts, share_core), Looked(i, j, rng.standard_normal(len(i)), residual, rejected)
+
+
+def test_outliers_that_are_alike_everywhere_or_the_columns_or_the_rows_own_are_not_lopsided():
+    rng, wrong = np.random.default_rng(0), 0
+    for _ in range(300):
+        share = rng.choice([0.0, 0.01, 0.1, 0.3])
+        of_columns = np.clip(share * rng.gamma(1.0, 1.0, 100), 0, 0.9)
+        of_rows = np.clip(share * rng.gamma(1.0, 1.0, (60, 1)), 0, 0.9)
+        wrong += lopsided(*columns_of_outliers(rng, share, share)).any()
+        wrong += lopsided(*columns_of_outliers(rng, of_columns, of_columns)).any()
+        wrong += lopsided(*columns_of_outliers(rng, share, of_rows)).any()
+    assert wrong <= 3
+
+
+def test_which_columns_are_lopsided():
+    rng = np.random.default_rng(1)
+    share = np.full(100, 0.05)
+    more = share.copy()
+    more[[3, 70]] = 0.5
+    found = [np.flatnonzero(lopsided(*columns_of_outliers(rng, share, more))).tolist() for _ in range(20)]
+    assert found.count([3, 70]) >= 19
+    alone = np.zeros(100)
+    alone[4] = 0.4
+    found = [np.flatnonzero(lopsided(*columns_of_outliers(rng, 0.0, alone))).tolist() for _ in range(20)]
+    assert found.count([4]) >= 19
