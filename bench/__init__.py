@@ -15,6 +15,7 @@ cpu_tools       how the compiled CPU path was chosen: NumPy, Numba in three ways
 phase           success against observations per unknown, with and without Gauss-Newton steps; a plot
 plan_calibration  how many observations are needed: the measurements behind plan_samples
 ratings         held-out error on MovieLens-100k with wrong ratings, by method, with a plot
+clean           exact data without a rank: is the rank right, and the error rounding?
 real            default calls on real matrices with planted outliers: error, coverage, verdict, CPU (data: real_data)
 redteam         problems that break assumptions: is what is confirmed right? (families: redteam_problems, _data, _noise)
 fuzz            readers and constructors on spoilt input: nothing but documented errors

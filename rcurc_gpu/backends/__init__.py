@@ -9,7 +9,7 @@ from .operators import hard_threshold, product_svd, truncated_svd, union_sum
 from .plain.grid import Grid
 from .plain.loop import Begin, Recipe
 from .plain.passes import Column, EntryIds, FitPass, Iterates
-from .plain.posterior import Model, Noise, positions_of, product_variance
+from .plain.posterior import Model, Noise, laid_out, positions_of, posterior_of_matrix, product_variance
 from .plain.regression import Schedule
 from .plain.robust import AGREES
 from .plain.ties import TieProblem
@@ -38,6 +38,6 @@ __all__ += [
     "Schedule",
     "TieProblem",
 ]
-__all__ += ["AGREES", "choose", "cuda_kernels", "picture_kernels", "positions_of"]
+__all__ += ["AGREES", "choose", "cuda_kernels", "laid_out", "picture_kernels", "positions_of", "posterior_of_matrix"]
 # Statistics:
 __all__ += ["MAD_TO_SIGMA", "product_variance"]

@@ -33,7 +33,7 @@ from .plain.joining import join
 from .plain.layout import Layout, lay_out
 from .plain.lone import rests_on_one
 from .plain.passes import FitPass, advance, entry_ids_on, held_out, regress
-from .plain.posterior import posterior
+from .plain.posterior import PLAIN_STEPS, MatrixSteps, posterior
 from .plain.robust import robust_fit
 from .plain.tangent import PaddedSide, Side
 from .plain.ties import Lanczos, PlainLanczos, couple, grams, inverses, times
@@ -73,6 +73,8 @@ class Kernels:
         `passes.held_out`, `posterior.posterior`, those of `ties`, `tangent.PaddedSide.of`, `joining.join`, those of
         `verdicts`, those of `votes`, `lone.rests_on_one`, those of `evidence`, `robust.robust_fit`, or what takes
         their place.
+    matrix_steps : MatrixSteps
+        Of `posterior.posterior_of_matrix`.
     laid_out : callable, optional
         `cuda.layout.lay_out`.
     regress_together : callable, optional
@@ -113,6 +115,7 @@ class Kernels:
     unit_table: Callable[..., Any] | None = None
     mark_lone: Callable[..., None] | None = None
     laid_out: Callable[..., Layout] | None = None
+    matrix_steps: MatrixSteps = PLAIN_STEPS
 
     def lay_out(self, *given: Any) -> Layout:
         """`layout.lay_out`, or what takes its place."""
@@ -280,6 +283,7 @@ def _numba(required: bool) -> Kernels:
         judge=cpu_verdicts.judge,
         split=cpu_verdicts.split,
         robust_fit=robust_fit,
+        matrix_steps=MatrixSteps(cpu.weigh, cpu.solve_packed),
     )
 
 

@@ -27,8 +27,10 @@ from ..backends import (
     Schedule,
     choose,
     cuda_kernels,
+    laid_out,
     operators,
     positions_of,
+    posterior_of_matrix,
     stream_key,
     uniform_at,
 )
@@ -55,7 +57,11 @@ _GRIDS: tuple[tuple[Any, ...], ...] = (  # name, share of the intersection that 
     ("iterations", 0.7, ("loop",), (60, 1500)),
 )
 # Sums over rows with their columns: of the noise model, of what ties rows to columns, and of Gauss-Newton steps.
-SUMS = {"noise model": ("posterior",), "ties": ("couple", "grams", "inverses"), "Gauss-Newton": ("make_side",)}
+SUMS = {
+    "noise model": ("posterior", "matrix_steps"),
+    "ties": ("couple", "grams", "inverses"),
+    "Gauss-Newton": ("make_side",),
+}
 # Where a regression begins: which part, or how many subsets. Without steps it ends there, and what was drawn shows.
 _BEGINS = {"zero": 0, "given": 0, "part": 2, "subsets": 60, "given, no steps": 0}
 _BEGINS_1 = {**_BEGINS, "part, no steps": 2, "subsets, no steps": 1}  # at rank 1 a subset is never singular
@@ -277,7 +283,9 @@ def _sums(kernels: Kernels, dtype: str, name: str, place: Place, size: int) -> T
     at = positions_of(right, spread * packed, 0.5 + rng.random(length), 0.0, True)
     model = Model(at, Noise(0.01 * problem.mean_abs**2, 6.0, 0.1, 50 * problem.mean_abs), 0.5 + rng.random(k))
     start = (np.zeros((size, k)), np.zeros((size, packed.shape[1])), scale)
+    matrices = laid_out(block, weight, np.arange(size), right)
     others: tuple[Any, ...] = {
+        "matrix_steps": (*matrices, model, start, (2.0, 1.0), False),
         "posterior": (block, weight, model, start, (2.0, 1.0), True),
         "couple": (block, left, right, X),
         "grams": (block, right),
@@ -288,9 +296,12 @@ def _sums(kernels: Kernels, dtype: str, name: str, place: Place, size: int) -> T
     def ready(kernel: Any, others: tuple[Any, ...]) -> Any:
         if name == "posterior":  # numbers of the units stay on the host
             return partial(kernel, *others[:2], np.arange(size), *others[2:])
+        if name == "matrix_steps":
+            return partial(posterior_of_matrix, *others, kernel)
         return partial(_step, kernel(*others[:2], None), *others[2:]) if name == "make_side" else partial(kernel, *others)
 
-    how = {"tolerance": _FITTED["float64"] if name == "posterior" else _SUMMED["float64"], "work": float(block.n_obs)}
+    fitted = name in SUMS["noise model"]
+    how = {"tolerance": (_FITTED if fitted else _SUMMED)["float64"], "work": float(block.n_obs)}
     return _against(getattr(kernels, name), getattr(XP, name), {"others": others}, place, ready, **how)
 
 

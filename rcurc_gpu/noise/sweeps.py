@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..backends.arrays import triangle
 from ..backends.blocks import Block
 from ..backends.kernels import Kernels, RunContext
 from ..backends.plain.posterior import (
@@ -20,9 +19,12 @@ from ..backends.plain.posterior import (
     Model,
     Noise,
     Positions,
+    is_all_faster,
     laid_out,
     positions_of,
     posterior_of_matrix,
+    product_variance,
+    product_variances,
 )
 from ..backends.random import Stream, generator
 from ..options import Settings
@@ -42,11 +44,10 @@ _FAR_BEYOND = 1e4  # times the median size of the values, beyond which one says 
 _SAMPLE = 6000  # entries on which sweeps, tails and components are judged: errors of a per cent or two
 _EXACT = 1e-14  # variance of the noise over the mean square of the data, at least: with less, weights have no digits left
 _LEAST = 1e-30  # of a prior variance, relative to the data's
-_DENSE = 0.1  # share of the entries that is observed from which products of matrices are faster than sums over entries
+# Share of the entries that is observed from which products of matrices are faster than sums over entries: in plain code, and
+# compiled. There 0.4 is enough for few rows of many columns, and 0.9 for many rows of few.
+_DENSE, _DENSE_COMPILED = 0.1, 0.6
 _LARGEST = 1_000_000  # entries of such a matrix, at most: a dozen of these are in memory at a time
-# Entries of the matrix for each place that is asked for, up to which a product of matrices gives them faster. At 40 it takes
-# as long with 6 coefficients, and 0.3 times as long with 16 and 32; at 8 it takes 0.1 times as long.
-_CELLS = 40
 
 
 @dataclass(frozen=True)
@@ -156,12 +157,11 @@ class Sweeps:
         return np.where(self.held_at(*places[name]), 0.0, self.given_by(block.sigma, block.n_obs))
 
     def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
-        """Values and weights of a block as matrices, for plain code, if it is dense enough."""
-        if self.run.kernels.name == "numba":  # at full density and 20 components as fast, else faster
-            return None
+        """Values and weights of a block as matrices, if it is dense enough."""
         block: Block = getattr(self.part, name)
         size = block.n_units * block.length
-        if not _DENSE * size < block.n_obs or size > _LARGEST:
+        dense = _DENSE_COMPILED if self.run.kernels.name == "numba" else _DENSE
+        if not dense * size < block.n_obs or size > _LARGEST:
             return None
         return laid_out(block, self.weights[name], np.arange(block.n_units), np.empty(0))
 
@@ -251,7 +251,8 @@ class Sweeps:
         if name in self.dense:
             values, given = (x if only is None else x[only] for x in self.dense[name])
             g = (begin.mean, begin.covariance, begin.scale)
-            mean, covariance, table = posterior_of_matrix(values, given, model, g, heats, measure)
+            steps = self.run.kernels.matrix_steps
+            mean, covariance, table = posterior_of_matrix(values, given, model, g, heats, measure, steps)
             return Group(mean, covariance, begin.scale), table
         g = (begin.mean, begin.covariance, begin.scale)
         mean, covariance, table = run_posterior(self.run, block, self.weights[name], chosen, model, g, heats, measure)
@@ -306,30 +307,23 @@ class Sweeps:
         """The matrix at some places, without its centre."""
         k = self.rows.mean.shape[1] - self.offsets
         left, right = self.rows.mean[:, :k], self.cols.mean[:, :k]
-        few = len(left) * len(right) <= _CELLS * len(i)
-        x = (left @ right.T)[i, j] if few else np.einsum("nk,nk->n", left[i], right[j])
+        every = is_all_faster(len(left), len(right), len(i))
+        x = (left @ right.T)[i, j] if every else np.einsum("nk,nk->n", left[i], right[j])
         return x + self.rows.mean[i, k] + self.cols.mean[j, k] if self.offsets else x
 
     def doubt(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Variance of the matrix at some places."""
-        at = positions_of(self.rows.mean, self.rows.covariance, self.rows.scale, 0.0, self.offsets)
-        q, p = triangle(self.rows.mean.shape[1])
-        double = np.where(q == p, 1.0, 2.0)
-        tilde = self.cols.mean.copy()
+        rows, cols = (g.mean.copy() for g in (self.rows, self.cols))
         if self.offsets:
-            tilde[:, -1] = 1.0
-        m, n = len(self.rows.mean), len(tilde)
-        if m * n <= _CELLS * len(i):  # of all places: what there is to multiply is not copied for each of them
-            table = at.second @ (self.cols.covariance * double).T
-            table += at.covariance @ (np.take(tilde, q, axis=1) * np.take(tilde, p, axis=1) * double).T
-            return np.maximum(table[i, j], 0.0)
+            rows[:, -1] = cols[:, -1] = 1.0
+        S, T = self.rows.covariance, self.cols.covariance
+        if is_all_faster(len(rows), len(cols), len(i)):  # what there is to multiply is not copied for each place
+            return np.asarray(product_variances(rows, cols, S, T, self.offsets)[i, j])
         out = np.empty(len(i))
         for low in range(0, len(i), 1 << 14):  # a few MB at a time
-            part = slice(low, low + (1 << 14))
-            own = np.einsum("nc,nc->n", at.second[i[part]], self.cols.covariance[j[part]] * double)
-            t = tilde[j[part]]
-            out[part] = own + np.einsum("nc,nc->n", at.covariance[i[part]], t[:, q] * t[:, p] * double)
-        return np.maximum(out, 0.0)
+            r, c = i[low : low + (1 << 14)], j[low : low + (1 << 14)]
+            out[low : low + (1 << 14)] = product_variance(rows[r], cols[c], S[r], T[c], self.offsets)
+        return out
 
     def local(self, i: np.ndarray, j: np.ndarray, given: np.ndarray) -> np.ndarray:
         """Squared scale of the noise at some places, of observations with these precisions."""

@@ -31,7 +31,6 @@ from .arraylike import ArrayLike
 from .uncertainty import Uncertainty, uncertainty_arrays, uncertainty_from
 
 FACTORS = ("left", "right", "rows", "cols")  # names in files
-_NUMBERS_AT_ONCE = 1 << 21  # of covariances, for standard deviations: half a dozen arrays of 16 MB
 
 Matrix = TypeVar("Matrix", bound="LowRankMatrix")
 
@@ -150,10 +149,7 @@ class LowRankMatrix(ArrayLike):
         xp = array_namespace(self.left)
         i, j = xp.broadcast_arrays(self._index("i", i, 0), self._index("j", j, 1))
         i_flat, j_flat = xp.reshape(i, (-1,)), xp.reshape(j, (-1,))
-        size, step = int(i_flat.shape[0]), max(_NUMBERS_AT_ONCE // max(int(known.left.shape[1]), 1), 1)
-        parts = (slice(k, min(k + step, size)) for k in range(0, max(size, 1), step))
-        pieces = [known.variances(self.left, self.right, i_flat[part], j_flat[part]) for part in parts]
-        matrix, noise = (xp.concat(list(x)) for x in zip(*pieces, strict=True))
+        matrix, noise = known.variances(self.left, self.right, i_flat, j_flat)
         factor = known.factor**2
         return xp.reshape(known.widening * factor * matrix, i.shape), xp.reshape(factor * noise, i.shape)
 

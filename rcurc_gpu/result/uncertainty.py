@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -10,8 +10,10 @@ import numpy as np
 from scipy.special import ndtri, stdtrit
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy
-from ..backends.plain.posterior import Noise, packed_size, product_variance
+from ..backends.plain.posterior import Noise, is_all_faster, packed_size, product_variance, product_variances
 from ..errors import ArgumentError, ArgumentTypeError, check_number
+
+_NUMBERS_AT_ONCE = 1 << 21  # of covariances, for standard deviations: half a dozen arrays of 16 MB
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,18 +103,20 @@ class Uncertainty:
         nor the first by `widening`.
         """
         xp = array_namespace(left)
-        k = left.shape[1] - (2 if self.offsets else 0)
-
-        def of(factor: Array, at: Array, unit: float) -> Array:
-            """Coefficients of the components, and 1 for the offset of the other side."""
-            rows = take_rows(factor, at)
-            u = rows[:, :k] / unit
-            return xp.concat([u, xp.ones_like(rows[:, :1])], axis=1) if self.offsets else u
-
-        u, v = of(left, i, self.left_unit), of(right, j, self.right_unit)
-        S, T = (xp.astype(take_rows(x, at), u.dtype) for x, at in ((self.left, i), (self.right, j)))
-        matrix = product_variance(u, v, S, T, self.offsets)
-        scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), u.dtype)
+        m, n, size = int(left.shape[0]), int(right.shape[0]), int(i.shape[0])
+        if is_all_faster(m, n, size):
+            table = product_variances(*self._moments((left, self.left), (right, self.right)), self.offsets)
+            matrix = gather(xp.reshape(table, (-1,)), i * n + j)
+        else:
+            step = max(_NUMBERS_AT_ONCE // max(int(self.left.shape[1]), 1), 1)
+            parts = []
+            for low in range(0, max(size, 1), step):
+                rows, cols = (x[low : min(low + step, size)] for x in (i, j))
+                side = take_rows(left, rows), take_rows(self.left, rows)
+                other = take_rows(right, cols), take_rows(self.right, cols)
+                parts.append(product_variance(*self._moments(side, other), self.offsets))
+            matrix = xp.concat(parts)
+        scales = xp.astype(gather(self.left_scale, i) * gather(self.right_scale, j), matrix.dtype)
         if self.left_group is not None and self.right_group is not None:
             rows, cols = self.left_group[to_numpy(i)], self.right_group[to_numpy(j)]
             apart = (rows != cols) | (rows < 0)  # -1 is for those in no group; as `judge.groups` has it
@@ -121,6 +125,17 @@ class Uncertainty:
             wide = 2 * self.largest / min(self.factor, 1.0) ** 2
             matrix = matrix + wide * asarray_on(apart.astype(np.float64), matrix, matrix.dtype)
         return matrix, self.noise.variance * scales
+
+    def _moments(self, left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, Array, Array, Array]:
+        """Means and covariances of both sides, of factors and covariances; 1 stands for the offset of the other side."""
+        xp = array_namespace(left[0])
+
+        def mean(factor: Array, unit: float) -> Array:
+            u = factor[:, : factor.shape[1] - (2 if self.offsets else 0)] / unit
+            return xp.concat([u, xp.ones_like(factor[:, :1])], axis=1) if self.offsets else u
+
+        u, v = mean(left[0], self.left_unit), mean(right[0], self.right_unit)
+        return u, v, xp.astype(left[1], u.dtype), xp.astype(right[1], u.dtype)
 
     def coarseness(self, sigma: Any, like: Array) -> Array:
         """The noise of observations with this `sigma`, in the unit of the samples, over the typical one; beside `like`."""

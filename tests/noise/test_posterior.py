@@ -5,7 +5,19 @@ import pytest
 
 from rcurc_gpu.backends.blocks import Block
 from rcurc_gpu.backends.kernels import choose
-from rcurc_gpu.backends.plain.posterior import Fit, Model, Noise, packed_size, positions_of, posterior
+from rcurc_gpu.backends.plain.posterior import (
+    Fit,
+    Model,
+    Noise,
+    is_all_faster,
+    laid_out,
+    packed_size,
+    positions_of,
+    posterior,
+    posterior_of_matrix,
+    product_variance,
+    product_variances,
+)
 
 N_POSITIONS, N_UNITS = 60, 9
 
@@ -108,6 +120,55 @@ def test_compiled_code_agrees_for_any_number_of_unknowns(k):
         fused = choose("fused", np.empty(0)).posterior(block, weight, units, model, start, (2.0, 1.0), True)
         for a, b in zip(plain, fused, strict=True):
             np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("measure", [False, True])
+@pytest.mark.parametrize("tail", [4.0, 10.0, 30.0])
+@pytest.mark.parametrize("offsets", [True, False])
+def test_compiled_sums_by_products_agree_with_sums_over_entries(offsets, tail, measure):
+    block, weight, model, start = make(offsets, k=9, rate=0.9, seed=7)
+    model = Model(model.at, Noise(0.02, tail, 0.1, 50.0), model.precision)
+    fused, units, heats = choose("fused", np.empty(0)), np.arange(N_UNITS), (4.0, 1.0)
+    single = fused.posterior(block, weight, units, model, start, heats, measure)
+    matrices = laid_out(block, weight, units, np.empty(0))
+    together = posterior_of_matrix(*matrices, model, start, heats, measure, fused.matrix_steps)
+    for a, b in zip(single, together, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("offsets", [True, False])
+def test_variances_of_all_products_are_those_of_each(offsets, xp):
+    rng, (m, n, K) = np.random.default_rng(0), (7, 5, 4)
+    u, v = rng.standard_normal((m, K)), rng.standard_normal((n, K))
+    q, p = np.tril_indices(K)
+    S, T = ((A @ A.transpose(0, 2, 1))[:, q, p] for A in (rng.standard_normal((k, K, K)) for k in (m, n)))
+    if offsets:
+        u[:, -1] = v[:, -1] = 1.0
+    every = xp.numpy(product_variances(*map(xp.array, (u, v, S, T)), offsets))
+    i, j = np.indices((m, n)).reshape(2, -1)
+    single = xp.numpy(product_variance(*map(xp.array, (u[i], v[j], S[i], T[j])), offsets))
+    np.testing.assert_allclose(every.ravel(), single, rtol=1e-12)
+    # drawn at random: products of normal numbers; what is 1 does not vary, and the variance beside it is an offset's
+    a, b = (
+        x + np.einsum("nkl,dnl->dnk", np.linalg.cholesky(full), rng.standard_normal((40_000, len(x), K)))
+        for x, full in ((u, _full(S, K)), (v, _full(T, K)))
+    )
+    drawn = np.einsum("dk,dk->d", a[:, 2, : K - offsets], b[:, 3, : K - offsets])
+    drawn = drawn + (a[:, 2, -1] + b[:, 3, -1] if offsets else 0.0)
+    assert every[2, 3] == pytest.approx(np.var(drawn), rel=0.05)
+
+
+def _full(packed, K):
+    q, p = np.tril_indices(K)
+    full = np.zeros((len(packed), K, K))
+    full[:, q, p] = full[:, p, q] = packed
+    return full
+
+
+def test_all_products_are_formed_only_where_few_rows_and_columns_meet_often():
+    assert is_all_faster(700, 60, 6000)
+    assert not is_all_faster(700, 60, 100)
+    assert not is_all_faster(10**6, 10**6, 10**12)
 
 
 @pytest.mark.parametrize("kernels", ["xp", "fused"])

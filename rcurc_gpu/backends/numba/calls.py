@@ -11,11 +11,14 @@ from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.passes import Column, EntryIds, FitPass, Iterates
 from ..plain.posterior import Fit, Model
+from ..plain.posterior import weigh as plain_weigh
 from ..random import PositionStream, stream_key
 from . import core_kernels, joining_kernel, pass_kernel
 from .paper_kernel import advance as advance_kernel
 from .posterior_kernel import layout
 from .posterior_kernel import posterior as posterior_kernel
+from .posterior_kernel import solve as solve_kernel
+from .posterior_kernel import weigh as weigh_kernel
 from .threads import THREADS, fixed, run, shared
 from .ties_kernel import couple as couple_kernel
 from .ties_kernel import grams as grams_kernel
@@ -113,6 +116,26 @@ def posterior(
         for arguments in todo:  # here, and not in `run`: the way to the kernel is to be short
             posterior_kernel(*arguments)
     return out
+
+
+def weigh(
+    y: Array, given: Array, fitted: Array, doubt: Array, model: Model, scale: Array, heat: float, prior: Array | None = None
+) -> tuple[Array, Array]:
+    """`plain.posterior.weigh`; objectives, which few need, are left to that."""
+    if prior is not None:
+        return plain_weigh(y, given, fitted, doubt, model, scale, heat, prior)
+    w, table = np.empty(y.shape), np.zeros((len(y), len(Fit)))
+    there = map(fixed, (y, given, fitted, doubt, scale, model.at.scale))
+    noise = model.noise
+    weigh_kernel(*there, float(noise.variance), float(noise.tail), float(noise.odds), float(heat), w, table)
+    return w, table
+
+
+def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
+    """`plain.posterior.solve_packed`."""
+    mean, covariance = np.empty(h.shape), np.empty(G.shape)
+    solve_kernel(*map(fixed, (G, precision, h)), mean, covariance)
+    return mean, covariance
 
 
 def held_out(block: Block, unit_ids: Array, index_ids: Array, seed: int, share: float) -> Array:

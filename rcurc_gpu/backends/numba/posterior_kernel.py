@@ -36,6 +36,7 @@ from .vectors import (
     where,
 )
 
+_BITS = 6  # of half the degrees of freedom
 _FEWEST = 1e-300  # a pivot of the Cholesky factorisation; the prior keeps pivots far above it
 _N_FIT, _INLIERS, _SQUARES, _N_INLIERS = int(Fit.N_FIT), int(Fit.INLIERS), int(Fit.SQUARES), int(Fit.N_INLIERS)
 _RESIDUALS, _OBJECTIVE, _N_INFORMATIVE = int(Fit.RESIDUALS), int(Fit.OBJECTIVE), int(Fit.N_INFORMATIVE)
@@ -241,3 +242,56 @@ def _solve(G, precision, h, L, z, S):
         for p in range(K):
             v = v + load(S, q * (q + 1) // 2 + p if p <= q else p * (p + 1) // 2 + q) * load(h, p)
         store(z, q, v)
+
+
+@njit(**OPTIONS)
+def solve(G, precision, h, mean, cov):
+    """`plain.posterior.solve_packed`: (G + diag(precision))^-1 h and the inverses of packed G (u, P), eight at a time."""
+    n_units, K = h.shape
+    P = G.shape[1]
+    sums, right, L = np.zeros((P, LANES)), np.zeros((K, LANES)), np.zeros((K * K, LANES))
+    z, S = np.zeros((K, LANES)), np.zeros((P, LANES))
+    for first in range(0, n_units, LANES):
+        n = min(LANES, n_units - first)
+        for lane in range(n):
+            for c in range(P):
+                sums[c, lane] = G[first + lane, c]
+            for q in range(K):
+                right[q, lane] = h[first + lane, q]
+        _solve(sums, precision, right, L, z, S)
+        for lane in range(n):
+            for q in range(K):
+                mean[first + lane, q] = z[q, lane]
+            for c in range(P):
+                cov[first + lane, c] = S[c, lane]
+
+
+@njit(**OPTIONS)
+def weigh(y, given, fitted, doubt, scale, scales, variance, nu, odds, heat, w, table):
+    """`plain.posterior.weigh` without the objective; LLVM makes vectors of the inner loop, as it has no branches."""
+    half = int(nu) // 2
+    for u in range(y.shape[0]):
+        own = variance * scale[u]
+        n_fit, inliers, squares, n_in, residuals, n_informative = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+        for t in range(y.shape[1]):
+            taken = given[u, t] > 0
+            local = own * scales[t] / (given[u, t] if taken else 1.0)
+            r = y[u, t] - fitted[u, t]
+            square = (r * r + max(doubt[u, t], 0.0)) / local
+            bent = 1 + square / (nu * heat)
+            rare = odds * math.sqrt(heat * local * bent)
+            factor = bent
+            for bit in range(_BITS):
+                rare *= factor if half & (1 << bit) else 1.0
+                factor *= factor
+            inlier = (1.0 if taken else 0.0) / (1 + rare)
+            w[u, t] = inlier * ((nu + 1) / nu) / (bent * local)
+            rather = 1.0 if inlier > 0.5 else 0.0
+            n_fit += 1.0 if taken else 0.0
+            inliers += inlier
+            squares += inlier * square * ((nu + 1) / (nu + square))
+            residuals += inlier * r * r
+            n_in += rather
+            n_informative += rather if 4 * local < y[u, t] * y[u, t] else 0.0
+        table[u, _N_FIT], table[u, _INLIERS], table[u, _SQUARES] = n_fit, inliers, squares
+        table[u, _N_INLIERS], table[u, _RESIDUALS], table[u, _N_INFORMATIVE] = n_in, residuals, n_informative

@@ -13,14 +13,20 @@ This is the reference; `numba.posterior_kernel` has the same signature and agree
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
+from array_api_compat import is_numpy_array
 
 from ..arrays import Array, array_namespace, asarray_on, bring, device_of, gather, inverse, scatter, triangle, unpacking
 from ..blocks import Block
 
+# Entries of the matrix for each place that is asked for, up to which a product of matrices gives them faster. At 40 it takes
+# as long with 6 coefficients, and 0.3 times as long with 16 and 32; at 8 it takes 0.1 times as long.
+# And entries that are in memory at most.
+_CELLS, _MOST_CELLS = 40, 4_000_000
 LARGEST_EXPONENT = 300.0  # e to this is far beyond all odds, and its products are still finite
 
 
@@ -125,17 +131,42 @@ def product_variance(u: Array, v: Array, S: Array, T: Array, offsets: bool) -> A
     side, not multiplied with it.
     """
     xp = array_namespace(u)
-    q, p = (asarray_on(x, u) for x in triangle(int(u.shape[1])))
-
-    def outer(x: Array) -> Array:
-        return xp.take(x, q, axis=1) * xp.take(x, p, axis=1)
-
-    twice = xp.astype(xp.where(q == p, xp.ones_like(q), 2 * xp.ones_like(q)), u.dtype)  # below the diagonal
-    both = S * T
-    if offsets:
-        both = both * xp.astype(q < u.shape[1] - 1, u.dtype)
-    found = xp.sum(twice * (T * outer(u) + S * outer(v) + both), axis=1)
+    twice, inner = _multiplicities(u, offsets)
+    found = xp.sum(T * (twice * products_of(u) + inner * S) + twice * S * products_of(v), axis=1)
     return xp.maximum(found, xp.zeros_like(found))
+
+
+def product_variances(u: Array, v: Array, S: Array, T: Array, offsets: bool) -> Array:
+    """`product_variance` of every row of `u` and S (m, .) with every row of `v` and T (n, .): (m, n), by two products."""
+    xp = array_namespace(u)
+    twice, inner = _multiplicities(u, offsets)
+    found = (twice * products_of(u) + inner * S) @ T.T + (twice * S) @ products_of(v).T
+    return xp.maximum(found, xp.zeros_like(found))
+
+
+def is_all_faster(m: int, n: int, size: int) -> bool:
+    """Whether `product_variances` of m and n rows is faster than `product_variance` of so many places."""
+    return m * n <= min(_CELLS * size, _MOST_CELLS)
+
+
+def _multiplicities(u: Array, offsets: bool) -> tuple[Array, Array]:
+    """How often each number of a packed matrix stands in it, and 0 for those of the offset (P,), for means `u`."""
+    xp, k = array_namespace(u), int(u.shape[1])
+    q, p = (asarray_on(x, u) for x in triangle(k))
+    twice = xp.astype(xp.where(q == p, xp.ones_like(q), 2 * xp.ones_like(q)), u.dtype)  # below the diagonal
+    return twice, twice * xp.astype(q < k - 1, u.dtype) if offsets else twice
+
+
+def products_of(x: Array) -> Array:
+    """Products of the numbers of each row (n, K) with each other, packed (n, P)."""
+    n, k = x.shape
+    if not is_numpy_array(x):
+        xp, (q, p) = array_namespace(x), (asarray_on(side, x) for side in triangle(k))
+        return xp.take(x, q, axis=1) * xp.take(x, p, axis=1)
+    found = np.empty((n, packed_size(k)))
+    for q in range(k):  # row by row of the triangle: a third of the time of gathering both factors
+        np.multiply(x[:, q : q + 1], x[:, : q + 1], out=found[:, packed_size(q) : packed_size(q + 1)])
+    return found
 
 
 def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, centre: float, offsets: bool) -> Positions:
@@ -148,9 +179,7 @@ def positions_of(mean: np.ndarray, covariance: np.ndarray, scale: np.ndarray, ce
         x[:, -1] = 1.0
         inner = packed_size(k - 1)  # the last row of the triangle is of the offset, here the number 1
         cross[:, :-1] = covariance[:, packed_size(k - 1) : -1]
-    second = np.empty((n, packed_size(k)))
-    for q in range(k):  # row by row of the triangle: a third of the time of gathering both factors
-        np.multiply(x[:, q : q + 1], x[:, : q + 1], out=second[:, packed_size(q) : packed_size(q + 1)])
+    second = products_of(x)
     second[:, :inner] += covariance[:, :inner]
     return Positions(x, shift, second, cross, covariance, scale, offsets)
 
@@ -192,7 +221,7 @@ def posterior(
     return posterior_of_matrix(*matrices, model, start, temperatures, measure)
 
 
-def _solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
+def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:
     """Inverses of packed G (u, P) plus diag(precision), times h (u, K): the products, and the inverses, packed."""
     xp = array_namespace(G)
     k = h.shape[1]
@@ -219,6 +248,62 @@ def laid_out(block: Block, weight: Array | None, units: np.ndarray, like: Array)
     return scatter(place, xp.astype(some.value, like.dtype), shape), scatter(place, xp.astype(given, like.dtype), shape)
 
 
+def weigh(
+    y: Array, given: Array, fitted: Array, doubt: Array, model: Model, scale: Array, heat: float, prior: Array | None = None
+) -> tuple[Array, Array]:
+    """Weights of observations that are laid out as a matrix (u, length), and the table of its rows.
+
+    Parameters
+    ----------
+    y, given, fitted, doubt : float arrays (u, length)
+        Observations less the shift, their relative precisions (0: there is none), estimates and the variances of these.
+    model : Model
+    scale : float array (u,)
+        Of the squared noise.
+    heat : float
+        The squared noise is multiplied by it.
+    prior : float array (u,), optional
+        What the prior takes from the objective; without it there is none.
+    """
+    xp, noise, nu = array_namespace(y), model.noise, model.noise.tail
+    taken = given > 0
+    local = noise.variance * scale[:, None] * model.at.scale / xp.where(taken, given, xp.ones_like(given))
+    residual = y - fitted
+    square = (residual * residual + xp.maximum(doubt, xp.zeros_like(doubt))) / local
+    bent = 1 + square / (nu * heat)
+    # an odd power of a root, as the compiled kernel has it, by a logarithm: a general power takes several times as long
+    power = xp.minimum((0.5 * (nu + 1)) * xp.log(bent), xp.full_like(bent, LARGEST_EXPONENT))
+    rare = noise.odds * xp.sqrt(local * heat) * xp.exp(power)
+    inlier = xp.where(taken, 1 / (1 + rare), xp.zeros_like(rare))
+    rather = xp.astype(inlier > 0.5, y.dtype)
+    objective = xp.zeros_like(scale)
+    if prior is not None:
+        likelihood = math.log1p(-noise.share) + noise.top - 0.5 * xp.log(local) - 0.5 * (nu + 1) * xp.log1p(square / nu)
+        likelihood = xp.logaddexp(likelihood, xp.full_like(likelihood, math.log(noise.share / noise.span)))
+        objective = xp.sum(xp.where(taken, likelihood, xp.zeros_like(likelihood)), axis=1) - prior
+    columns = {
+        Fit.N_FIT: xp.sum(xp.astype(taken, y.dtype), axis=1),
+        Fit.INLIERS: xp.sum(inlier, axis=1),
+        Fit.SQUARES: xp.sum(inlier * square * ((nu + 1) / (nu + square)), axis=1),
+        Fit.N_INLIERS: xp.sum(rather, axis=1),
+        Fit.RESIDUALS: xp.sum(inlier * residual * residual, axis=1),
+        Fit.OBJECTIVE: objective,
+        Fit.N_INFORMATIVE: xp.sum(rather * xp.astype(y * y > 4 * local, y.dtype), axis=1),
+    }
+    return inlier * ((nu + 1) / (nu + square / heat)) / local, xp.stack([columns[column] for column in Fit], axis=1)
+
+
+@dataclass(frozen=True)
+class MatrixSteps:
+    """What `posterior_of_matrix` does beside products of matrices: `weigh` and `solve_packed`, or what takes their place."""
+
+    weigh: Callable[..., tuple[Array, Array]] = weigh
+    solve: Callable[[Array, Array, Array], tuple[Array, Array]] = solve_packed
+
+
+PLAIN_STEPS = MatrixSteps()
+
+
 def posterior_of_matrix(
     values: Array,
     given: Array,
@@ -226,62 +311,28 @@ def posterior_of_matrix(
     start: tuple[Array, Array, Array],
     temperatures: tuple[float, ...],
     measure: bool = False,
+    steps: MatrixSteps = PLAIN_STEPS,
 ) -> tuple[Array, Array, Array]:
     """`posterior` of units that are laid out as rows of a matrix: all sums are products of matrices.
 
-    Where a tenth of the entries or more was observed, this is faster in plain code than sums over single observations.
+    Where a good part of the entries was observed, this is faster than sums over single observations.
     """
-    at, noise, precision = model.at, model.noise, model.precision
+    at, precision = model.at, model.precision
     xp = array_namespace(at.x)
     mean, covariance, scale = start
-    k = mean.shape[1]
-    q, p = triangle(k)
+    q, p = triangle(mean.shape[1])
     double = asarray_on(np.where(q == p, 1.0, 2.0), at.x, at.x.dtype)
-    left, right = asarray_on(q, at.x), asarray_on(p, at.x)
-    taken = given > 0
-    y = xp.where(taken, values - at.shift, xp.zeros_like(values))
-    local = noise.variance * scale[:, None] * at.scale / xp.where(taken, given, xp.ones_like(given))
-    nu = noise.tail
+    second, spread = at.second * double, at.covariance * double  # and not what is known of units: they may be many more
+    y = xp.where(given > 0, values - at.shift, xp.zeros_like(values))
 
-    def weighed(heat: float) -> tuple[Array, Array, Array]:
-        """Residuals, their squares with the doubt about them over the noise, and probabilities of being no outlier."""
-        residual = y - mean @ at.x.T
+    def weighed(heat: float, prior: Array | None = None) -> tuple[Array, Array]:
         tilde = xp.concat([mean[:, :-1], xp.ones_like(mean[:, :1])], axis=1) if at.offsets else mean
-        outer = xp.take(tilde, left, axis=1) * xp.take(tilde, right, axis=1) * double
-        doubt = (covariance * double) @ at.second.T + outer @ at.covariance.T
-        square = (residual * residual + xp.maximum(doubt, xp.zeros_like(doubt))) / local
-        bent = 1 + square / (nu * heat)
-        # an odd power of a root, as the compiled kernel has it, by a logarithm: a general power takes several times as long
-        power = xp.minimum((0.5 * (nu + 1)) * xp.log(bent), xp.full_like(bent, LARGEST_EXPONENT))
-        rare = noise.odds * xp.sqrt(local * heat) * xp.exp(power)
-        return residual, square, xp.where(taken, 1 / (1 + rare), xp.zeros_like(rare))
+        doubt = covariance @ second.T + products_of(tilde) @ spread.T
+        return steps.weigh(y, given, mean @ at.x.T, doubt, model, scale, heat, prior)
 
-    def tabled(residual: Array, square: Array, inlier: Array) -> Array:
-        rather = xp.astype(inlier > 0.5, y.dtype)
-        objective = xp.zeros_like(scale)
-        if measure:
-            likelihood = math.log1p(-noise.share) + noise.top - 0.5 * xp.log(local) - 0.5 * (nu + 1) * xp.log1p(square / nu)
-            likelihood = xp.logaddexp(likelihood, xp.full_like(likelihood, math.log(noise.share / noise.span)))
-            likelihood = xp.where(taken, likelihood, xp.zeros_like(likelihood))
-            objective = xp.sum(likelihood, axis=1) - 0.5 * xp.sum(mean * mean * precision, axis=1)
-        columns = {
-            Fit.N_FIT: xp.sum(xp.astype(taken, y.dtype), axis=1),
-            Fit.INLIERS: xp.sum(inlier, axis=1),
-            Fit.SQUARES: xp.sum(inlier * square * ((nu + 1) / (nu + square)), axis=1),
-            Fit.N_INLIERS: xp.sum(rather, axis=1),
-            Fit.RESIDUALS: xp.sum(inlier * residual * residual, axis=1),
-            Fit.OBJECTIVE: objective,
-            Fit.N_INFORMATIVE: xp.sum(rather * xp.astype(y * y > 4 * local, y.dtype), axis=1),
-        }
-        return xp.stack([columns[column] for column in Fit], axis=1)
-
-    for number, temperature in enumerate(temperatures, 1):
-        heat = temperature * temperature
-        residual, square, inlier = weighed(heat)
-        if number == len(temperatures) and not measure:
-            table = tabled(residual, square, inlier)
-        w = inlier * ((nu + 1) / (nu + square / heat)) / local
-        mean, covariance = _solve_packed(w @ at.second, precision, (w * y) @ at.x - w @ at.cross)
+    for temperature in temperatures:
+        w, table = weighed(temperature * temperature)
+        mean, covariance = steps.solve(w @ at.second, precision, (w * y) @ at.x - w @ at.cross)
     if measure:
-        table = tabled(*weighed(1.0))
+        table = weighed(1.0, 0.5 * xp.sum(mean * mean * precision, axis=1))[1]
     return mean, covariance, table
