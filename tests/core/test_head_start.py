@@ -8,7 +8,7 @@ from rcurc_gpu.backends.kernels import Kernels
 from rcurc_gpu.core import head_start
 from rcurc_gpu.options import Settings
 from rcurc_gpu.progress import Progress
-from rcurc_gpu.solve import search as core_solve
+from rcurc_gpu.solve import attempts
 from rcurc_gpu.solve.engine import search_of
 from rcurc_gpu.solve.supply import in_memory
 
@@ -23,11 +23,11 @@ def problem():
 def test_it_ends_where_the_core_ends(kernels, noise, monkeypatch):
     problem = rg.synthetic((400, 380), 2, 0.2, 10, noise, n_rows=300, n_cols=280, rate=0.6, seed=3)
     taken = []
-    original = core_solve.solve_with_head_start
-    monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *a: taken.append(original(*a)) or taken[-1])
+    original = attempts.solve_with_head_start
+    monkeypatch.setattr(attempts, "solve_with_head_start", lambda *a: taken.append(original(*a)) or taken[-1])
     results = [rg.rcurc(problem.samples, 2, kernels=kernels, accuracy=0.1)]
     assert len(taken) == 1
-    monkeypatch.setattr(core_solve, "is_rich", lambda *_: False)
+    monkeypatch.setattr(attempts, "is_rich", lambda *_: False)
     results.append(rg.rcurc(problem.samples, 2, kernels=kernels, accuracy=0.1))
     assert len(taken) == 1
     for result in results:
@@ -53,7 +53,7 @@ def _arguments(samples):
 def test_when_it_fails_the_core_does_without(problem, monkeypatch, broken):
     """Wrong coefficients for the other half, or a quarter that does not settle: the result is the same, only later."""
     if broken == "core":
-        monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *_: None)
+        monkeypatch.setattr(attempts, "solve_with_head_start", lambda *_: None)
     else:
         original = Kernels.regress_all  # others use its table, the head start its coefficients alone
 
@@ -80,8 +80,8 @@ def test_a_callback_that_ends_it_ends_it(problem):
 def test_it_runs_elsewhere(elsewhere, monkeypatch):
     problem = rg.synthetic((150, 140), 1, 0.1, 10, n_rows=130, n_cols=120, rate=0.6, seed=3)
     taken = []
-    original = core_solve.solve_with_head_start
-    monkeypatch.setattr(core_solve, "solve_with_head_start", lambda *a: taken.append(original(*a)) or taken[-1])
+    original = attempts.solve_with_head_start
+    monkeypatch.setattr(attempts, "solve_with_head_start", lambda *a: taken.append(original(*a)) or taken[-1])
     result = rg.rcurc(problem.samples.to_namespace(*elsewhere), 1)
     assert len(taken) == 1
     assert result.converged
