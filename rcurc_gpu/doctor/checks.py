@@ -297,7 +297,7 @@ def _sums(kernels: Kernels, dtype: str, name: str, place: Place, size: int) -> T
         if name == "posterior":  # numbers of the units stay on the host
             return partial(kernel, *others[:2], np.arange(size), *others[2:])
         if name == "matrix_steps":
-            return partial(posterior_of_matrix, *others, kernel)
+            return partial(posterior_of_matrix, *(*others, kernel))
         return partial(_step, kernel(*others[:2], None), *others[2:]) if name == "make_side" else partial(kernel, *others)
 
     fitted = name in SUMS["noise model"]

@@ -359,8 +359,9 @@ class ModelTies:
     def from_arrays(cls, a: dict[str, np.ndarray]) -> ModelTies:
         """What `arrays` gave."""
         groups = Groups(a["groups.rows"], a["groups.columns"]) if "groups.rows" in a else None
-        gap, error, astray, replaced, *rest = a["ties"].tolist()
-        contradicted, size, stretch = [*rest, *(0.0, 0.0, 1.0)[len(rest) :]]  # older stores lack the last ones
+        numbers = a["ties"].tolist()
+        numbers += (0.0, 0.0, 1.0)[len(numbers) - 4 :]  # older stores lack the last ones
+        gap, error, astray, replaced, contradicted, size, stretch = numbers
         return cls(gap, error, groups, astray, replaced, bool(contradicted), size, stretch)
 
 
