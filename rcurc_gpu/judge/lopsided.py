@@ -9,12 +9,12 @@ is in columns outside of J, nobody has seen.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, pdtrc, pdtrik, xlogy
 
 from .structure import FAR_MORE, MATTERS, Looked, typical_size
 
 _RARE = 1e-3  # chance of finding such a column where there is none
-_DEVIATIONS = 2.0  # standard deviations of what rows with more outliers add to a column that are not held against it
+_NEVER = 1e-9  # chance of numbers that are not reckoned with
 
 
 def is_lopsided(n_core: np.ndarray, k_core: np.ndarray, rows: Looked) -> bool:
@@ -26,7 +26,7 @@ def is_lopsided(n_core: np.ndarray, k_core: np.ndarray, rows: Looked) -> bool:
 def lopsided(n_core: np.ndarray, k_core: np.ndarray, rows: Looked) -> np.ndarray:
     """Which columns of J have far more outliers in some `rows` outside of I than in rows of I (n,).
 
-    What these rows have more of in all columns is taken off.
+    What these rows have more of in all columns is not held against a column.
 
     Parameters
     ----------
@@ -35,41 +35,58 @@ def lopsided(n_core: np.ndarray, k_core: np.ndarray, rows: Looked) -> np.ndarray
     rows : Looked
         Observations of columns of J (from 0 on) in rows outside of I.
     """
-    n, k = np.bincount(rows.j, minlength=len(n_core)), np.bincount(rows.j, rows.rejected, len(n_core))
+    n, k = np.bincount(rows.j, minlength=len(n_core)), np.bincount(rows.j, rows.rejected, len(n_core)).astype(np.int64)
+    more = _of_rows(n_core, k_core, n, rows)
+    far = np.flatnonzero((k > more) & ((k - more) * n_core > FAR_MORE * k_core * n))
+    chance = np.ones(len(n_core))
+    chance[far] = _chance_beside_rows(*(x[far] for x in (k, n, k_core, n_core, more)))
+    # Tarone's way to count trials: columns that could not have so small a chance, wherever their outliers were, are none.
+    # Chances of columns are not multiplied, since some have their outliers in the same rows.
+    most = np.minimum(k + k_core, n)
+    least = chance_of(most, n, k + k_core - most, n_core)
+    trials = np.searchsorted(np.sort(least), chance, side="right")
+    return np.asarray(chance * np.maximum(trials, 1) < _RARE)
+
+
+def _of_rows(n_core: np.ndarray, k_core: np.ndarray, n: np.ndarray, rows: Looked) -> np.ndarray:
+    """How many outliers more each column is to have in `rows`, as far as these have more in other columns (n,).
+
+    In a column that has more outliers everywhere, they add as many times more.
+    """
     of_row, k_of_row = np.bincount(rows.i), np.bincount(rows.i, rows.rejected)
     elsewhere = (k_of_row[rows.i] - rows.rejected) / np.maximum(of_row[rows.i] - 1, 1)  # share in other columns
     usual = float(k_core.sum()) / max(float(n_core.sum()), 1.0)
     more = np.maximum(np.bincount(rows.j, elsewhere, len(n_core)) - usual * n, 0.0)
-    own = np.maximum(np.floor(k - more - _DEVIATIONS * np.sqrt(more)), 0.0)
-    chance = np.where(own * n_core > FAR_MORE * k_core * n, chance_of(own, n, k_core, n_core), 1.0)
-    return chance < _RARE / _testable(chance_of(own + k_core, n, 0 * k_core, n_core))
+    share = k_core / np.maximum(n_core, 1)
+    return np.asarray(more * np.maximum(share / usual, 1.0)) if usual > 0 else more
 
 
-def _testable(least: np.ndarray) -> int:
-    """By how many columns the chance of finding any has to be divided (Tarone): those that could be found at all.
-
-    Parameters
-    ----------
-    least : float array (n,)
-        Chance of each column if all of its outliers were outside of I.
-    """
-    ordered = np.sort(least)
-    count = np.arange(1, len(least) + 1)
-    could = np.searchsorted(ordered, _RARE / count, side="right")
-    return int(count[np.argmax(could <= count)]) if len(least) else 1
+def _chance_beside_rows(
+    k: np.ndarray, n: np.ndarray, k_other: np.ndarray, n_other: np.ndarray, more: np.ndarray
+) -> np.ndarray:
+    """As `chance_of`, where rows explain a Poisson number of the k outliers, `more` (m,) in the mean."""
+    most = np.minimum(k, pdtrik(1 - _NEVER, more).astype(np.int64) + 2)
+    at, m = _up_to(most)
+    share = np.exp(xlogy(m, more[at]) - more[at] - gammaln(m + 1.0))
+    explained = share * chance_of(k[at] - m, n[at], k_other[at], n_other[at])
+    return np.asarray(np.bincount(at, explained, len(k)) + pdtrc(most - 1.0, more))
 
 
 def chance_of(k: np.ndarray, n: np.ndarray, k_other: np.ndarray, n_other: np.ndarray) -> np.ndarray:
-    """Chance that so many of the outliers, or more, are among the first n of n + n_other observations (Fisher's test)."""
-    k = np.minimum(k, n)
-    total, chance = k + k_other, np.ones(len(k))
-    for at in np.flatnonzero((k > 0) & (n_other > 0)):
-        some = np.arange(k[at], min(n[at], total[at]) + 1)
-        ways = _log_ways(n[at], some) + _log_ways(n_other[at], total[at] - some) - _log_ways(n[at] + n_other[at], total[at])
-        chance[at] = np.exp(ways).sum()
-    return chance
+    """Chance that k or more of k + k_other outliers are in the first n of n + n_other observations: Fisher's test (m,)."""
+    total = k + k_other
+    at, more = _up_to(np.minimum(n, total) - k + 1)
+    n, total, some = n[at], total[at], k[at] + more
+    ways = _log_ways(n, some) + _log_ways(n_other[at], total - some) - _log_ways(n + n_other[at], total)
+    return np.asarray(np.bincount(at, np.exp(ways), len(k)))
 
 
-def _log_ways(n: int, k: np.ndarray) -> np.ndarray:
+def _up_to(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each of some counts (m,) the numbers below it: to which they belong, and the numbers."""
+    at = np.repeat(np.arange(len(counts)), counts)
+    return at, np.arange(len(at)) - np.repeat(np.cumsum(counts) - counts, counts)
+
+
+def _log_ways(n: np.ndarray, k: np.ndarray) -> np.ndarray:
     """Logarithm of the number of ways to choose k of n."""
     return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
