@@ -6,10 +6,15 @@ import sys
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
+else:
+    # Importing `importlib.abc` took most of the time of this package's import, when nobody is there yet to take Ctrl-C.
+    Loader = object
 
 # Modules that users know by another name; what is inside a package moved with it.
 _MOVED_MODULES = {
@@ -57,12 +62,15 @@ def _warn(old: str, new: str) -> None:
     warnings.warn(f"{old} is now {new}", DeprecationWarning, stacklevel=3)
 
 
-class _MovedModules(MetaPathFinder, Loader):
+class _MovedModules(Loader):
     """Imports a module by its old name: one module under two names, not two."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """A specification, if that is one of the old names."""
         return ModuleSpec(fullname, self) if _new_name(fullname) else None
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """A module of the usual kind, to begin with."""
 
     def exec_module(self, module: ModuleType) -> None:
         """Put the module of the new name in its place."""

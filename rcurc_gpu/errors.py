@@ -108,6 +108,11 @@ class DisagreementError(WordedError, ValueError):
             f"pass {words('duplicates', 'mean', 'median')} to from_triplets, from_sparse, from_blocks or complete"
         )
 
+    def in_labels(self, where: str, place: str) -> InputError:
+        """The same in the user's labels: `where` says what was read, and `place` names the row and the column."""
+        said = f"{where}: the entry of {place} was observed with different values, {self.seen}; "
+        return InputError(said, Argument("duplicates", "mean", "median"), " combines them")
+
 
 class ArgumentProblem(WordedError):
     """An argument is wrong.

@@ -214,7 +214,6 @@ def errors_in_labels(where: str, labels: Labels) -> Iterator[None]:
     try:
         yield
     except DisagreementError as error:
-        what = f"{where}: the entry of {place(labels, *error.entry)} was observed with different values, {error.seen}; "
-        raise InputError(what, Argument("duplicates", "mean", "median"), " combines them") from error
+        raise error.in_labels(where, place(labels, *error.entry)) from error
     except ValueError as error:
         raise ValueError(f"{where}: {error}") from error

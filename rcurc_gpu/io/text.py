@@ -154,7 +154,8 @@ def find_layout(path: str, columns: Columns) -> Layout:
     if columns.with_value and len(first) > _WIDEST and not named:
         raise InputError(
             f"{path!r} has {len(first)} columns, too many for a list, and is not a matrix with labels (the first line "
-            f"names columns, the first column rows, all others hold numbers{_odd_one(second)}); name its columns with ",
+            f"names columns, the first column rows, all others hold numbers{_why_no_matrix(first, second)}); of a list, "
+            "name the columns with ",
             *(Argument("row_column"), ", ", Argument("column_column"), ", ", Argument("value_column")),
         )
     header = columns.header
@@ -171,13 +172,17 @@ def find_layout(path: str, columns: Columns) -> Layout:
     return Layout(delimiter, len(first), tuple(first) if header else None, lines if header else 0, taken)
 
 
-def _odd_one(record: list[str]) -> str:
-    """The first field of a line of a matrix that is no number, in words."""
-    for field in record[1:]:
+def _why_no_matrix(first: list[str], second: list[str]) -> str:
+    """What keeps a table from being a matrix, by its first two lines; empty if they do not say."""
+    for field in second[1:]:
         try:
             value_of(field, "value")
         except ValueError as error:
             return f", but {error}"
+    if number_of(first[0]) is not None:
+        return ", but the first line holds numbers: put a line with names before it"
+    if second and (second[0] in MISSING or number_of(second[0]) is not None):
+        return ", but numbers of the first column come again or are missing: put a column that numbers the rows before it"
     return ""
 
 

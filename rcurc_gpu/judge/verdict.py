@@ -170,6 +170,8 @@ def judge_result(
     if core_verdict.cause not in (Cause.NONE, Cause.UNDETERMINED):
         return core_verdict
     faults: list[Fault] = [*_held_out_faults(outside)]
+    if not expected_error < USELESS:  # entries agree, but within noise that is as large as what was found
+        faults.append(NothingFound(expected_error))
     if accuracy is not None and expected_error > accuracy:
         faults.append(TooNoisy(expected_error, accuracy))
     if columns.n_undetermined or rows.n_undetermined:

@@ -12,9 +12,20 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+from array_api_compat import is_dask_array
 
 from ..errors import ArgumentError, ArgumentTypeError
-from ..samples import advice_on, check_kind, column_names, host_array, is_frame, library_of, plain_array, vector_of
+from ..samples import (
+    advice_on,
+    check_kind,
+    column_names,
+    host_array,
+    is_frame,
+    library_of,
+    no_table,
+    plain_array,
+    vector_of,
+)
 
 
 class AxisLabels:
@@ -45,13 +56,18 @@ class AxisLabels:
         known = self._numbers
         found = np.fromiter((known.get(label, -1) for label in _keys(wanted)), np.int64, len(wanted))
         if len(found) and (found < 0).all():
-            example, other = _keys(wanted)[0], next(iter(known))
+            example, other = (_shown(x) for x in (wanted, np.asarray(self.labels)))
             raise ArgumentError(
                 "pairs",
-                f"must have labels of {self.name!r} in its column {called!r}, and none of them is one: got {example!r}, "
-                f"where the table has {other!r}",
+                f"must have labels of {self.name!r} in its column {called!r}, and none of them is one: got {example}, "
+                f"where the table has {other}",
             )
         return found
+
+
+def _shown(labels: np.ndarray) -> str:
+    """The first of some labels in an error: times as people write them."""
+    return str(labels[0].astype("M8[s]")) if labels.dtype.kind == "M" else repr(labels[:1].tolist()[0])
 
 
 def _keys(labels: np.ndarray) -> list[Any]:
@@ -142,21 +158,23 @@ def _index_first(data: Any) -> Any:
 
 def _matrix(data: Any) -> np.ndarray:
     """The numbers of a wide table, float32 or float64 (n1, n2); a copy, since they are looked at again after the solve."""
-    if hasattr(data, "compute") and not hasattr(data, "dims"):
-        raise ArgumentTypeError(
-            "data", f"must fit into memory, got a {type(data).__module__} array; robust_pca(data) reads the part it needs"
-        )
+    if is_dask_array(data):
+        raise ArgumentTypeError("data", "must fit into memory, got a Dask array; robust_pca(data) reads the part it needs")
+    if hasattr(data, "compute") and library_of(data) is None:
+        raise ArgumentTypeError("data", f"must be a table in memory, got {no_table('data', data)}")
     if hasattr(data, "tocoo"):
         raise ArgumentTypeError("data", "must be a table, got a sparse matrix; use rcurc(CrossSamples.from_sparse(data))")
     if data is None or isinstance(data, (str, PathLike)):
         reads = "" if data is None else "; rg.io.read_observations and pandas.read_csv read files"
         raise ArgumentTypeError("data", f"must be a table, got {data!r}{reads}")
-    if isinstance(data, Mapping):
-        raise ArgumentTypeError("data", f"must be a table, got {type(data).__name__}; pandas.DataFrame(data) makes one")
+    if isinstance(data, Mapping) and library_of(data) is None:
+        raise ArgumentTypeError("data", f"must be a table, got {no_table('data', data)}")
     found = host_array("data", plain_array("data", data))
-    if found.ndim != 2 or 0 in found.shape:
-        raise ArgumentError("data", f"must be a table of rows and columns, got shape {found.shape}")
     check_kind("data", found)
+    if found.ndim != 2 or 0 in found.shape:
+        two_labels = getattr(getattr(data, "index", None), "nlevels", 1) == 2
+        fix = "; data.unstack() makes one of readings with two labels" if two_labels else ""
+        raise ArgumentError("data", f"must be a table of rows and columns, got shape {found.shape}{fix}")
     return found.astype(found.dtype if found.dtype in (np.float32, np.float64) else np.float64)
 
 
@@ -188,7 +206,7 @@ class Long:
     def of(cls, data: Any, named: Mapping[str, Any], sigma: Any) -> Long:
         """The table that the user gave; `named` has the columns ``rows``, ``columns`` and ``values``."""
         if not is_frame(data):
-            raise ArgumentTypeError("data", f"must be a data frame if its columns are named, got {type(data).__name__}")
+            raise ArgumentTypeError("data", f"must be a data frame if its columns are named, got {no_table('data', data)}")
         missing = [option for option, name in named.items() if name is None]
         if missing:
             raise ArgumentError(missing[0], "must be named, too: a long table needs rows=, columns= and values=")
@@ -249,6 +267,12 @@ def _encoded(column: Any, option: str, name: Any) -> tuple[np.ndarray, AxisLabel
         place[order] = np.arange(len(order))
         codes, labels = place[codes], labels[order]
     return codes, AxisLabels(labels, str(name))
+
+
+def place_in(given: Wide | Long, i: int, j: int) -> str:
+    """An entry of a table in an error."""
+    row, column = (_shown(np.asarray(axis.labels)[k : k + 1]) for axis, k in ((given.rows, i), (given.columns, j)))
+    return f"row {row}, column {column}"
 
 
 def frame_of(like: Any, columns: Mapping[str, Any], index: Any = None) -> Any:

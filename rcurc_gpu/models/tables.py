@@ -11,15 +11,25 @@ import numpy as np
 
 from ..api import rcurc
 from ..backends import Stream, generator
-from ..errors import ArgumentError, check_choice, check_count, seed_to_int
+from ..errors import ArgumentError, DisagreementError, check_choice, check_count, seed_to_int
 from ..extend import OK
 from ..io import Completion
 from ..options import Asked, Settings, check_rank, documented
 from ..result import Result
-from ..samples import CrossSamples, choose_cross, column_names, cross_size, is_frame, library_of, sigma_matrix, vector_of
+from ..samples import (
+    CrossSamples,
+    choose_cross,
+    column_names,
+    cross_size,
+    is_frame,
+    library_of,
+    no_table,
+    sigma_matrix,
+    vector_of,
+)
 from ..solve import last_seed
 from ..summary import Summarised, Summary
-from .frames import Long, Wide, frame_of
+from .frames import Long, Wide, frame_of, place_in
 
 REPLACE = ("missing", "outliers", "all")
 _PLENTY = 1000  # rows (columns) from which on more of them cost more than they bring
@@ -149,7 +159,7 @@ class CompletedTable(Summarised):
             observation. NaN where a label is not known.
         """
         if not is_frame(pairs):
-            raise ArgumentError("pairs", f"must be a data frame with two columns of labels, got {type(pairs).__name__}")
+            raise ArgumentError("pairs", f"must be a data frame with two columns of labels, got {no_table('pairs', pairs)}")
         rows, columns = self.given.rows, self.given.columns
         names, there = [rows.name, columns.name], column_names(pairs)
         if not all(there.count(name) == 1 for name in names):
@@ -235,7 +245,10 @@ def complete(
     if any(name is not None for name in named.values()):
         given = Long.of(data, named, sigma)
         entries = (given.i, given.j, given.values)
-        samples = CrossSamples.from_triplets(*entries, given.shape, duplicates=duplicates, sigma=given.sigma)
+        try:
+            samples = CrossSamples.from_triplets(*entries, given.shape, duplicates=duplicates, sigma=given.sigma)
+        except DisagreementError as error:
+            raise error.in_labels("data", place_in(given, *error.entry)) from error
     else:
         given = Wide.of(data)
         _check_finite(given)
@@ -253,8 +266,8 @@ def _check_finite(given: Wide) -> None:
     where = np.argwhere(np.isinf(given.values))
     if len(where):
         i, j = where[0].tolist()
-        labels = f"row {given.rows.labels[i]!r}, column {given.columns.labels[j]!r}"
-        raise ArgumentError("data", f"must be finite where it is not missing, got {given.values[i, j]} at {labels}")
+        value = given.values[i, j]
+        raise ArgumentError("data", f"must be finite where it is not missing, got {value} at {place_in(given, i, j)}")
 
 
 def cross_of_table(

@@ -7,7 +7,7 @@ from .cross import CrossSamples
 from .dense import cross_size
 from .describe import facts_and_warnings
 from .drawing import ccs_sample
-from .foreign import advice_on, check_kind, column_names, is_frame, library_of, plain_array, vector_of
+from .foreign import advice_on, check_kind, column_names, is_frame, library_of, no_table, plain_array, vector_of
 from .planning import SamplePlan, plan_samples
 from .view import Samples
 
@@ -18,4 +18,4 @@ __all__ += ["Cells", "chosen_first", "seen"]
 __all__ += ["facts_and_warnings"]
 # From what a user gives:
 __all__ += ["check_finite", "float_values", "host_array", "new_block", "plain_array", "sigma_matrix", "triplet_index"]
-__all__ += ["advice_on", "check_kind", "column_names", "is_frame", "library_of", "vector_of"]
+__all__ += ["advice_on", "check_kind", "column_names", "is_frame", "library_of", "no_table", "vector_of"]

@@ -41,10 +41,10 @@ def dense_source(Y: Any) -> Any:
     if Y is None or isinstance(Y, (str, PathLike, dict)):
         raise ArgumentTypeError("Y", f"must be a matrix, got {'a dict' if isinstance(Y, dict) else repr(Y)}")
     Y = known_matrix(Y, "and rcurc")
+    check_kind("Y", Y)
     if len(Y.shape) != 2:
         raise ValueError(f"Y must be two-dimensional, got shape {tuple(Y.shape)}")
     check_shape("Y.shape", Y.shape)
-    check_kind("Y", Y)
     return Y
 
 

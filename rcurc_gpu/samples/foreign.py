@@ -5,6 +5,7 @@ None of their libraries is imported here: an object says by its type where it co
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import Any
@@ -39,7 +40,8 @@ def check_kind(name: str, found: Any, taken: str = "iuf") -> None:
             f"If these are your values, pass {name}.astype(float), with NaN where nothing was observed",
         )
     if kind not in taken:
-        raise ArgumentTypeError(name, f"must be real numbers, got dtype {found.dtype}{advice_on(found)}")
+        dtype = "records" if kind == "V" else f"dtype {found.dtype}"
+        raise ArgumentTypeError(name, f"must be real numbers, got {dtype}{advice_on(found)}")
 
 
 def advice_on(found: Any) -> str:
@@ -54,11 +56,27 @@ def advice_on(found: Any) -> str:
         return "; divide durations by one of them, such as numpy.timedelta64(1, 's')"
     if kind == "M" or isinstance(text, date):
         return "; dates can be labels of rows or columns, not values"
+    if kind == "V":
+        return "; pandas.DataFrame(...) makes a table of records"
     if isinstance(text, str) and "," in text and _is_number(text.replace(".", "").replace(",", ".", 1)):
         return "; decimal commas are not read: pandas.read_csv(..., decimal=',') reads them"
     if kind in "US" and _is_number(text):
         return "; .astype(float) makes numbers of texts"
     return ""
+
+
+def no_table(name: str, x: Any) -> str:
+    """What `x` is, which is no table in memory, and what makes one of it if that is known: the end of a sentence."""
+    library, kind = type(x).__module__.partition(".")[0], type(x).__name__
+    what = kind if library in ("builtins", "numpy") else f"a {kind} of {library}"
+    if isinstance(x, Iterator):
+        return f"{what}; list({name}) makes a list of it"
+    if isinstance(x, (list, Mapping, np.ndarray)) and library_of(x) is None:
+        return f"{what}; pandas.DataFrame({name}) makes one"
+    # of polars' lazy frames, xarray's data sets, Dask's frames, other libraries' frames
+    ways = ("collect", "to_dataframe", "compute", "to_pandas")
+    way = next((way for way in ways if callable(getattr(x, way, None))), None)
+    return what if way is None else f"{what}; {name}.{way}() makes one"
 
 
 def plain_array(name: str, x: Any) -> Any:
@@ -87,6 +105,8 @@ def to_host(name: str, x: Any) -> np.ndarray:
         return np.asarray(x)
     if is_frame(x):
         return _frame_values(name, x)
+    if (library_of(x) is not None and not hasattr(x, "to_numpy")) or isinstance(x, Iterator):
+        raise TypeError(f"{name} must be an array or a table, got {no_table(name, x)}")
     try:
         found = vector_of(x) if library_of(x) is not None else np.asarray(x)
     except ValueError as error:

@@ -142,6 +142,24 @@ def test_a_column_of_line_numbers_is_not_taken_for_rows(tmp_path):
         read_observations(tmp_path / "x.csv")
 
 
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (
+            list("abcdefghi"),
+            "numbers of the first column come again or are missing: put a column that numbers the rows before it",
+        ),
+        (False, "the first line holds numbers: put a line with names before it"),
+    ],
+)
+def test_a_matrix_without_labels_is_refused_with_what_it_lacks(tmp_path, header, message):
+    table = pd.DataFrame(np.round(np.random.default_rng(0).standard_normal((30, 9)), 1))
+    table.iloc[4, 0] = table.iloc[3, 0]
+    table.to_csv(tmp_path / "x.csv", index=False, header=header)
+    with pytest.raises(ValueError, match=f"too many for a list, and is not a matrix with labels .* but {message}"):
+        read_observations(tmp_path / "x.csv")
+
+
 def test_shards_and_ratings_want_lists_and_say_so(tmp_path):
     FRAME.to_csv(tmp_path / "x.csv")
     with pytest.raises(ValueError, match="is a matrix with labels, not a list of observations"):

@@ -20,6 +20,7 @@ DAYS = pd.date_range("2024-01-01", periods=N1, name="day")
 SITES = [f"s{k}" for k in range(N2)]
 WIDE = pd.DataFrame(Y, index=DAYS, columns=pd.Index(SITES, name="site"))
 LONG = WIDE.reset_index().melt("day", var_name="site", value_name="level").sample(frac=1, random_state=0)
+TWICE = pd.DataFrame({"day": DAYS[5:6], "site": ["s7"], "level": [1234.0]})  # beside what is in LONG
 POLARS = pl.DataFrame(
     {"day": DAYS.strftime("%Y-%m-%d").tolist()} | {s: [None if np.isnan(v) else v for v in WIDE[s]] for s in SITES}
 )
@@ -90,6 +91,8 @@ def test_intervals_are_tables_and_hold_the_truth():
         (lambda: POLARS.drop("day"), pl.DataFrame),
         (lambda: xr.DataArray(Y, dims=("day", "site"), coords={"site": SITES}), xr.DataArray),
         (lambda: WIDE.convert_dtypes(), pd.DataFrame),
+        (lambda: WIDE.astype(object).where(WIDE.notna(), None), pd.DataFrame),
+        (lambda: xr.DataArray(Y, dims=("day", "site"), coords={"site": SITES}).chunk(20), xr.DataArray),
         (lambda: np.ma.masked_invalid(Y), np.ndarray),
         (lambda: Y.tolist(), np.ndarray),
     ],
@@ -203,6 +206,27 @@ def test_a_table_does_not_change_with_what_was_given():
         (lambda: rg.complete(WIDE, replace="some"), ValueError, "replace must be one of 'missing', 'outliers', 'all'"),
         (lambda: rg.complete(WIDE * np.nan), ValueError, "data has no observation: all of it is missing"),
         (lambda: rg.complete(WIDE["s1"]), ValueError, "data must be a table of rows and columns, got shape"),
+        (lambda: rg.complete(WIDE.stack()), ValueError, r"data\.unstack\(\) makes one of readings with two labels"),
+        (lambda: rg.complete(WIDE.to_records()), TypeError, r"got records; pandas\.DataFrame\(\.\.\.\) makes a table"),
+        (lambda: rg.complete(row for row in Y), TypeError, r"got generator; list\(data\) makes a list of it"),
+        (
+            lambda: rg.complete(WIDE.groupby("s1")),
+            TypeError,
+            "data must be an array or a table, got a DataFrameGroupBy of pandas",
+        ),
+        (lambda: rg.complete(POLARS.lazy()), TypeError, r"got a LazyFrame of polars; data\.collect\(\) makes one"),
+        (lambda: rg.complete(xr.Dataset({"a": xr.DataArray(WIDE)})), TypeError, r"choose one, as in data\['name'\]"),
+        (
+            lambda: rg.complete(xr.Dataset.from_dataframe(LONG), rows="day", columns="site", values="level"),
+            TypeError,
+            r"if its columns are named, got a Dataset of xarray; data\.to_dataframe\(\) makes one",
+        ),
+        (
+            lambda: rg.complete(pd.concat([LONG, TWICE]), rows="day", columns="site", values="level"),
+            ValueError,
+            r"data: the entry of row 2024-01-06T00:00:00, column 's7' was observed with different values, .* and 1234; "
+            "duplicates='mean' or 'median' combines them",
+        ),
         (lambda: rg.complete(__import__("dask.array").array.ones((9, 9))), TypeError, r"robust_pca\(data\) reads the part"),
         (lambda: rg.complete(__import__("scipy.sparse").sparse.eye_array(9)), TypeError, "from_sparse"),
     ],
@@ -219,8 +243,10 @@ def test_pairs_that_do_not_fit_are_errors(wide):
         ValueError, match="pairs must have labels of 'site' in its column 'site', and none of them is one: got 3, where"
     ):
         wide.predict(pd.DataFrame({"day": DAYS[:1], "site": [3]}))
-    with pytest.raises(ValueError, match="pairs must be a data frame with two columns of labels, got list"):
+    with pytest.raises(ValueError, match=r"two columns of labels, got list; pandas\.DataFrame\(pairs\) makes one"):
         wide.predict([("a", "b")])
+    with pytest.raises(ValueError, match="got '2024-01-02', where the table has 2024-01-01T00:00:00"):
+        wide.predict(pd.DataFrame({"day": ["2024-01-02"], "site": ["s1"]}))
 
 
 def test_a_warning_points_to_the_callers_line():

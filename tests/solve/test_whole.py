@@ -102,10 +102,15 @@ def test_the_rank_is_found(solve):
 
 
 @BOTH
-def test_what_is_not_there_is_not_confirmed(solve):
-    noise = np.random.default_rng(0).standard_normal((300, 300))
+@pytest.mark.parametrize("shape", [(300, 300), (60, 50)])
+def test_noise_is_not_confirmed(solve, shape):
+    noise = np.random.default_rng(0).standard_normal(shape)
     with pytest.warns(rg.ConvergenceWarning):
         assert not solve(noise, 3).converged
+
+
+@BOTH
+def test_a_rank_that_is_too_small_is_not_confirmed(solve):
     _, _, Y = matrix(rank=6, seed=5)
     with pytest.warns(rg.ConvergenceWarning):
         assert not solve(Y, 3).converged
