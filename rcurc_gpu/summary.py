@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 _WIDTH = 100  # characters of a line of text
 _COLOURS = {True: "#1a7f37", False: "#b35900", None: "inherit"}  # readable on white and on black
@@ -62,6 +63,23 @@ class Summarised:
 
     def _repr_html_(self) -> str:
         return self._summary().html(type(self).__name__)
+
+
+class Fields(Summarised):
+    """A dataclass that says what its fields hold: arrays by their size and type. It has ``repr=False``."""
+
+    def _summary(self) -> Summary:
+        held = {f.name: getattr(self, f.name) for f in fields(self)}  # type: ignore[arg-type]  # who inherits is a dataclass
+        return Summary({name: textwrap.shorten(_held(x), _WIDTH - 20, placeholder=" ...") for name, x in held.items()})
+
+
+def _held(x: Any) -> str:
+    if isinstance(x, Summarised):
+        return f"{type(x).__name__}: " + ", ".join(f"{key} {value}" for key, value in x._summary().facts.items())
+    if not hasattr(x, "shape") or not hasattr(x, "dtype"):
+        return str(x)
+    first = f", the first {str(x[0])!r}" if getattr(x.dtype, "kind", "") == "U" and x.ndim == 1 and len(x) else ""
+    return f"{size_words(x.shape)} of {x.dtype}{first}"
 
 
 def size_words(shape: tuple[int, ...]) -> str:

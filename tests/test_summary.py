@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import rcurc_gpu as rg
+from rcurc_gpu import io
 from rcurc_gpu.io import Completion
 from rcurc_gpu.summary import Summary
 
@@ -35,6 +36,8 @@ def objects(problem, result, ratings):
         | {"message": "Confirmed <nearly>.", "cause": "", "confirmed": True},
         files=(),
     )
+    labels = io.Labels(np.asarray([f"site {k}" for k in range(120)]))
+    completion = Completion.of(result)
     return {
         "CrossSamples": (problem.samples, None),
         "ShardedSamples": (rg.ShardedSamples.of(problem.samples), None),
@@ -42,7 +45,13 @@ def objects(problem, result, ratings):
         "SyntheticRatings": (ratings[0], None),
         "SamplePlan": (rg.plan_samples(1000, 800, 3), None),
         "Result": (result, True),
-        "Completion": (Completion.of(result), True),
+        "Completion": (completion, True),
+        "Verdict": (result.verdict, True),
+        "Labels": (labels, None),
+        "LabelledSamples": (io.LabelledSamples(problem.samples, labels), None),
+        "Outliers": (completion.outliers, None),
+        "Observations": (completion.some_observed, None),
+        "Predictions": (completion.predict([0, 1], [2, 3]), None),
         "CompletedTable": (rg.complete(pd.DataFrame(Y)), True),
         "Transformed": (result.transform_rows(Y[:3], cols=np.arange(100)), True),
         "Ratings": (ratings[1], ratings[1].converged and ratings[1].helps),
@@ -102,6 +111,7 @@ def test_modules_load_when_they_are_touched():
     import subprocess
     import sys
 
-    code = "import sys, rcurc_gpu as rg; print('rcurc_gpu.plot' in sys.modules, rg.plot.__name__, rg.video.__name__)"
+    names = "rg.plot.__name__, rg.video.__name__, rg.paper.table1.__name__"
+    code = f"import sys, rcurc_gpu as rg; print('rcurc_gpu.plot' in sys.modules, {names})"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout == "False rcurc_gpu.plot rcurc_gpu.video\n"
+    assert run.stdout == "False rcurc_gpu.plot rcurc_gpu.video rcurc_gpu.paper.table1\n"

@@ -16,15 +16,15 @@ from ..result.outliers import outlying_once
 from ..result.result import Result
 from ..samples.cells import Cells, chosen_first
 from ..samples.view import Samples
-from ..summary import Summary
+from ..summary import Fields, Summary
 from .labels import Labels
 
 _SHOWN = 400  # observations that are kept for pictures
 _SHARDS_READ = 4  # of each side, for these
 
 
-@dataclass(frozen=True, eq=False)
-class Outliers:
+@dataclass(frozen=True, eq=False, repr=False)
+class Outliers(Fields):
     """Observations that do not fit the recovered matrix, each once.
 
     Attributes
@@ -46,8 +46,8 @@ class Outliers:
         return len(self.i)
 
 
-@dataclass(frozen=True, eq=False)
-class Observations:
+@dataclass(frozen=True, eq=False, repr=False)
+class Observations(Fields):
     """Some of the observations that were solved, for pictures.
 
     Attributes
@@ -94,8 +94,8 @@ def _evenly(total: int, most: int) -> np.ndarray:
     return np.linspace(0, max(total - 1, 0), min(total, most)).astype(np.int64)
 
 
-@dataclass(frozen=True, eq=False)
-class Predictions:
+@dataclass(frozen=True, eq=False, repr=False)
+class Predictions(Fields):
     """Entries of the recovered matrix that somebody asked for.
 
     Attributes

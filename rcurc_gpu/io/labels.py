@@ -12,12 +12,13 @@ import numpy as np
 
 from .. import files
 from ..samples.cross import CrossSamples
+from ..summary import Fields
 
 LONGEST = 500  # characters; a longer label is the rest of a file after a quote that nobody closed
 
 
-@dataclass(frozen=True, eq=False)
-class Labels:
+@dataclass(frozen=True, eq=False, repr=False)
+class Labels(Fields):
     """Names of the rows and columns of a matrix; None where they have numbers only (from 0).
 
     Attributes
@@ -90,8 +91,8 @@ def _find(known: dict[str, int] | None, names: Sequence[str] | np.ndarray, size:
 S = TypeVar("S", covariant=True)  # CrossSamples or ShardedSamples
 
 
-@dataclass(frozen=True, eq=False)
-class Labelled(Generic[S]):
+@dataclass(frozen=True, eq=False, repr=False)
+class Labelled(Fields, Generic[S]):
     """Observations, the user's names of their rows and columns, and where they came from.
 
     Attributes

@@ -14,6 +14,7 @@ import numpy as np
 from ..errors import Argument, InputError
 from ..files import JUSTIFIED, ROOM, UnpackedError, check_unpacked, size_of
 from ..progress import progress_bar
+from ..summary import Fields
 from .arrow import parquet_columns, parquet_parts, parse_block
 from .lines import count_lines, lines_are_records, parse_lines, split_lines
 from .numbering import Encoded, LabelNumbers, Piece, TableNumbers
@@ -153,8 +154,8 @@ def source_words(tables: Sequence[TableFile]) -> str:
     return f"a list in {' and '.join(kinds)} {header}{parts}"
 
 
-@dataclass(frozen=True, eq=False)
-class Table:
+@dataclass(frozen=True, eq=False, repr=False)
+class Table(Fields):
     """The triplets, or pairs, of a file, by label, in the order given.
 
     Attributes

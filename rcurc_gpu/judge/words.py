@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..errors import PYTHON, Wording
+from ..summary import Summarised, Summary
 from .causes import Cause
 from .faults import (
     CoreFault,
@@ -39,8 +40,8 @@ Fault = (
 )
 
 
-@dataclass(frozen=True)
-class Verdict:
+@dataclass(frozen=True, repr=False)
+class Verdict(Summarised):
     """Whether a result can be trusted.
 
     Attributes
@@ -72,6 +73,11 @@ class Verdict:
     noise: Noisy | None = None
     structure: Structure | None = None
     structure_expected: bool = False
+
+    def _summary(self) -> Summary:
+        causes = {"causes": ", ".join(fault.cause.value for fault in self.faults)} if self.faults else {}
+        error = {"expected error": f"{self.expected_error:.2g} (relative)"}
+        return Summary(causes | {"rank": f"{self.rank}"} | error, self.message, self.ok)
 
     @property
     def ok(self) -> bool:

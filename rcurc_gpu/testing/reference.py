@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from ..backends.arrays import Array, array_namespace, device_of
 from ..backends.operators import hard_threshold, truncated_svd, union_sum
+from ..summary import Fields
 
 
-@dataclass(frozen=True, eq=False)
-class ReferenceState:
+@dataclass(frozen=True, eq=False, repr=False)
+class ReferenceState(Fields):
     """One iterate: ``X_k[I, :] = C[I, :] U^+ R`` and so on, with U = W diag(s) V^T.
 
     Attributes
