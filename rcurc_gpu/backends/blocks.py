@@ -195,6 +195,17 @@ class Block:
         """`transpose`, made once and kept."""
         return self.transpose()
 
+    def units_across(self, positions: np.ndarray) -> tuple[Block, np.ndarray]:
+        """A block in which some positions, ascending, are units, and their numbers in it: `across`, or a part of it.
+
+        On a CPU the part takes a third of the time, if `across` is not there.
+        """
+        if "across" in self.__dict__ or not is_numpy_array(self.value):
+            return self.across, positions
+        wanted = np.zeros(self.length, dtype=bool)
+        wanted[positions] = True
+        return self.at_positions(wanted).across.take_units(positions), np.arange(len(positions))
+
     def transpose(self, units: np.ndarray | None = None) -> Block:
         """The same entries, of all units or of some in the order given, with units and positions exchanged."""
         xp, cuda = array_namespace(self.value), self._kernels

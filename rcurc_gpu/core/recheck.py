@@ -113,11 +113,14 @@ def without_contested(data: CoreProblem, checked: Checked, schedule: Schedule, r
         ids = (np.arange(block.n_units), np.arange(block.length))
         return Task(block, basis, known.weights(basis), *ids, False, schedule, run)
 
-    tasks = (side(data.block, core.V, cols), side(data.by_cols, core.W, rows))
-    factors, diagnostics = (core.left, core.right), (rows, cols)
+    of_rows, diagnostics = side(data.block, core.V, cols), (rows, cols)
 
     def count(k: int, units: np.ndarray, share: float | None = None) -> tuple[np.ndarray, np.ndarray]:
-        return rivals(tasks[k], units, factors[k], share, rows=units)
+        if k == 0:
+            return rivals(of_rows, units, core.left, share, rows=units)
+        block, places = data.block.units_across(units)
+        numbers = units if len(units) == block.n_units else np.arange(block.n_units)
+        return rivals(replace(side(block, core.W, rows), unit_ids=numbers), places, core.right, share, rows=units)
 
     some = [np.flatnonzero(d.status == OK) for d in diagnostics]
     some = [np.sort(rng.choice(units, _SOME, replace=False)) if len(units) > _SOME else units for units in some]

@@ -122,6 +122,9 @@ def _in_proportion(R: np.ndarray, F: np.ndarray, off: float) -> np.ndarray:
     error = off * np.hypot(1 / x, 1 / y) + _ROUNDING
     agree = (pair[first] == pair[then]) & same(ratio[first], ratio[then], np.hypot(error[first], error[then]))
     first, then = first[agree], then[agree]
+    found = np.zeros(R.shape)
+    if len(first) == 0:  # as usual
+        return found
     near = _TRIVIAL + np.hypot(error[first], error[then])
     simple = np.zeros(len(first), dtype=bool)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -133,7 +136,6 @@ def _in_proportion(R: np.ndarray, F: np.ndarray, off: float) -> np.ndarray:
             told = F[a[k], col[k]] / F[b[k], col[k]]
             simple |= same(np.abs(ratio[k]), np.ones_like(told), near) | same(ratio[k], told, near)
     first, then = first[~simple], then[~simple]
-    found = np.zeros(R.shape)
     for k in (first, then):
         for row in (a, b):
             np.add.at(found, (row[k], col[k]), 0.25)

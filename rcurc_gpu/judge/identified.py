@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -69,11 +70,11 @@ def core_ties(data: CoreProblem, checked: Checked, floor: float, run: RunContext
         for block in blocks:
             usable = rows.weights(core.W), cols.weights(core.W)
             ties = ties_of(run.kernels.agreeing(block, left, core.V, floor, usable), W, V, run.kernels, run.seed)
-            sides = ((data.block, V, left, rows, ties.row_skew), (data.by_cols, W, right, cols, ties.col_skew))
             known = rows, cols
-            rows, cols = (
-                _without_lone(*side, there, floor, run.kernels) for side, there in zip(sides, usable[::-1], strict=True)
+            rows = _without_lone(
+                lambda units: (data.block, units), V, left, rows, ties.row_skew, usable[1], floor, run.kernels
             )
+            cols = _without_lone(data.block.units_across, W, right, cols, ties.col_skew, usable[0], floor, run.kernels)
             if ties.gap > _CLEAR:
                 break
         if rows is known[0] and cols is known[1]:
@@ -113,7 +114,7 @@ def _is_rejected(
 
 
 def _without_lone(
-    block: Block,
+    units_of: Callable[[np.ndarray], tuple[Block, np.ndarray]],
     basis: Array,
     factor: Array,
     known: UnitDiagnostics,
@@ -122,13 +123,16 @@ def _without_lone(
     floor: float,
     kernels: Kernels,
 ) -> UnitDiagnostics:
-    """Mark units of the core of which a component rests on a single entry, or on none."""
+    """Mark units of the core of which a component rests on a single entry, or on none.
+
+    `units_of` gives a block and the numbers there of some of the units.
+    """
     coherence = coherence_of(kernels.basis_facts(basis, usable))
     doubtful = np.flatnonzero(skewed(skew, known.n_inliers, basis.shape[1], coherence) & (known.status == OK))
     if len(doubtful) == 0:
         return known
     coefficients = take_rows(factor, asarray_on(doubtful, factor))
-    lone = kernels.rests_on_one(block, doubtful, basis, coefficients, usable, floor)
+    lone = kernels.rests_on_one(*units_of(doubtful), basis, coefficients, usable, floor)
     if not lone.any():
         return known
     status = known.status.copy()

@@ -34,8 +34,10 @@ class Intersection:
             from ..backends.cuda import blocks
 
             return tuple(map(_firsts, blocks.fingerprints(self.block, _ODD)))
-        sides = self.block, self.block.across
-        return tuple(np.arange(x.n_units) if _begin_differently(x) else _firsts(fingerprints(x)) for x in sides)
+        rows = np.arange(self.block.n_units) if _begin_differently(self.block) else _firsts(fingerprints(self.block))
+        if _columns_begin_differently(self.block):
+            return rows, np.arange(self.block.length)
+        return rows, _firsts(fingerprints(self.block.across))
 
 
 def _firsts(numbers: Array) -> np.ndarray:
@@ -49,6 +51,15 @@ def _begin_differently(block: Block) -> bool:
     if not is_numpy_array(block.value) or np.min(block.counts, initial=1) == 0:
         return False
     return len(np.unique(block.value[block.indptr[:-1]])) == block.n_units
+
+
+def _columns_begin_differently(block: Block) -> bool:
+    """The same of its positions, without a block of these."""
+    if not is_numpy_array(block.value) or block.n_obs == 0:
+        return False
+    first = np.full(block.length, np.nan)
+    first[block.index[::-1]] = block.value[::-1]  # the last that is written stays
+    return len(np.unique(first)) == block.length and not np.isnan(first).any()
 
 
 def fingerprints(block: Block) -> Array:
