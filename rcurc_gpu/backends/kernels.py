@@ -15,7 +15,8 @@ from array_api_compat import is_cupy_array, is_numpy_array
 from ..errors import ArgumentError
 from ..progress import Progress
 from .arrays import Array, array_namespace, asarray_on, default_chunk_bytes, take_rows
-from .blocks import Block, ChunkPlan, pieces
+from .blocks import Block, pieces
+from .chunks import ChunkPlan
 from .plain.evidence import (
     BasisFacts,
     Compared,

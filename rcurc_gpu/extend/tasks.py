@@ -25,7 +25,8 @@ from ..backends.arrays import (
     take_rows,
     to_numpy,
 )
-from ..backends.blocks import Block, ChunkPlan, put_rows
+from ..backends.blocks import Block, put_rows
+from ..backends.chunks import ChunkPlan
 from ..backends.linalg import small_svd
 from ..backends.plain.evidence import BasisFacts
 from ..backends.plain.passes import EntryIds, FitPass, entry_ids_on

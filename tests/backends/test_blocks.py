@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from rcurc_gpu.backends.blocks import Block, ChunkPlan, load_chunk, others, pieces
+from rcurc_gpu.backends.blocks import Block, others, pieces
+from rcurc_gpu.backends.chunks import ChunkPlan, load_chunk
 
 UNSEEN = np.nan
 

@@ -25,7 +25,8 @@ from ..arrays import (
     scatter,
     take_rows,
 )
-from ..blocks import Block, Chunk, ChunkPlan, load_chunk
+from ..blocks import Block
+from ..chunks import Chunk, ChunkPlan, load_chunk
 from .loop import Entries, Grid, residuals
 from .regression import fitted
 

@@ -1,11 +1,12 @@
-"""Which units have a component that rests on a single entry (`extend.lone` says why it matters)."""
+"""Which units have a component that rests on a single entry (`extend.extension` says why it matters)."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from ..arrays import Array, array_namespace, device_of, gather, inverse, take_rows, to_numpy
-from ..blocks import Block, load_chunk
+from ..blocks import Block
+from ..chunks import load_chunk
 from .regression import fitted, gram, with_ridge
 
 ALONE = 1 - 1e-3  # leverage of an observation without which a component would not be known

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..arrays import Array, array_namespace, asarray_on, device_of, gather, inverse, take_rows
-from ..blocks import Block, Chunk, load_chunk
+from ..blocks import Block
+from ..chunks import Chunk, load_chunk
 from ..random import PositionStream, uniform_at
 from .regression import LEAST_HELD as LEAST_HELD
 from .regression import MAX_STEPS, Schedule, fitted, gram, middle_residual, robust_regression, solve_normal, with_ridge

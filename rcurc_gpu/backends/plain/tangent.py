@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from ..arrays import Array, array_namespace, default_chunk_bytes, take_rows
-from ..blocks import Block, Chunk, ChunkPlan, load_chunk
+from ..blocks import Block
+from ..chunks import Chunk, ChunkPlan, load_chunk
 from .regression import fitted, gram
 
 _BYTES = 8 * 24  # working memory of a padded entry: the gathered factors of a small rank

@@ -27,7 +27,8 @@ from ..arrays import (
     triangle,
     unpacking,
 )
-from ..blocks import Block, ChunkPlan, load_chunk
+from ..blocks import Block
+from ..chunks import ChunkPlan, load_chunk
 
 _COPIES = 4  # arrays of (entries, K) that are in memory at a time
 
