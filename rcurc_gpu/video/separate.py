@@ -137,7 +137,8 @@ def separate(
     The first pass over the frames samples them, from which the background of all of them is found. The second one writes
     ``background.mp4``, ``foreground.mp4`` (on plain grey), ``mask.mp4`` (white is foreground) and ``objects.csv`` (frame,
     box and area of each thing). There are also ``background.png`` (in the median light), ``sheet.png`` (a look at
-    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, `XX
+    some frames) and ``timeline.png`` (light and share of foreground), which need matplotlib, ``result.npz`` (the factors;
+    see `Background`) and ``report.json``. Frames are never held together.
 
     Parameters
     ----------
