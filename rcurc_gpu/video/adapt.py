@@ -16,6 +16,7 @@ from ..backends import asarray_on, choose, to_numpy
 from ..result import CURMatrix
 from .frames import FrameSplitter, Split
 from .masks import MaskRule, learn_rule
+from .pictures import evenly
 
 if TYPE_CHECKING:
     from .background import Background
@@ -81,10 +82,8 @@ class LiveModel:
     def of(cls, background: Background, rule: MaskRule, device: str) -> LiveModel:
         """A background as `find_background` finds it, with a rule."""
         left = background.matrix.left
-        # spread by the golden section: no two of them are near to each other, and no line or column is favoured
         n1 = len(left)
-        count = min(_MOST_PIXELS, n1)
-        rows = np.unique((np.arange(count) * 0.6180339887498949 % 1 * n1).astype(np.int64))
+        rows = evenly(n1, _MOST_PIXELS)
         design = np.ascontiguousarray(left[rows], dtype=np.float32)
         light = background.matrix.right[-1].astype(np.float32)
         parts = np.zeros((left.shape[1] + 1, n1), dtype=np.float32)  # the last is how far it has drifted

@@ -20,7 +20,7 @@ from ..progress import Progress
 from ..result import CURMatrix
 from .background import Background, fit_frames
 from .doubts import Evidence, find_doubts
-from .light import find_light, normalised
+from .light import QUICKLY, find_light, normalised
 from .masks import learn_rule
 from .motion import Stabilised, find_motion
 from .spread import Spread, find_spread
@@ -31,7 +31,6 @@ _MOST_COLS, _MOST_ROWS = 120, 4000
 # Whatever the memory: with fewer, what moves before a pixel or in a frame may be the majority.
 _LEAST_COLS, _LEAST_ROWS = 16, 300
 _CORE_ROUNDS = 2  # in turn over both sides of the core; the light that is given is near the answer
-_QUICKLY = 0.5  # of the scale, from step to step, where the light is known: as good as 0.7 there, in two thirds of the time
 _ENTRIES_AT_ONCE = 1 << 24  # of pixels that are fitted: bytes, some tenth of a second
 _LEAST_AGREE = 0.2  # of the chosen frames: a pixel that fewer of them agree on takes its prior
 _ODD, _NEARLY = 6.0, 0.1  # grey levels, in the strongest light; and share of the frames: see `_follow_block`
@@ -191,7 +190,7 @@ class _Solve:
         self.light = replace(self.light, unexplained=self.light.unexplained + unlike)
         self.undetermined = self._fill()
         self.matrix = CURMatrix(self.left, self.right, cross.rows, cross.cols)
-        self.spread: Spread = find_spread(cross.pictures, self.left, self.right[cross.cols])
+        self.spread: Spread = find_spread(cross.pictures, self.left, self.right[cross.cols], len(self.right))
 
     def _core(self) -> np.ndarray:
         """The pictures of the chosen pixels, (|I|, k): in turn with the light of the chosen frames."""
@@ -226,7 +225,7 @@ class _Solve:
             part = slice(start, start + step)
             values = np.ascontiguousarray(self.flat[:, part].T)
             left[part], agree[part] = self.kernels.robust_fit(
-                values, right, self.noise, weights=self.weights, group=self.group[part], shrink=_QUICKLY
+                values, right, self.noise, weights=self.weights, group=self.group[part], shrink=QUICKLY
             )
         return left, agree
 

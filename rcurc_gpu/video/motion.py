@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,14 +50,13 @@ def find_motion(pictures: np.ndarray) -> Motion:
     reference = grey(pictures[len(pictures) // 2])
     if min(reference.shape) < _LEAST_SIDE:
         return Motion(False, False, 0.0, reference)
-    matcher, last = _Matcher(reference), None
-    steps, shifts = np.zeros((len(pictures), 2)), np.zeros((len(pictures), 2))
-    for k, picture in enumerate(pictures):
-        spectra = matcher.spectra(picture)
-        shifts[k] = matcher.shift(spectra)
-        if last is not None:
-            steps[k] = matcher.shift(spectra, last)
-        last = spectra
+    matcher = _Matcher(reference)
+    spectra = [matcher.spectra(picture) for picture in pictures]
+    found = [matcher.shift(own) for own in spectra]
+    shifts = np.asarray([shift or (0.0, 0.0) for shift in found])
+    steps = np.zeros((len(pictures), 2))
+    if None in found or np.max(np.hypot(*shifts.T)) > _LEAST_SHIFT:  # else it stands, and steps say nothing more
+        steps[1:] = [matcher.shift(own, last) or (0.0, 0.0) for last, own in pairwise(spectra)]
     far = _FAR * min(reference.shape)
     path = np.cumsum(steps, axis=0)  # from frame to frame: also where the first and the last show different things
     way = float(np.max(np.hypot(*(path - path[len(path) // 2]).T)))
@@ -83,7 +83,7 @@ class Stabilised:
 
     def stabilise(self, frame: np.ndarray) -> np.ndarray:
         """One frame, uint8, in the place of the reference."""
-        down, across = self._matcher.shift(self._matcher.spectra(frame))
+        down, across = self._matcher.shift(self._matcher.spectra(frame)) or (0.0, 0.0)
         limit = _FAR * min(frame.shape[:2])
         if max(abs(down), abs(across)) < 0.1 or np.hypot(down, across) > 2 * limit:
             return frame
@@ -110,19 +110,19 @@ class _Matcher:
         self._low = np.hypot(high[:, None], wide[None, :]) < 0.3
         self._reference = self.spectra(picture)
 
-    def shift(self, spectra: np.ndarray, other: np.ndarray | None = None) -> tuple[float, float]:
-        """How far the tiles of a picture are down and across, in pixels, of those of another one, by default the first; 0 if
-        most tiles do not agree."""
+    def shift(self, spectra: np.ndarray, other: np.ndarray | None = None) -> tuple[float, float] | None:
+        """How far the tiles of a picture are down and across, in pixels, of those of another one, by default the first; None
+        if most tiles do not agree."""
         cross = spectra * np.conj(self._reference if other is None else other)
         cross /= np.maximum(np.abs(cross), np.float32(1e-9))
         surfaces = fft.irfft2(cross, s=self._tile)
         shifts = np.asarray([_peak(surface) for surface in surfaces if surface.max() > _LEAST_PEAK])
         if len(shifts) <= len(surfaces) // 3:
-            return 0.0, 0.0
+            return None
         middle = np.median(shifts, axis=0)
         agree = np.max(np.abs(shifts - middle), axis=1) < _TOGETHER
         if np.mean(agree) <= 0.5:
-            return 0.0, 0.0
+            return None
         down, across = self._factor * np.mean(shifts[agree], axis=0)
         return float(down), float(across)
 

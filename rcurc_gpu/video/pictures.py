@@ -18,3 +18,9 @@ def shrink(picture: np.ndarray, factor: int) -> np.ndarray:
     # lines first: they lie in one piece of memory
     lines = cut.reshape(rows, cut.shape[0] // rows, -1).sum(axis=1, dtype=sums).reshape(rows, cols, -1)
     return lines.sum(axis=2, dtype=sums).astype(np.float32) * np.float32(rows * cols / cut.size)
+
+
+def evenly(total: int, count: int) -> np.ndarray:
+    """`count` numbers below `total`, or all of them, ascending: spread by the golden section, so that no two are near each
+    other and no line or column of a picture is favoured."""
+    return np.unique((np.arange(min(count, total)) * 0.6180339887498949 % 1 * total).astype(np.int64))

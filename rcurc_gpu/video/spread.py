@@ -14,6 +14,7 @@ from .pictures import grey
 
 _FRAMES = 40  # from which it is told; a median of so many is good to a fifth
 _STEPS = 2.0  # of a grey level: differences are kept as bytes
+_THING = 255  # in their place where it is known that something stands there
 _AT_ONCE = 1 << 14  # pixels
 _STRIP = 1 << 18  # pixels, of 40 frames: 10 MB as bytes, several times; in narrow strips the margins are most of the work
 _LIGHTS = 5  # in which it is looked what is near a pixel: some, as stripes that move may be a part of the light
@@ -24,19 +25,20 @@ _SOME, _OFTEN = 3, 0.4
 # ... and so much of what differs has a value that the background has near by: leaves move, and bring nothing new.
 _KNOWN = 0.7
 _EXTENT = 1.5  # times the range of the background near by: what moves to and fro cannot differ more than its own parts do
-_HIGH_FACTOR = 1.7  # times what nine in ten residuals are below: as much of normal noise, less of what is bounded
-# Of normal residuals the lower quartile is .47 of the median, and of leaves and water as much. It is more where a background
-# has two sides, as stripes that move: there the threshold is the side, the median, and as much more as its noise asks for.
-_TWO_SIDES = 0.6
-# Something that stands before a pixel for half of the time must not pass for its noise: the median of normal residuals is
-# 2.1 times their lower quartile. Before leaves that quartile is larger than in most of the picture, and nothing is changed.
-_FROM_LOW, _QUIET = 2.5, 1.5
+# Quantiles of a pixel's residuals, and how many times the way from the second to the last of them the threshold is above the
+# last: 2.8 standard deviations of normal noise, and less where residuals are bounded, as those of stripes that move.
+_SHARES, _TAIL = (0.5, 0.75, 0.9), 2.3
+# What stands or passes before a pixel must not pass for its noise: where more than this share of the frames differs, it is
+# left out. What stays is known by half as many changes as there would be of what comes and goes. The median of normal
+# residuals is 2.1 times their lower quartile, by which it is told what differs at all. In frames that are nearer to each
+# other than so many, leaves stay where they are as well.
+_CROWDED, _CLEARINGS, _RARELY, _FROM_LOW, _APART = 0.05, 3, 0.5, 2.1, 5
 _LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the threshold is above
 # Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely
 # foreground, between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
 _LOOKS, _LOOK_PIXELS = (4, 12), 1 << 21  # frames, and pixels of all of them
 _SURE, _RING = 30.0, (0, 3)
-_LEAST_SHARP = 8.0  # grey levels: four times what rounding and weak compression leave
+_LEAST_SHARP = 6.0  # grey levels: the three standard deviations of a quiet camera, two grey levels each
 _MEDIANS = (5, 3, 1)
 _FIELD, _ROUNDS, _CLEAREST = 0.75, 4, 2.5  # of the Markov field: pull of the neighbours, rounds, and where evidence ends
 
@@ -69,8 +71,8 @@ class Spread:
     median: int
 
 
-def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Spread:
-    """What is usual of each pixel, from some frames.
+def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, total: int) -> Spread:
+    """What is usual of each pixel, from some of `total` frames.
 
     Parameters
     ----------
@@ -81,13 +83,10 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
     chosen = np.unique(np.linspace(0, len(pictures) - 1, min(_FRAMES, len(pictures))).round().astype(int))
     shape = pictures.shape[1:3]
     steps = _steps(pictures, left, right, chosen)
-    low, typical, upper, high = (_quantile(steps, share) / np.float32(_STEPS) for share in (0.25, 0.5, 0.75, 0.9))
-    most = _bounds(low, typical, upper, high)
-    quiet = low <= _QUIET * np.median(low) + 1 / _STEPS
-    typical = np.where(quiet, np.minimum(typical, _FROM_LOW * low), typical)
     some = steps[:: max(len(steps) // _looks(shape), 1)]
     least = _around_things(some)
-    limit = np.minimum(_STEPS * learn_rule(typical, most, least=least).threshold, 255)
+    typical, most = _usual(steps, total >= _APART * len(steps))
+    limit = np.minimum(_STEPS * learn_rule(typical, most, least=least).threshold, _THING - 1)
     differs = np.asarray(np.mean(steps > limit, axis=0, dtype=np.float32))
     wide = np.zeros(shape, dtype=np.float32)
     around = ndimage.uniform_filter(differs, _WINDOW, mode="nearest") * _WINDOW**2
@@ -104,7 +103,7 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray) -> Sp
         )
         wide[inner] = found[inside]
     if wide.any():
-        limit = np.minimum(np.maximum(limit, _STEPS * wide), 255)
+        limit = np.minimum(np.maximum(limit, _STEPS * wide), _THING - 1)
     return Spread(typical, most, differs, wide, least, _best_median(some, limit))
 
 
@@ -117,20 +116,57 @@ def _steps(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, chosen: np
     for to, j in zip(steps, chosen, strict=True):
         if kernels is not None:
             kernels.apart(parts, right[j], pictures[j].reshape(to.size, -1), np.float32(_STEPS), to.reshape(-1))
+            np.minimum(to, _THING - 1, out=to)
             continue
         apart = np.abs(pictures[j] - (left @ right[j]).reshape(pictures.shape[1:]))
         apart = apart.max(axis=2) if apart.ndim == 3 else apart
-        to[:] = np.minimum(_STEPS * apart + 0.5, 255)
+        to[:] = np.minimum(_STEPS * apart + 0.5, _THING - 1)
     return steps
 
 
-def _bounds(low: np.ndarray, typical: np.ndarray, upper: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """Thresholds that are enough where residuals are bounded, from their quantiles."""
-    low, typical, upper, high = (
-        ndimage.uniform_filter(x.astype(np.float32), POOL, mode="nearest") for x in (low, typical, upper, high)
-    )
-    sides = low > _TWO_SIDES * typical
-    return np.minimum(_HIGH_FACTOR * high, np.where(sides, typical + NOISE_FACTOR * (upper - typical), np.inf))
+def _usual(steps: np.ndarray, apart: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Medians of residuals, and thresholds that are enough: float32 (height, width) from bytes (frames, height, width).
+
+    What stands or passes before a pixel is left out: first what comes and stays, which is made `_THING` in place, if the
+    frames are far `apart`, then, by and by, what is beyond the threshold that follows from the rest.
+    """
+    n, shape = len(steps), steps.shape[1:]
+    flat = steps.reshape(n, -1)
+    low, *rest = (_quantile(flat, np.full(flat.shape[1], int(share * n))) for share in (0.25, *_SHARES))
+    found = np.stack(rest)
+    near = ndimage.uniform_filter(low.reshape(shape).astype(np.float32), POOL, mode="nearest")
+    limit = np.clip(NOISE_FACTOR * _FROM_LOW * near, _STEPS * _LEAST_SHARP, _THING - 1).astype(np.uint8).ravel()
+    at = np.flatnonzero(np.sum(flat > limit, axis=0, dtype=np.uint8) > _CROWDED * n)
+    part = flat[:, at]
+    if apart:
+        _mark_stays(part, limit[at])
+        flat[:, at] = part
+    limit = np.full_like(limit, _THING - 1)
+    for _ in range(_CLEARINGS):
+        count = np.sum(part <= limit[at], axis=0, dtype=np.uint8)
+        for values, share in zip(found, _SHARES, strict=True):  # what is left out is larger than all that is not
+            values[at] = _quantile(part, np.asarray(share * count).astype(np.uint8))
+        typical, most = _bounds(found.reshape(-1, *shape))
+        limit = np.minimum(_STEPS * learn_rule(typical, most, least=_SURE).threshold, _THING - 1).astype(np.uint8).ravel()
+    return typical, most
+
+
+def _mark_stays(values: np.ndarray, limit: np.ndarray) -> None:
+    """Make residuals (frames, pixels) `_THING` where something stays that came: it is beyond the limit in few runs of
+    frames."""
+    beyond = values > limit
+    share = beyond.mean(axis=0, dtype=np.float32)
+    changes = np.sum(beyond[1:] != beyond[:-1], axis=0, dtype=np.uint8)
+    independent = 2 * share * (1 - share) * (len(values) - 1)  # so many there are if no frame tells of the next
+    stays = changes < _RARELY * independent
+    values[beyond & stays] = _THING
+
+
+def _bounds(quantiles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """See `_usual`; from the quantiles `_SHARES` of residuals."""
+    typical = quantiles[0] / np.float32(_STEPS)
+    upper, high = (ndimage.uniform_filter(x.astype(np.float32), POOL, mode="nearest") / _STEPS for x in quantiles[1:])
+    return typical, high + _TAIL * (high - upper)
 
 
 def _moving(
@@ -139,7 +175,7 @@ def _moving(
     """Thresholds where leaves or water move, 0 elsewhere; all arguments are of a part of the picture."""
     n, shape = len(pictures), limit.shape
     often, out, known = (np.zeros(shape, dtype=np.float32) for _ in range(3))
-    usual = steps.copy()  # without what was never seen near by
+    usual = np.where(steps == _THING, 0, steps)  # without what was never seen near by
     down, up = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
     for light in right[:: max(n // _LIGHTS, 1)]:  # how far pixels near by are below and above
         behind = grey(left @ light)
@@ -150,7 +186,7 @@ def _moving(
     lowest, highest = down.ravel() - margin, up.ravel() + margin
     colours, parts = pictures.reshape(n, limit.size, -1), left.reshape(limit.size, -1, left.shape[-1])
     for k, seen in enumerate(colours):
-        beyond = steps[k] > limit
+        beyond = usual[k] > limit
         out += beyond
         at = np.flatnonzero(beyond)
         apart = (seen[at] - parts[at] @ right[k]).mean(axis=1)
@@ -161,7 +197,8 @@ def _moving(
         usual[k][beyond & ~brought] = 0
     around = [ndimage.uniform_filter(x, _WINDOW, mode="nearest") for x in (known, out)]
     moves = (often >= _OFTEN * n) & (around[0] >= _KNOWN * around[1])
-    largest = _quantile(usual, _LARGEST) / _STEPS
+    flat = usual.reshape(n, -1)
+    largest = _quantile(flat, np.full(flat.shape[1], int(_LARGEST * n))).reshape(shape) / np.float32(_STEPS)
     wide = ndimage.uniform_filter(ndimage.maximum_filter(largest, 3), 5, mode="nearest")
     return np.where(moves, np.minimum(_MARGIN * wide, _EXTENT * extent), 0).astype(np.float32)
 
@@ -200,6 +237,7 @@ def _around_things(steps: np.ndarray) -> float:
             inner, outer = (ndimage.maximum_filter(sure, 2 * size + 1) for size in _RING)
             found.append(apart[outer & ~inner])
     ring = np.concatenate(found) if found else np.empty(0, dtype=np.uint8)
+    ring = ring[ring <= LEAST_THRESHOLD * _STEPS]  # the rest are pale parts of the things themselves, with any threshold
     if len(ring) < 1000:  # too little moves to tell
         return LEAST_THRESHOLD
     return float(np.clip(NOISE_FACTOR * np.median(ring) / _STEPS, _LEAST_SHARP, LEAST_THRESHOLD))
@@ -230,16 +268,15 @@ def _best_median(steps: np.ndarray, limit: np.ndarray) -> int:
     return _MEDIANS[int(np.argmax(hits / np.maximum(sizes, 1)))]
 
 
-def _quantile(values: np.ndarray, share: float) -> np.ndarray:
-    """A quantile over the first axis of bytes (n, ...), bit by bit: faster than to sort so few of so many pixels."""
-    n, flat = len(values), values.reshape(len(values), -1)
-    below = min(int(share * n), n - 1)  # so many values are smaller or equal
-    found = np.empty(flat.shape[1], dtype=np.uint8)
+def _quantile(values: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Of bytes (n, m) the one of each column that `below` (m,) of them precede in order, bit by bit: faster than to sort so
+    few of so many."""
+    found = np.empty(values.shape[1], dtype=np.uint8)
     for start in range(0, found.size, _AT_ONCE):
-        part = flat[:, start : start + _AT_ONCE]
+        part, least = values[:, start : start + _AT_ONCE], below[start : start + _AT_ONCE]
         at = np.zeros(part.shape[1], dtype=np.uint8)
         for bit in (128, 64, 32, 16, 8, 4, 2, 1):
             more = at | np.uint8(bit)
-            at = np.where(np.sum(part < more, axis=0, dtype=np.uint8) <= below, more, at)
+            at = np.where(np.sum(part < more, axis=0, dtype=np.uint8) <= least, more, at)
         found[start : start + _AT_ONCE] = at
-    return found.reshape(values.shape[1:])
+    return found

@@ -218,10 +218,23 @@ def test_stripes_that_move_have_thresholds_that_show_who_stands_on_them():
 
 
 def test_quantiles_over_frames_are_those_of_sorted_values():
-    values = np.random.default_rng(3).integers(0, 256, (37, 11, 13)).astype(np.uint8)
-    values[:20, :3] = 7
-    for share in (0, 0.25, 0.5, 0.9, 1):
-        np.testing.assert_array_equal(_quantile(values, share), np.sort(values, axis=0)[min(int(share * 37), 36)])
+    values = np.random.default_rng(3).integers(0, 256, (37, 143)).astype(np.uint8)
+    values[:20, :40] = 7
+    below = np.arange(143, dtype=np.uint8) % 37
+    np.testing.assert_array_equal(_quantile(values, below), np.sort(values, axis=0)[below, np.arange(143)])
+
+
+def test_what_stays_is_no_noise_and_what_comes_and_goes_is():
+    rng = np.random.default_rng(5)
+    pictures = 100 + rng.normal(0, 2, (40, 30, 60))
+    pictures[12:30, :, :20] += 20  # someone in a coat of nearly the colour of the wall, for 18 of 40 frames
+    pictures[:, :, 40:] += rng.choice([0, 20], (40, 1, 1), p=[0.55, 0.45])  # a lamp that flickers
+    pictures = np.clip(np.rint(pictures), 0, 255).astype(np.uint8)
+    left, right = np.full((30 * 60, 1), 100, dtype=np.float32), np.ones((40, 1), dtype=np.float32)
+    found = spread.find_spread(pictures, left, right, total=1000)
+    limits = learn_rule(found.typical, found.most, least=found.least).threshold
+    assert limits[:, 5:15].max() < 15
+    assert limits[:, 45:55].min() > 20
 
 
 @pytest.mark.parametrize("shape", [(17, 31), (9, 800, 3)])
@@ -248,9 +261,9 @@ def test_leaves_are_found_the_same_in_strips_as_at_once(seed, monkeypatch):
     scene = made_up_scene("trees", (60, 80), frames=60, seed=seed)
     pictures = np.stack([scene.frame(k) for k in range(60)])
     left, right = np.median(pictures, axis=0).reshape(-1, 1).astype(np.float32), np.ones((60, 1), dtype=np.float32)
-    whole = spread.find_spread(pictures, left, right)
+    whole = spread.find_spread(pictures, left, right, 60)
     monkeypatch.setattr(spread, "_STRIP", 7 * 80)
-    strips = spread.find_spread(pictures, left, right)
+    strips = spread.find_spread(pictures, left, right, 60)
     assert np.count_nonzero(whole.wide) > 30
     np.testing.assert_allclose(strips.wide, whole.wide, rtol=1e-5)
     assert strips.median == whole.median
@@ -264,7 +277,7 @@ def test_strips_take_less_memory(monkeypatch):
     for strip in (1 << 14, 1 << 13, 1 << 30):  # the first compiles
         monkeypatch.setattr(spread, "_STRIP", strip)
         tracemalloc.start()
-        spread.find_spread(pictures, left, right)
+        spread.find_spread(pictures, left, right, 40)
         peaks.append(tracemalloc.get_traced_memory()[1] / pictures.nbytes)
         tracemalloc.stop()
     assert peaks[1] < 0.75 * peaks[2]
