@@ -202,6 +202,8 @@ def _parsed(path: str, header: list[str]) -> tuple[list[str], np.ndarray] | None
     try:
         import pyarrow as pa
         from pyarrow import csv as arrow_csv
+
+        from .arrow import numbers_in
     except ImportError:
         return None
     names = [str(k) for k in range(len(header))]
@@ -217,7 +219,7 @@ def _parsed(path: str, header: list[str]) -> tuple[list[str], np.ndarray] | None
         table = arrow_csv.read_csv(pa.BufferReader(data), *options)
     except (pa.ArrowException, OSError):
         return None
-    values = np.column_stack([column.to_numpy() for column in table.columns[1:]])
+    values = np.column_stack([numbers_in(column.chunks) for column in table.columns[1:]])
     if not table.num_rows or np.isinf(values).any():
         return None
     return [label.strip() for label in table.column(0).to_pylist()], values
