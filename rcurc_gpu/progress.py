@@ -119,7 +119,7 @@ def _is_true(said: Any) -> bool:
 
 class _Invisible:
     def update(self, count: int = 1) -> None:
-        """Nothing to show."""
+        """Do nothing: there is nothing to show."""
 
 
 def timed(function: Callable[..., Any], *args: Any, **options: Any) -> tuple[Any, float]:

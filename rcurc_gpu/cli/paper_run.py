@@ -47,7 +47,7 @@ class Experiment:
 
     @property
     def path(self) -> Path:
-        """Of the record."""
+        """Where the record is."""
         return self._file("json")
 
     def _file(self, kind: str) -> Path:

@@ -63,7 +63,7 @@ class CoreProblem:
 
     @cached_property
     def sizes(self) -> Sizes:
-        """Of the entries of the sample."""
+        """The sizes of the entries of the sample."""
         return self.kernels.sizes(self.sample[2])
 
     @property

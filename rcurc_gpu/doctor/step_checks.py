@@ -114,7 +114,7 @@ def _layout(kernels: Kernels, d: SimpleNamespace) -> list[Any]:
 
 
 def _votes(kernels: Kernels, d: SimpleNamespace) -> list[Any]:
-    """Who is held out, who agrees, and who clearly does not."""
+    """Entries that are held out, that agree, and that clearly do not."""
     units = np.asarray(sorted(d.units))
     own = d.left[asarray_on(units, d.left)]
     winner, rejected = kernels.split(d.block, units, d.right, d.usable[1], own, d.floor)

@@ -125,7 +125,7 @@ class UnitDiagnostics(Summarised):
 
     @classmethod
     def blank(cls, n: int) -> UnitDiagnostics:
-        """Of `n` units, to be written."""
+        """A table for `n` units, to be filled in."""
         return cls(*(np.empty(n, dtype) for dtype in (np.int8, np.int64, np.int64, np.float64, np.float64, np.int64)))
 
     @classmethod

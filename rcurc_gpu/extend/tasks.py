@@ -129,7 +129,7 @@ class Task:
 
     @cached_property
     def facts(self) -> BasisFacts:
-        """Of the basis."""
+        """What the basis is like."""
         return self.run.kernels.basis_facts(self.basis, self.usable) if self.told is None else self.told
 
     def counts_of(self, units: np.ndarray) -> np.ndarray:

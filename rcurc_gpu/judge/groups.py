@@ -37,7 +37,7 @@ class Groups:
     columns: np.ndarray
 
     def first(self, n_rows: int, n_columns: int) -> Groups:
-        """Of the first rows and columns alone."""
+        """The groups of the first rows and columns alone."""
         return Groups(self.rows[:n_rows], self.columns[:n_columns])
 
     @property
@@ -70,7 +70,7 @@ def groups_in(ties: Ties, left: Array, right: Array) -> Groups:
     some = [_spread(np.flatnonzero(size > 0), _PAIRS) for size in sizes]
 
     def change(i: np.ndarray, j: np.ndarray) -> np.ndarray:
-        """Of entries, for rows and columns of size 1."""
+        """How much entries change, for rows and columns of size 1."""
         whole = np.abs(A[i] @ X[j].T + Y[i] @ B[j].T)
         return whole / np.maximum(sizes[0][i][:, None] * sizes[1][j], 1e-300)
 

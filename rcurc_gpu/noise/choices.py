@@ -374,7 +374,7 @@ def _weighted_quantile(x: np.ndarray, weight: np.ndarray, level: float) -> float
 
 
 def _quantile_of_t(level: float, tail: float) -> float:
-    """Of the size of a number with Student's t distribution."""
+    """A quantile of the size of a number with Student's t distribution."""
     from scipy.special import stdtrit
 
     return float(stdtrit(tail, 0.5 + 0.5 * level))

@@ -31,7 +31,7 @@ class SigmaScale:
 
     @classmethod
     def of(cls, sigma: np.ndarray | None) -> SigmaScale | None:
-        """Of the observations of the intersection, which all processes know; None if nothing is known of their noise."""
+        """The scale of the observations of the intersection, which all processes know; None if their noise is not known."""
         if sigma is None or len(sigma) == 0:
             return None
         fine, typical = np.quantile(sigma, (_FINER, 0.5), method="lower")

@@ -173,7 +173,7 @@ class _Grouping:
 
     @classmethod
     def of(cls, group: np.ndarray, n: int) -> _Grouping:
-        """Of the row of each observation (n_obs,), of `n` rows."""
+        """The grouping of observations (n_obs,) by their rows, of which there are `n`."""
         counts = np.bincount(group, minlength=n)
         return cls(group, np.argsort(group, kind="stable"), np.cumsum(counts) - counts, counts)
 

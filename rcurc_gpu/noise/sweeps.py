@@ -209,7 +209,7 @@ class Sweeps:
         return self.noise.variance**0.5 / max(float(np.mean((self.centre + self.last) ** 2)) ** 0.5, 1e-300)
 
     def precision(self, side: str) -> np.ndarray:
-        """Of the prior of a side."""
+        """The precision of the prior of a side."""
         group: Group = getattr(self, side)
         return 1 / np.maximum(group.spread(), self.least)
 

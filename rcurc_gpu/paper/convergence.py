@@ -220,7 +220,7 @@ def _geometric_mean(values: np.ndarray) -> np.ndarray:
 
 
 def _straightness(values: np.ndarray) -> Record:
-    """Of the runs' (runs, iterations) geometric mean, and of the worst run."""
+    """How straight the runs' (runs, iterations) geometric mean is, and the worst run."""
     mean = _geometric_mean(values)
     slope, r_squared = line(np.log10(mean))
     worst = float(np.min([line(np.log10(run))[1] for run in values]))

@@ -72,7 +72,7 @@ class Uncertainty:
 
     @property
     def unit(self) -> float:
-        """Of the entries of the matrix."""
+        """The unit of the entries of the matrix."""
         return self.left_unit * self.right_unit
 
     @property
@@ -87,7 +87,7 @@ class Uncertainty:
 
     @property
     def T(self) -> Uncertainty:
-        """Of the transpose."""
+        """The uncertainty of the transposed matrix."""
         pairs = [(f"left{x}", f"right{x}") for x in ("", "_scale", "_unit", "_precision", "_group")]
         return replace(self, **{a: getattr(self, b) for pair in pairs for a, b in (pair, pair[::-1])})
 

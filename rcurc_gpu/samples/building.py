@@ -137,7 +137,7 @@ def positions_in(index: Array, chosen: np.ndarray) -> tuple[Array, Array]:
 
 
 def observed_dtype(dtype: Any, sigma: bool) -> np.dtype[Any]:
-    """Of what is known of an observation on its way through tables and files: its value, or its value and its `sigma`."""
+    """The dtype of an observation on its way through tables and files: of its value, or of its value and its `sigma`."""
     return np.dtype([("value", dtype), ("sigma", dtype)]) if sigma else np.dtype(dtype)
 
 

@@ -87,7 +87,7 @@ class CoreView:
 
     @classmethod
     def of(cls, samples: Samples) -> CoreView:
-        """Of samples in memory or in shards."""
+        """The view of samples in memory or in shards."""
         s = samples
         return cls(s.shape, s.rows, s.cols, s.intersection, s.rate_rows, s.rate_cols, s.largest)
 

@@ -60,7 +60,7 @@ class BuildOptions:
 
     @property
     def observed(self) -> np.dtype[Any]:
-        """Of what is kept of an observation beside its place."""
+        """The dtype of what is kept of an observation beside its place."""
         return observed_dtype(self.dtype, self.sigma)
 
     @property

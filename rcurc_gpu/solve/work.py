@@ -104,7 +104,7 @@ class Side:
 
     @cached_property
     def facts(self) -> BasisFacts:
-        """Of the basis."""
+        """What the basis is like."""
         return choose(self.settings.kernels, self.basis).at(self.rank).basis_facts(self.basis, self.usable)
 
     @cached_property

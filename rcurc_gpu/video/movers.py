@@ -1,4 +1,4 @@
-"""Who walks and drives through the made-up street."""
+"""People and cars in the made-up street."""
 
 from __future__ import annotations
 

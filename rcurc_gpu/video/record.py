@@ -69,7 +69,7 @@ class Timeline:
 
     @property
     def share(self) -> float:
-        """Of the foreground, in all frames."""
+        """The share of the foreground in all frames."""
         return self.covered / max(self.frames, 1)
 
     def draw(self) -> Figure:

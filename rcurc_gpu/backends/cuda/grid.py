@@ -233,7 +233,7 @@ class CudaGrid(KernelGrid):
 
     @classmethod
     def by_rows(cls, shape: tuple[int, int], indptr: Array, index: Array, value: Array, weights: Array) -> CudaGrid:
-        """Of entries of the fit by rows."""
+        """A grid of the entries of the fit by rows."""
         by_column = places_by_position(indptr, index, shape[1])
         return cls(shape, value, weights, indptr, index, by_column)
 

@@ -26,7 +26,7 @@ def kernel(name: str, function: str, dtype: str, size: int = 0) -> Any:
 
 @cupy.memoize(for_each_device=True)  # type: ignore[untyped-decorator]
 def multiprocessors() -> int:
-    """Of the current device."""
+    """How many multiprocessors the current device has."""
     runtime = cupy.cuda.runtime
     return int(runtime.deviceGetAttribute(runtime.cudaDevAttrMultiProcessorCount, runtime.getDevice()))
 

@@ -70,7 +70,7 @@ class CudaGroup(Group):
         return self.loop.arrived(len(self.numbers))
 
     def factors(self, rank: int) -> Factors:
-        """(W, s, V) of U_k, once more from cuSOLVER: what is returned does not hang on the kernels' own SVD."""
+        """(W, s, V) of U_k, once more from cuSOLVER: what is returned does not depend on the kernels' own SVD."""
         P, s, Q = self.whole
         return of_product(P[:, :rank] * s[:rank], Q[:, :rank])
 

@@ -70,7 +70,7 @@ class Compared(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Of some numbers: median, lower quartile and mean of their sizes, and their mean square."""
+    """Median, lower quartile and mean of the sizes of some numbers, and their mean square."""
 
     median: float
     quartile: float
@@ -79,7 +79,7 @@ class Sizes(NamedTuple):
 
 
 class BasisFacts(NamedTuple):
-    """Of a basis (length, r), on the host.
+    """What a basis (length, r) is like, on the host.
 
     Attributes
     ----------
@@ -157,7 +157,7 @@ def n_larger(x: Array, size: float) -> int:
 
 
 def sizes(y: Array) -> Sizes:
-    """Of one or more numbers."""
+    """The `Sizes` of one or more numbers."""
     xp = array_namespace(y)
     median, quartile = (float(quantile_abs(y, q)) for q in (0.5, 0.25))
     return Sizes(median, quartile, float(xp.mean(xp.abs(y))), float(xp.mean(y * y)))
