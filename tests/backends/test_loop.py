@@ -11,7 +11,7 @@ from rcurc_gpu.backends.plain.loop import NUMBERS, Begin, PlainLoop, Recipe
 pytest.importorskip("numba")
 from rcurc_gpu.backends.numba import loop as compiled
 from rcurc_gpu.backends.numba import small_kernels, threads
-from rcurc_gpu.backends.numba.entries import entry
+from rcurc_gpu.backends.numba.parts import entry
 
 orthonormal, small_svd = entry(small_kernels.orthonormal), entry(small_kernels.small_svd)
 NUMBA = choose("fused", np.zeros(1))

@@ -187,10 +187,7 @@ def test_without_a_place_to_keep_what_is_compiled_it_compiles_anyway(tmp_path):
     package = tmp_path / "site" / "rcurc_gpu"
     shutil.copytree(Path(rg.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "backends" / "numba" / "__pycache__").touch()  # a file, so that nothing can be written there
-    code = (
-        "import logging; logging.basicConfig(); "
-        "from rcurc_gpu.backends.numba.entries import OPTIONS; print(OPTIONS['cache'])"
-    )
+    code = "import logging; logging.basicConfig(); from rcurc_gpu.backends.numba.parts import CACHE; print(CACHE)"
     nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "PYTHONPATH": str(tmp_path / "site")}
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"} | nowhere
     command = [sys.executable, "-B", "-c", code]

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import gc
 import logging
+from collections.abc import Callable
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 from numba import njit
 from numba.core import event
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 from ...progress import show_compiling
 
@@ -26,6 +31,28 @@ def can_cache() -> bool:
 
 def _nothing() -> None:
     return None
+
+
+@cache
+def texts() -> dict[str, bytes]:
+    """The text of everything that kernels are made of, by its path; read once, so that all see the same."""
+    return {str(file): file.read_bytes() for file in sorted(Path(__file__).parents[1].rglob("*.py"))}
+
+
+@cache
+def _stamp() -> str:
+    return blake2b(b"".join(texts().values())).hexdigest()
+
+
+_File: Any = IndexDataCacheFile
+
+
+class Kept(FunctionCache):  # type: ignore[misc]
+    """Where a kernel's machine code is kept, for this text of all kernels; Numba looks at the age of one file alone."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)  # type: ignore[no-untyped-call]
+        self._cache_file: Any = _File(self._cache_path, self._impl.filename_base, _stamp())
 
 
 class _Announcer(event.Listener):

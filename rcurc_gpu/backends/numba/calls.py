@@ -15,16 +15,16 @@ from ..plain.posterior import weigh as plain_weigh
 from ..random import PositionStream, stream_key
 from . import core_kernels, joining_kernel, pass_kernel
 from .paper_kernel import advance as advance_kernel
-from .posterior_kernel import layout
+from .posterior_kernel import layout, widths
 from .posterior_kernel import posterior as posterior_kernel
 from .posterior_kernel import solve as solve_kernel
 from .posterior_kernel import weigh as weigh_kernel
-from .threads import THREADS, fixed, run, shared
+from .threads import THREADS, fixed, lines, run, shared
 from .ties_kernel import couple as couple_kernel
 from .ties_kernel import grams as grams_kernel
 from .ties_kernel import inverses as inverses_kernel
 from .ties_kernel import times as times_kernel
-from .vectors import LANES
+from .values import LANES
 
 # Observations of a piece of work: some milliseconds. With smaller ones Python's share grows, with larger ones cores wait for
 # the last. The paper's sums are added piece by piece, so another number changes their rounding.
@@ -98,7 +98,9 @@ def posterior(
     u, units = len(units), fixed(units)
     out = (np.empty((u, at.x.shape[1])), np.empty((u, at.second.shape[1])), np.empty((u, len(Fit))))
     there = map(fixed, (at.x, at.shift, at.second, at.cross, at.covariance, at.scale))
-    positions = fixed(layout(*there, at.offsets))
+    positions = lines(len(at.x), LANES * sum(widths(at.x.shape[1], at.offsets)))
+    layout(*there, at.offsets, positions)
+    positions = fixed(positions)
     numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
     common = (positions, at.offsets, numbers, fixed(precision))
     given = np.empty(0) if weight is None else weight

@@ -1,23 +1,23 @@
 """The kernels of the core's grid that Numba compiles for the CPU; see `entries` for how they are made."""
 
-# Numba looks at the age of this file alone: after a change of `entries` or `vectors`, touch it, or what was compiled before
-# is used.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from numba import njit
 
-from .entries import OPTIONS, WITHIN, residual, uniform
-from .parts import compact, not_inlined
+from .entries import residual, uniform
+from .functions import compact, not_inlined
+from .parts import kernel, part
 from .small_kernels import dot, inner
-from .vectors import LANES, add_products, following, load, rows_at, splat, store, totals, weighted
+from .values import LANES
+from .vectors import add_products, following, load, rows_at, splat, store, totals, weighted
 
 
-@njit(**WITHIN)
+@part
 def lay_out(QT, lines):
     """Let the lines of `lines` (n, width) begin with the columns of QT (k, n); the rest of each stays 0.
 
@@ -29,7 +29,7 @@ def lay_out(QT, lines):
             lines[j, q] = QT[q, j]
 
 
-@njit(**WITHIN)
+@part
 def fitted_row(lines, own, index, low, high, out):
     """``own . lines[index[t]]`` for t from `low` to `high`, to the beginning of `out`, which has room for whole vectors."""
     not_inlined()
@@ -42,7 +42,7 @@ def fitted_row(lines, own, index, low, high, out):
         store(out, (t - low) // LANES, totals(x))
 
 
-@njit(**WITHIN)
+@part
 def row_sums(lines, g, index, low, high, out):
     """``out = sum_t g[t] lines[index[t]]``, t from `low` to `high`; `g` begins with the first and ends with zeros."""
     not_inlined()
@@ -55,7 +55,7 @@ def row_sums(lines, g, index, low, high, out):
         store(out, c, total)
 
 
-@njit(**WITHIN)
+@part
 def split_rows(indptr, index, value, weight, edges, first, last, left, lines, used, zeta, S, G, Z, sums):
     """`Grid.threshold` for the pieces `first` to `last` of the rows; only the leading `used` rows of `left` are not 0."""
     not_inlined()
@@ -92,7 +92,7 @@ def split_rows(indptr, index, value, weight, edges, first, last, left, lines, us
         sums[piece, 1] = n_out
 
 
-@njit(**WITHIN)
+@part
 def add_product(indptr, index, edges, first, last, G, lines, Z):
     """`Grid.mul` for the pieces `first` to `last` of the rows, added to Z (k, m)."""
     not_inlined()
@@ -111,7 +111,7 @@ def add_product(indptr, index, edges, first, last, G, lines, Z):
             Z[q, i] += of_row[q]
 
 
-@njit(**WITHIN)
+@part
 def back_product(indptr, index, edges, first, last, G, PT, parts, full):
     """`Grid.rmul` for the pieces `first` to `last` of the rows, each into its part (k, n).
 
@@ -125,8 +125,8 @@ def back_product(indptr, index, edges, first, last, G, PT, parts, full):
         for q in range(K):
             for j in range(n):
                 out[q, j] = 0
-        for i in range(edges[piece], end, 4 if full else 1):
-            if full:
+        if full:
+            for i in range(edges[piece], end, 4):
                 for k in range(4):
                     for j in range(n):
                         rows[k, j] = 0
@@ -139,7 +139,8 @@ def back_product(indptr, index, edges, first, last, G, PT, parts, full):
                     target, p0, p1, p2, p3 = out[q], PT[q, i], PT[q, i1], PT[q, i2], PT[q, i3]
                     for j in range(n):
                         target[j] += p0 * row0[j] + p1 * row1[j] + p2 * row2[j] + p3 * row3[j]
-            else:
+        else:
+            for i in range(edges[piece], end):
                 low, high = indptr[i], indptr[i + 1]
                 for q in range(K):
                     target, p0 = out[q], PT[q, i]
@@ -147,7 +148,7 @@ def back_product(indptr, index, edges, first, last, G, PT, parts, full):
                         target[np.uint32(index[t])] += p0 * G[t]
 
 
-@njit(**WITHIN)
+@part
 def add_parts(parts, out):
     """Add the pieces of `back_product` to `out`."""
     not_inlined()
@@ -159,7 +160,7 @@ def add_parts(parts, out):
                 target[j] += more[j]
 
 
-@njit(**OPTIONS)
+@kernel
 def inlying(indptr, index, value, first, last, left, lines, zeta, kept, by_row, by_col):
     """`Grid.inlying` for rows `first` to `last`; `by_col` is added to."""
     n, width = lines.shape
@@ -181,8 +182,8 @@ def inlying(indptr, index, value, first, last, left, lines, zeta, kept, by_row, 
         by_row[i] = count
 
 
-@njit(**WITHIN)
-def change(left, QT, old_left, old_QT, old_s, turn, back, rest):
+@part
+def change(left, QT, old_left, old_QT, old_s, turn, back, rest) -> float:
     """`Grid.change`; `turn` and `back`, float64 (k, k), and `rest`, as long as the longest row, are memory."""
     compact()
     K = left.shape[0]
@@ -203,8 +204,8 @@ def change(left, QT, old_left, old_QT, old_s, turn, back, rest):
     return math.sqrt(inside + outside) / math.sqrt(size)
 
 
-@njit(**WITHIN)
-def floor_threshold(i, j, y, left, lines, used, zeta, floor, sizes):
+@part
+def floor_threshold(i, j, y, left, lines, used, zeta, floor, sizes) -> float:
     """`Grid.floor_threshold`; `sizes` is memory (n_entries,)."""
     not_inlined()
     lowest, times = y.dtype.type(zeta), y.dtype.type(floor)
@@ -231,7 +232,7 @@ def floor_threshold(i, j, y, left, lines, used, zeta, floor, sizes):
     return 1.0 * (times * _select(sizes, middle))
 
 
-@njit(**WITHIN)
+@part
 def _select(x, k):
     """The number at place k if x were sorted; some of them are moved. NaNs end it like any others."""
     compact()
@@ -257,7 +258,7 @@ def _select(x, k):
     return x[k]
 
 
-@njit(**OPTIONS)
+@kernel
 def held_out(indptr, index, unit_ids, index_ids, key, share, out):
     """`passes.held_out`"""
     for unit in range(indptr.shape[0] - 1):

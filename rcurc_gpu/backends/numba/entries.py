@@ -6,43 +6,16 @@ leave vectors to the compiler: their inner loops run along the entries of a unit
 often short, makes them itself: see `pass_kernel`.
 """
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
 
 from ..random import MIX_1, MIX_2
-from .caching import can_cache
-from .parts import not_inlined, own_compilers
-
-_KERNEL, _PART = own_compilers()
-# Sums may be reordered and products fused; NaN and infinity keep their meaning.
-OPTIONS: Any = {
-    "nogil": True,
-    "cache": can_cache(),
-    "error_model": "numpy",
-    "fastmath": {"reassoc", "contract", "nsz"},
-    "no_cfunc_wrapper": True,  # nothing calls them from C: less to compile
-    "pipeline_class": _KERNEL,
-}
-WITHIN = {
-    **OPTIONS,
-    "cache": False,
-    "no_cpython_wrapper": True,
-    "pipeline_class": _PART,
-}  # of functions that are called, and kept, within others alone
-INSIDE: Any = {name: option for name, option in WITHIN.items() if name != "cache"}  # of what stands for others (`overload`)
-
-
-def entry(part: Any) -> Any:
-    """A part of kernels as a kernel by itself."""
-    return njit(**OPTIONS)(part.py_func)
-
+from .functions import not_inlined
+from .parts import part
 
 PADDING = 16  # buffers have room for so many entries more than the longest unit: none is ever empty
 
@@ -50,19 +23,19 @@ _MIX_1, _MIX_2 = np.uint64(MIX_1), np.uint64(MIX_2)
 _11, _27, _30, _31, _32 = (np.uint64(k) for k in (11, 27, 30, 31, 32))
 
 
-@njit(inline="always")
+@part
 def uniform(i, j, key):
     """`random.uniform_at` for one position; `key` is made of the seed and the stream."""
     return hashed(pair_of(np.uint64(i), np.uint64(j)) ^ key)
 
 
-@njit(inline="always")
+@part
 def pair_of(i, j):
     """A position as one word."""
     return (i << _32) + j
 
 
-@njit(inline="always")
+@part
 def hashed(z):
     """`random.uniform_at` for a word made of position and key."""
     z = (z ^ (z >> _30)) * _MIX_1
@@ -73,7 +46,7 @@ def hashed(z):
     return np.float64(z >> _11) * 2.0**-53
 
 
-@njit(**WITHIN)
+@part
 def residual(D, y, a, res, m, R):
     """res = y - D a; four columns at a time, or memory is what it waits for"""
     not_inlined()
@@ -92,7 +65,7 @@ def residual(D, y, a, res, m, R):
             res[t] -= a0 * D0[t]
 
 
-@njit(**WITHIN)
+@part
 def products(D, x, b, m, R):
     """b = D^T x"""
     not_inlined()

@@ -14,9 +14,9 @@ from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.loop import Begin, Entries, Grid, Loop, Recipe
 from . import core_kernels
-from .entries import entry
 from .joining_kernel import with_weight
 from .loop import MOST_WIDTH, CompiledLoop, lines_of
+from .parts import entry
 from .threads import fixed, run
 
 # Share of the intersection above which adding zeros in vectors is cheaper than adding single entries by their indices.

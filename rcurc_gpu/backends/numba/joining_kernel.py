@@ -1,20 +1,19 @@
 """What puts entries together, or keeps some of them, compiled for the CPU."""
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
-from .entries import OPTIONS
+from .parts import kernel
 
 _FULL = 6  # positions for each entry up to which looking at all of them is faster than merging two lists
 
 
-@njit(**OPTIONS)
-def join(r_indptr, r_index, r_value, c_indptr, c_index, c_value, indptr, index, value, seen_by, code, there):
+@kernel
+def join(r_indptr, r_index, r_value, c_indptr, c_index, c_value, indptr, index, value, seen_by, code, there) -> int:
     """`plain.joining.join`; returns the number of entries. The arrays for them have one place more.
 
     `code`, of the type of `seen_by`, and `there`, of that of `value`, are memory for the positions of a unit.
@@ -49,8 +48,8 @@ def join(r_indptr, r_index, r_value, c_indptr, c_index, c_value, indptr, index, 
     return n
 
 
-@njit(**OPTIONS)
-def with_weight(indptr, index, value, weight, kept_indptr, kept_index, kept_value, kept_weight):
+@kernel
+def with_weight(indptr, index, value, weight, kept_indptr, kept_index, kept_value, kept_weight) -> int:
     """The entries of a block whose weight is above 0; returns their number. The arrays for them have one place more."""
     n = 0
     for u in range(indptr.shape[0] - 1):

@@ -3,19 +3,17 @@
 Parts of `pass_kernel`, which says how entries are laid out.
 """
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
 
 from ..plain.passes import Column
 from ..plain.regression import RIDGE
-from .entries import WITHIN
-from .parts import compact, not_inlined
+from .functions import compact, not_inlined, number_of
+from .parts import part
 from .vectors import load, root, size, splat, store, total, where
 
 _N_INLIERS, _SPREAD, _ILL = int(Column.N_INLIERS), int(Column.SPREAD), int(Column.ILL)
@@ -24,31 +22,19 @@ _N_CONSENSUS = int(Column.N_CONSENSUS)
 ROWS = 4  # rows of a buffer come in multiples of this: loops take as many at a time, and load and store sums once for them
 
 
-def number_of(rank):
-    """The rank as a number."""
-
-
-@overload(number_of)
-def _number_for(rank):
-    if isinstance(rank, types.BaseTuple):
-        n = len(rank)
-        return lambda rank: n
-    return lambda rank: rank
-
-
-@njit(**WITHIN)
+@part
 def all_lanes(x, alone):
     """The sum of the lanes in each of them, if they are those of one unit."""
     return splat(total(x)) if alone else x
 
 
-@njit(**WITHIN)
+@part
 def larger(x, y):
     """The larger of two, in each lane."""
     return where(x < y, y, x)
 
 
-@njit(**WITHIN)
+@part
 def classify(res, fit, w, limit, active, rows):
     """Let `w` be 1 where the residual is below the limit; how many entries of each lane changed."""
     not_inlined()
@@ -61,7 +47,7 @@ def classify(res, fit, w, limit, active, rows):
     return changed
 
 
-@njit(**WITHIN)
+@part
 def normal_equations(D, y, w, G, b, rows, rank, alone):
     """G = D^T diag(w) D, its lower half, and b = D^T diag(w) y; four entries at a time, or memory is what it waits for."""
     not_inlined()
@@ -98,7 +84,7 @@ def normal_equations(D, y, w, G, b, rows, rank, alone):
                 store(G, p * R + q, splat(total(load(G, p * R + q))))
 
 
-@njit(**WITHIN)
+@part
 def residuals(D, y, a, w, res, rows, rank, alone):
     """res = y - D a; the number of inliers and the sum of their squares."""
     not_inlined()
@@ -124,7 +110,7 @@ def residuals(D, y, a, w, res, rows, rank, alone):
     return all_lanes(n_in, alone), all_lanes(square, alone)
 
 
-@njit(**WITHIN)
+@part
 def cholesky(G, L, eps, rank):
     """L L^T = G + ridge, from the lower half of G; the diagonal of L is inverted. Returns the trace with the ridge."""
     not_inlined()
@@ -145,7 +131,7 @@ def cholesky(G, L, eps, rank):
     return trace + splat(1.0 * R) * ridge
 
 
-@njit(**WITHIN)
+@part
 def solve(G, L, b, a, eps, rank):
     """a = (G + ridge)^-1 b"""
     not_inlined()
@@ -163,7 +149,7 @@ def solve(G, L, b, a, eps, rank):
         store(a, p, rest * load(L, p * R + p))
 
 
-@njit(**WITHIN)
+@part
 def measure(G, L, M, T, b, res, fit, w, y, numbers, floor, informative, eps, rows, rank, alone):
     """The columns of the table of a fit pass but N_FIT and N_HELD; `T` is the whitener, in all lanes."""
     compact()

@@ -6,8 +6,8 @@ import numpy as np
 
 from ..plain.loop import NUMBERS, Begin, Group, Loop, Recipe
 from .loop_kernel import ALL, ON, iterate
-from .threads import run
-from .vectors import LANES
+from .threads import lines, run
+from .values import LANES
 
 # Columns of the factors up to which the loop is compiled: those of rank 32. Beyond, LAPACK and BLAS, which work in blocks,
 # are faster than the loops here, and what Python costs is lost among them.
@@ -20,13 +20,10 @@ _SHARED = 1 << 18
 def lines_of(QT: np.ndarray, filled: bool = True) -> np.ndarray:
     """Memory for `core_kernels.lay_out` of QT (k, n), in lines of the cache; `filled` with it or with zeros."""
     k, n = QT.shape
-    width = k + -k % LANES
-    room = np.zeros(n * width + LANES)
-    first = -(room.ctypes.data // room.itemsize) % LANES
-    lines = room[first : first + n * width].reshape(n, width)
+    out = lines(n, k + -k % LANES)
     if filled:
-        lines[:, :k] = QT.T
-    return lines
+        out[:, :k] = QT.T
+    return out
 
 
 class CompiledLoop(Loop):

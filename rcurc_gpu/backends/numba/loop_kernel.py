@@ -6,17 +6,14 @@ of work for all cores, and does these pieces, too. Pieces depend on the data alo
 number of threads does not change a bit.
 """
 
-# Numba looks at the age of this file alone: after a change of `core_kernels`, `entries`, `parts`, `small_kernels` or
-# `vectors`, touch it, or what was compiled before is used.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
-from numba import njit
-
 from .core_kernels import add_parts, add_product, back_product, change, floor_threshold, lay_out, split_rows
-from .entries import OPTIONS
-from .parts import compact
+from .functions import compact
+from .parts import kernel
 from .small_kernels import combine, copy, inner, orthonormal, small_svd, turn_between
 
 # What to do: all iterations, as far as the next pieces, or some pieces of one of three kinds
@@ -24,10 +21,10 @@ ALL, ON, PRODUCT, BACK, SPLIT = range(5)
 _BEGIN, _AGAIN, _ROWS, _COLUMNS, _CUT, _END = range(6)  # stages of an iteration
 
 
-@njit(**OPTIONS)
+@kernel
 def iterate(
     task, first, last, at, entries, full, sample, factors, before, work, small, steps, zetas, limits, held, numbers, trail
-):
+) -> int:
     """`PlainLoop.advance`.
 
     Parameters

@@ -1,18 +1,18 @@
 """The kernel of the paper's recursion that Numba compiles for the CPU; see `entries` for how it is made."""
 
-# Numba looks at the age of this file alone: after a change of `entries`, touch it, or what was compiled before is used.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from ..plain.passes import LEAST_HELD
-from .entries import OPTIONS, PADDING, products, residual, uniform
+from .entries import PADDING, products, residual, uniform
+from .parts import kernel
 
 
-@njit(**OPTIONS)
+@kernel
 def advance(
     indptr, index, value, units, usable, unit_ids, index_ids, transposed, key, share,
     bases, turns, zetas, step_size, a_out, sums

@@ -1,136 +1,122 @@
-"""Functions that are compiled as parts of others alone, in a fraction of the time.
+"""Kernels, and the parts that they are made of.
 
-Numba optimises every function, and makes machine code of it, before it links it into those that call it, where all of
-that is done once more. A part is left as it is until then. This reaches into Numba's compiler: a version in which these
-names are gone can do without (``pipeline_class`` in `entries`).
+A kernel is translated (`translate`), not compiled by Numba from its bytecode, which takes ten times as long. Numba does the
+rest: it looks at the types of arguments, has LLVM make machine code, keeps it, and calls it.
 """
 
 # mypy: disallow-untyped-calls=False
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numba
+from numba import njit
 from numba.core import types
 from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler, Flags
-from numba.extending import intrinsic as numba_intrinsic
+from numba.core.compiler import Compiler
+from numba.extending import intrinsic
 
-intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
+from .caching import Kept, can_cache
+from .expressions import Part
+from .translate import Translation
+from .values import Known, Number, View, flat, kind_of
 
-# Versions of Numba with whose insides the compilers below were tried. Others compile in the usual way, in twice the time.
+CACHE = can_cache()
+# Sums may be reordered and products fused; NaN and infinity keep their meaning.
+_OPTIONS: Any = {"nogil": True, "error_model": "numpy", "fastmath": {"reassoc", "contract", "nsz"}, "no_cfunc_wrapper": True}
+_RESULTS = {"int": types.int64, "float": types.float64, None: types.none}  # of kernels, by their annotations
+
+# Versions of Numba whose way of optimising is known; with others it takes a seventh more time.
 _TRIED = ((0, 68),)
 
-# What kernels have no use for: closures, array expressions, generated loops over tuples.
-_NEEDLESS = {
-    "with_lifting",
-    "inline_closure_likes",
-    "make_function_op_code_to_jit_function",
-    "find_literally",
-    "literal_unroll",
-    "LiteralPropagation",
-    "inline_overloads",
-    "nopython_rewrites",
-    "dump_parfor_diagnostics",
-}
 
-
-class _Whole(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a kernel with all its parts; it is optimised as a whole, and not each function before that."""
+class _Library(JITCodeLibrary):  # type: ignore[misc]
+    """A kernel is optimised once, as a whole: not each function before, nor in a round that removes reference counts."""
 
     def _optimize_final_module(self) -> None:
-        # once, and not a cheap round before: that is for reference counts, of which kernels have few
         passes, options = self._codegen._module_pass_manager()
         passes.run(self._final_module, options)
 
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
 
 
-class _Part(_Whole):
-    """The code of a part: linked into others, not optimised, never run by itself."""
-
-    def _optimize_final_module(self) -> None:
-        pass
-
-    def _finalize_final_module(self) -> None:
-        self._finalize_dynamic_globals()
-        self._finalized = True
-
-    def get_pointer_to_function(self, name: str) -> int:
-        self._ensure_finalized()
-        return 0  # there is none, as of any function without a wrapper for Python
-
-    @property
-    def codegen(self) -> _Part:
-        return self
-
-    def set_env(self, name: str, env: Any) -> None:
-        """Nothing: what Numba would set stands in machine code, of which there is none."""
-
-
-class _Flags(Flags):  # type: ignore[misc]
-    """Options of a compilation. Numba compares them at every call that it looks at: here only those that were set."""
-
-    __slots__ = ()
-
-    def __hash__(self) -> int:
-        return hash(tuple(sorted(self._values)))
-
-    def __eq__(self, other: Any) -> bool:
-        return type(other) is _Flags and (other is self or bool(self._values == other._values))
-
-
-class KernelCompiler(Compiler):  # type: ignore[misc]
-    """Numba's own but for where the code goes, and without steps that kernels do not need: ``njit(pipeline_class=...)``."""
-
-    _library: Any = _Whole
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.state.flags = _Flags(self.state.flags)
-
+class _KernelCompiler(Compiler):  # type: ignore[misc]
     def define_pipelines(self) -> Any:
-        """The steps, and the library for what they make."""
-        self.state.library = self._library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
+        """The usual steps, and the library for what they make."""
+        self.state.library = _Library(self.state.targetctx.codegen(), self.state.func_id.func_qualname)
         self.state.library.enable_object_caching()
-        pipelines = super().define_pipelines()
-        for pipeline in pipelines:
-            pipeline.passes = [step for step in pipeline.passes if step[0].name() not in _NEEDLESS]
-        return pipelines
+        return super().define_pipelines()
 
 
-class PartCompiler(KernelCompiler):
-    """For functions that are called by kernels alone."""
+_COMPILER = _KernelCompiler if tuple(numba.version_info.short) in _TRIED else Compiler
 
-    _library = _Part
+# What Numba sees of a kernel
+_CALLER = """
+def emitted(typing, {args}):
+    return result({args}), emit
+
+def caller(body):
+    def {name}({args}):
+        return body({args})
+    return {name}
+"""
 
 
-def own_compilers() -> tuple[Any, Any]:
-    """For kernels and for their parts: those of this module, or Numba's own twice where these were never tried."""
-    tried = tuple(numba.version_info.short) in _TRIED
-    return (KernelCompiler, PartCompiler) if tried else (Compiler, Compiler)
+def part(function: Callable[..., Any]) -> Any:
+    """A function that kernels call."""
+    return Part(function)
 
 
-def _attributes(*names: str) -> Any:
-    """What gives the function in which it is called these attributes of LLVM."""
+def exact_kernel(function: Callable[..., Any]) -> Any:
+    """A kernel in which nothing is reordered: what it compares decides, and plain code has to decide the same."""
+    return kernel(function, fastmath=False)
+
+
+def kernel(function: Callable[..., Any], **options: Any) -> Any:
+    """A function that Python calls. It returns the number that its annotation says, or nothing."""
+    code, result = function.__code__, _RESULTS[function.__annotations__.get("return")]
 
     def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        for name in names:
-            builder.function.attributes.add(name)
-        return context.get_dummy_value()
+        values = tuple(_given(context, builder, kind, x) for kind, x in zip(sig.args, args, strict=True))
+        made = Translation(context, builder.module).made(function, kind_of(values))
+        if made.result != (None if result is types.none else result):
+            raise TypeError(f"{function.__name__} returns {made.result}, and says {result}")
+        out = builder.call(made.ir, flat(values))
+        if made.fails:
+            with builder.if_then(builder.extract_value(out, 0), likely=False):
+                context.call_conv.return_user_exc(builder, MemoryError, ("no memory is left for a compiled kernel",))
+        return context.get_dummy_value() if result is types.none else builder.extract_value(out, int(made.fails))
 
-    return types.void(), emit
+    there: dict[str, Any] = {"result": result, "emit": emit}
+    args = ", ".join(code.co_varnames[: code.co_argcount])
+    exec(_CALLER.format(name=function.__name__, args=args), there)
+    caller = there["caller"](intrinsic(there["emitted"]))
+    caller.__module__, caller.__doc__ = function.__module__, function.__doc__
+    made = njit(pipeline_class=_COMPILER, **(_OPTIONS | options))(caller)
+    if CACHE:
+        made._cache = Kept(function)
+    return made
 
 
-@intrinsic
-def not_inlined(typing):  # type: ignore[no-untyped-def]
-    """Written at the top of a function: it is compiled once, and not into each of those that call it."""
-    return _attributes("noinline")
+def entry(of: Part) -> Any:
+    """A part of kernels as a kernel by itself."""
+    return kernel(of.function)
 
 
-@intrinsic
-def compact(typing):  # type: ignore[no-untyped-def]
-    """`not_inlined`, and loops are left as they are: they are short, or seldom run, or made of vectors already."""
-    return _attributes("noinline", "optsize")
+def _given(context: Any, builder: Any, kind: Any, x: Any) -> Any:
+    """An argument of a kernel as a value."""
+    if isinstance(kind, types.Array):
+        if kind.layout != "C":
+            raise TypeError("kernels take contiguous arrays")
+        array = context.make_array(kind)(context, builder, x)
+        return View(kind.dtype, array.data, tuple(builder.extract_value(array.shape, k) for k in range(kind.ndim)))
+    if isinstance(kind, types.UniTuple) and kind.dtype is types.int64:
+        return Known(kind.count)
+    if isinstance(kind, types.BaseTuple):
+        of: Any = kind  # its types, and its class if it has names
+        members = [_given(context, builder, each, builder.extract_value(x, k)) for k, each in enumerate(of)]
+        return of.instance_class(*members) if isinstance(kind, types.BaseNamedTuple) else tuple(members)
+    return Number(kind, x)

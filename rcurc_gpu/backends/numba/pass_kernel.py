@@ -8,22 +8,21 @@ depends on what is in the others.
 The rank comes as a number, or as a tuple of that length: it is then part of the type, and the compiler unrolls what it can.
 """
 
-# Numba looks at the age of this file alone: after a change of `entries`, `lanes` or `vectors`, touch it, or what was
-# compiled before is used. It reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, types
-from numba.extending import overload
 
 from ..plain.passes import LEAST_HELD, PART, Column
 from ..plain.regression import HALVINGS, TIGHT
-from .entries import INSIDE, OPTIONS, WITHIN, hashed, pair_of, uniform
-from .lanes import ROWS, all_lanes, classify, larger, measure, normal_equations, number_of, residuals, solve
-from .parts import compact, not_inlined
-from .vectors import LANES, gathered, indices, load, places, prefetch, root, size, splat, store, total, where
+from .entries import hashed, pair_of, uniform
+from .functions import compact, is_known, not_inlined, number_of
+from .lanes import ROWS, all_lanes, classify, larger, measure, normal_equations, residuals, solve
+from .parts import kernel, part
+from .values import LANES
+from .vectors import gathered, indices, load, places, prefetch, root, size, splat, store, total, vectors, where
 
 ZERO, GIVEN, PART_OF, SUBSETS = range(4)  # where a fit pass begins
 _N_FIT, _N_HELD, _N_COLUMNS = int(Column.N_FIT), int(Column.N_HELD), len(Column)  # the rest is written by `lanes.measure`
@@ -35,24 +34,15 @@ _AHEAD = 1024  # entries of a unit that are asked for ahead; in longer ones the 
 _SHORT = 32  # entries, times the rank, below which solving a system for one unit alone takes longer than waiting for memory
 
 
+@part
 def _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
     """Begin with what is drawn; the first threshold."""
+    if begin == PART_OF:
+        return _part(*buffers, names, keys[1], count, floor, eps, rows, rank, alone)
+    return _subsets(*buffers, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
 
 
-@overload(_drawn, jit_options=INSIDE)
-def _drawn_for(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
-    def drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
-        if begin == PART_OF:
-            return _part(*buffers, names, keys[1], count, floor, eps, rows, rank, alone)
-        return _subsets(*buffers, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
-
-    def none(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
-        raise ValueError("where the rank is known to the compiler, fit passes begin at 0 or where they are told")
-
-    return none if isinstance(rank, types.BaseTuple) else drawn
-
-
-@njit(**OPTIONS)
+@kernel
 def regress(
     indptr, index, value, units, basis, usable, white, unit_ids, index_ids, transposed, keys, share,
     begin, number, start, zeta0, floor, gamma, max_steps, informative, rank, a_out, table
@@ -66,27 +56,28 @@ def regress(
         m = indptr[unit + 1] - indptr[unit]
         longest = max(longest, m if m <= most else m // LANES + 1)
     longest += ROWS
-    order = _by_length(indptr, units, most)  # lanes of a group are then about equally full
+    order, first_of = np.empty(units.shape[0], np.int64), np.zeros(most + 3, np.int64)
+    _by_length(indptr, units, most, first_of, order)  # lanes of a group are then about equally full
     eps = np.finfo(value.dtype).eps
-    D = _vectors(R * longest)  # the rows of the basis: row t R + q has the unknown q of the entries in row t
-    y = _vectors(longest)
-    res = _vectors(longest)
-    fit = _vectors(longest)  # 1 in the fit, 0 not, below 0 held out
-    w = _vectors(longest)  # 1 for inliers
-    lot = _vectors(longest)  # below the limit of the lane: held out
+    D = vectors(R * longest)  # the rows of the basis: row t R + q has the unknown q of the entries in row t
+    y = vectors(longest)
+    res = vectors(longest)
+    fit = vectors(longest)  # 1 in the fit, 0 not, below 0 held out
+    w = vectors(longest)  # 1 for inliers
+    lot = vectors(longest)  # below the limit of the lane: held out
     pair = np.zeros(longest * LANES, np.uint64)
     names = np.empty(LANES, np.int64)
     lengths = np.empty(LANES, np.int64)  # of the units
     low = np.empty(LANES, np.int64)  # the first entry of a lane
     heights = np.empty(LANES, np.int64)  # how many entries it has
-    limits, ends = _vectors(1), _vectors(1)
-    G = _vectors(R * R)
-    L = _vectors(R * R)
-    M = _vectors(R * R)
-    T = _vectors(R * R)
-    a = _vectors(R)
-    b = _vectors(R)
-    numbers = _vectors(_N_COLUMNS)
+    limits, ends = vectors(1), vectors(1)
+    G = vectors(R * R)
+    L = vectors(R * R)
+    M = vectors(R * R)
+    T = vectors(R * R)
+    a = vectors(R)
+    b = vectors(R)
+    numbers = vectors(_N_COLUMNS)
     for p in range(R):
         for q in range(R):
             store(T, p * R + q, splat(np.float64(white[p, q])))
@@ -139,7 +130,7 @@ def regress(
         store(numbers, _N_HELD, all_lanes(n_held, alone))
         # ---- where to begin
         zeta = splat(zeta0)
-        if begin == PART_OF or begin == SUBSETS:
+        if not is_known(rank) and (begin == PART_OF or begin == SUBSETS):  # known ranks begin at 0 or where they are told
             buffers = (D, y, fit, w, res, pair, lot, G, L, a, b)
             zeta = _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone)
         if begin == ZERO:
@@ -178,32 +169,24 @@ def regress(
         first += n
 
 
-@njit(**WITHIN)
-def _vectors(n):
-    """An array (n, LANES) whose rows are lines of the cache."""
-    room = np.zeros((n + 1) * LANES)
-    first = -(room.ctypes.data // 8) % LANES
-    return room[first : first + n * LANES].reshape(n, LANES)
+@part
+def _by_length(indptr, units, most, first, order):
+    """An order in which units of about the same length are neighbours, and those longer than `most` come last.
 
-
-@njit(**WITHIN)
-def _by_length(indptr, units, most):
-    """An order in which units of about the same length are neighbours, and those longer than `most` come last."""
+    `first` (most + 3,), zeros, is memory.
+    """
     compact()
-    first = np.zeros(most + 3, np.int64)
     for unit in units:
         first[min(indptr[unit + 1] - indptr[unit], most + 1) + 1] += 1
     for m in range(most + 2):
         first[m + 1] += first[m]
-    order = np.empty(units.shape[0], np.int64)
     for k in range(units.shape[0]):
         m = min(indptr[units[k] + 1] - indptr[units[k]], most + 1)
         order[first[m]] = k
         first[m] += 1
-    return order
 
 
-@njit(**WITHIN)
+@part
 def _ask_for(indptr, index, value, units, order, first, n):
     """Have the entries of the next `n` units on their way while others are worked on: no machine foresees this order."""
     compact()
@@ -217,13 +200,15 @@ def _ask_for(indptr, index, value, units, order, first, n):
             prefetch(value, min(e + _LINE // 2, last))
 
 
-@njit(**WITHIN)
+@part
 def _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, rank):
     """Bring entries to their lanes: in row t stands number ``low + t * apart``, and past the end of a lane nothing."""
     not_inlined()
     R = number_of(rank)
     flat = basis.ravel()
-    full = min(heights)
+    full = heights[0]  # rows in which all lanes have an entry
+    for lane in range(LANES):
+        full = min(full, heights[lane])
     for t in range(full):
         at = places(low, t * apart)
         i = indices(index, at)
@@ -241,7 +226,7 @@ def _load(index, value, basis, usable, low, heights, apart, D, y, fit, rows, ran
                 D[t * R + q, lane] = basis[index[e], q]  # any row of it, where nothing stands
 
 
-@njit(**WITHIN)
+@part
 def _draw(index, index_ids, names, low, heights, apart, transposed, key, pair, lot, rows):
     """Draw the lots of the entries. Numbers are unsigned: Numba looks whether others are negative."""
     compact()
@@ -255,14 +240,14 @@ def _draw(index, index_ids, names, low, heights, apart, transposed, key, pair, l
     _hash(pair, key, lot, rows)
 
 
-@njit(**WITHIN)
+@part
 def _hash(pair, key, lot, rows):
     not_inlined()
     for f in range(rows * LANES):
         lot[f] = hashed(pair[f] ^ key)
 
 
-@njit(**WITHIN)
+@part
 def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, key, count, floor, eps, rows, R, alone):
     """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
     compact()
@@ -281,13 +266,13 @@ def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, key, count, floor, ep
     return larger(_middle(res, fit, lot, rows, splat(PART) * count, alone), splat(floor))
 
 
-@njit(**WITHIN)
+@part
 def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, number, floor, eps, n, rows, R, alone):
     """Begin with the best of many random subsets of as many entries as unknowns."""
     compact()
     stride = 1 if alone else LANES
     n_drawn = R + -R % ROWS
-    drawn_D, drawn_y, drawn_w, best = _vectors(n_drawn * R), _vectors(n_drawn), _vectors(n_drawn), _vectors(R)
+    drawn_D, drawn_y, drawn_w, best = vectors(n_drawn * R), vectors(n_drawn), vectors(n_drawn), vectors(R)
     places = np.empty(R, dtype=np.int64)
     most = splat(0.0)
     for draw in range(number):
@@ -322,7 +307,7 @@ def _subsets(D, y, fit, w, res, pair, lot, G, L, a, b, lengths, names, key, numb
     return splat(10 * floor)
 
 
-@njit(**WITHIN)
+@part
 def _middle(res, fit, sizes, rows, wanted, alone):
     """`regression.middle_residual`; `sizes` is for its use."""
     compact()
@@ -332,7 +317,7 @@ def _middle(res, fit, sizes, rows, wanted, alone):
         high = larger(high, x * inside)
         store(sizes, t, where(inside, x, splat(np.inf)))
     if alone:
-        lanes = _vectors(1)
+        lanes = vectors(1)
         store(lanes, 0, high)
         for lane in range(LANES):
             high = larger(high, splat(lanes[0, lane]))

@@ -5,22 +5,21 @@ Sums run over eight observations of a unit at a time. What is known of a positio
 observations at once. The small systems of eight units are solved side by side, one in each lane.
 """
 
-# Numba looks at the age of this file alone: after a change of `lanes` or `vectors`, touch it, or what was compiled before is
-# used. It reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..plain.posterior import Fit
-from .entries import OPTIONS, WITHIN
 from .lanes import larger
+from .parts import kernel, part
+from .values import LANES
 from .vectors import (
-    LANES,
     add_products,
     gathered,
     indices,
@@ -42,24 +41,25 @@ _N_FIT, _INLIERS, _SQUARES, _N_INLIERS = int(Fit.N_FIT), int(Fit.INLIERS), int(F
 _RESIDUALS, _OBJECTIVE, _N_INFORMATIVE = int(Fit.RESIDUALS), int(Fit.OBJECTIVE), int(Fit.N_INFORMATIVE)
 
 
-@njit(**WITHIN)
-def _widths(K, offsets):
+def widths(K: Any, offsets: Any) -> Any:
     """Vectors of a position: for second moments alone, for these and cross moments, for the mean."""
     P = K * (K + 1) // 2
     moments = P + K if offsets else P
     return (P + LANES - 1) // LANES, (moments + LANES - 1) // LANES, (K + 2 + LANES - 1) // LANES
 
 
-@njit(**OPTIONS)
-def layout(x, shift, second, cross, spread, scales, offsets):
-    """What is known of each position: (second moments, cross), covariance, (mean, shift, scale), in lines of the cache."""
+_widths = part(widths)
+
+
+@kernel
+def layout(x, shift, second, cross, spread, scales, offsets, at):
+    """What is known of each position: (second moments, cross), covariance, (mean, shift, scale), in lines of the cache.
+
+    To the lines of `at` (m, LANES * sum of `widths`), zeros.
+    """
     m, K = x.shape
     P = second.shape[1]
-    own, moments, means = _widths(K, offsets)
-    width = (moments + own + means) * LANES
-    room = np.zeros(m * width + LANES)
-    first = -(room.ctypes.data // 8) % LANES
-    at = room[first : first + m * width].reshape(m, width)
+    own, moments, _ = _widths(K, offsets)
     for i in range(m):
         for c in range(P):
             at[i, c] = second[i, c]
@@ -70,10 +70,9 @@ def layout(x, shift, second, cross, spread, scales, offsets):
             at[i, (moments + own) * LANES + q] = x[i, q]
         at[i, (moments + own) * LANES + K] = shift[i]
         at[i, (moments + own) * LANES + K + 1] = scales[i]
-    return at
 
 
-@njit(**OPTIONS)
+@kernel
 def posterior(
     indptr, index, value, weight, units, at, offsets, noise, precision, mean0, cov0, scale0, temperatures, measure, mean,
     cov, table,
@@ -96,8 +95,9 @@ def posterior(
     sums, right = np.zeros((moments, LANES)), np.zeros((means, LANES))
     D_flat, E_flat, Z_flat, sums_flat, right_flat = D.ravel(), E.ravel(), Z.ravel(), sums.ravel(), right.ravel()
     locals_, squares_ = np.zeros((1, LANES)), np.zeros((1, LANES))
-    near = np.arange(LANES)
-    ramp = np.arange(LANES).astype(np.float64).reshape(1, LANES)
+    near, ramp = np.empty(LANES, np.int64), np.empty((1, LANES))
+    for k in range(LANES):
+        near[k], ramp[0, k] = k, k
     zero, one = splat(0.0), splat(1.0)
     none = (zero, zero, zero, zero, zero, zero, zero, zero)
     steps = temperatures.shape[0]
@@ -212,7 +212,7 @@ def posterior(
                 cov[first + lane, c] = S[c, lane]
 
 
-@njit(**WITHIN)
+@part
 def _solve(G, precision, h, L, z, S):
     """z = (G + diag(precision))^-1 h and S, the packed inverse, by Cholesky, in each lane."""
     K = h.shape[0]
@@ -244,7 +244,7 @@ def _solve(G, precision, h, L, z, S):
         store(z, q, v)
 
 
-@njit(**OPTIONS)
+@kernel
 def solve(G, precision, h, mean, cov):
     """`plain.posterior.solve_packed`: (G + diag(precision))^-1 h and the inverses of packed G (u, P), eight at a time."""
     n_units, K = h.shape
@@ -266,7 +266,7 @@ def solve(G, precision, h, mean, cov):
                 cov[first + lane, c] = S[c, lane]
 
 
-@njit(**OPTIONS)
+@kernel
 def weigh(y, given, fitted, doubt, scale, scales, variance, nu, odds, heat, w, table):
     """`plain.posterior.weigh` without the objective; LLVM makes vectors of the inner loop, as it has no branches."""
     half = int(nu) // 2

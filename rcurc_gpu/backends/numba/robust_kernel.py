@@ -1,7 +1,7 @@
 """`plain.robust.robust_fit`, compiled."""
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ..plain import robust as plain
-from .entries import OPTIONS, WITHIN
+from .parts import kernel, part
 from .threads import THREADS, fixed, run
 
 _PIECE = 32  # numbers that loops take at once; what is left over of a row takes as long, one by one
@@ -49,7 +48,7 @@ def robust_fit(
     return found, agree
 
 
-@njit(**OPTIONS)
+@kernel
 def _fit(values, columns, start, own, group, widest, last, shrink, found, agree):
     """Rows one after the other; the inner loops run along a row."""
     m, (k, whole) = values.shape[1], columns.shape
@@ -59,10 +58,12 @@ def _fit(values, columns, start, own, group, widest, last, shrink, found, agree)
         weight = own[group[u]]
         for t in range(m):
             y[t] = values[u, t]
-        if len(start) > 0:
-            c[:] = start[u]
+        if start.shape[0] > 0:
+            for q in range(k):
+                c[q] = start[u, q]
         else:
-            w[:] = weight
+            for t in range(whole):
+                w[t] = weight[t]
             _solve(w, y, columns, res, gram, right, c)
         scale = widest
         while True:
@@ -84,10 +85,11 @@ def _fit(values, columns, start, own, group, widest, last, shrink, found, agree)
         for t in range(m):
             count += np.abs(res[t]) < last
         agree[u] = np.float32(count) / np.float32(m)
-        found[u] = c
+        for q in range(k):
+            found[u, q] = c[q]
 
 
-@njit(**WITHIN)
+@part
 def _single(weight, y, column, c, by):
     """A step of a fit by one column, in one pass."""
     right, gram = np.float32(0), np.float32(0)
@@ -100,16 +102,17 @@ def _single(weight, y, column, c, by):
     return right / np.float32(max(gram * (np.float32(1) + _RIDGE), np.float32(1e-6)))
 
 
-@njit(**WITHIN)
+@part
 def _residual(y, columns, c, res):
-    res[:] = y
+    for t in range(len(y)):
+        res[t] = y[t]
     for q in range(len(c)):
         column, by = columns[q], c[q]
         for t in range(len(y)):
             res[t] -= by * column[t]
 
 
-@njit(**WITHIN)
+@part
 def _solve(w, y, columns, own, gram, right, c):
     """Weighted least squares by Cholesky's method; `own`, `gram` and `right` are overwritten."""
     k = len(c)

@@ -4,24 +4,23 @@ Vectors are rows: a factor (n, k) of the plain code is an array (k, n) here, and
 `loop_kernel.iterate`. What NumPy would write shorter, as a slice or an array operation, takes Numba far longer to compile.
 """
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import math
 
-from numba import njit
-
-from .entries import WITHIN, products, residual
-from .parts import compact, not_inlined
+from .entries import products, residual
+from .functions import compact, not_inlined
+from .parts import part
 
 _LEAST = 1e-290  # squared norms below it have lost their digits
 _ORTHOGONAL = 1e-15  # cosine that counts as 0
 _MOST_SWEEPS = 30  # of rotations; 2 to 8 are usual, more only where numbers are not finite
 
 
-@njit(**WITHIN)
+@part
 def orthonormal(A, R, factor):
     """Make the rows of A (k, n), k <= n, orthonormal: the QR factorisation by reflections, signs as LAPACK's.
 
@@ -52,7 +51,7 @@ def orthonormal(A, R, factor):
         A[k, k] = 1 - factor[k]
 
 
-@njit(**WITHIN)
+@part
 def _reflect(A, k, factor):
     """Take factor (v . w) v from each row w below row k, from place k on; v is row k, but begins with a 1."""
     compact()
@@ -64,7 +63,7 @@ def _reflect(A, k, factor):
         A[j, k] -= along
 
 
-@njit(**WITHIN)
+@part
 def small_svd(T, U, s, V):
     """Singular values of T.T (k, k), descending, with the left vectors in the rows of U and the right ones in those of V.
 
@@ -107,7 +106,7 @@ def small_svd(T, U, s, V):
             multiply(U[k], 1 / s[k])
 
 
-@njit(**WITHIN)
+@part
 def _turn(a, b, cosine, sine):
     """Turn two vectors in their plane."""
     compact()
@@ -117,7 +116,7 @@ def _turn(a, b, cosine, sine):
         b[i] = sine * x + cosine * y
 
 
-@njit(**WITHIN)
+@part
 def _complete(U, k):
     """Let row k be a unit vector orthogonal to the orthonormal rows before it."""
     compact()
@@ -137,7 +136,7 @@ def _complete(U, k):
     multiply(U[k], 1 / math.sqrt(dot(U[k], U[k])))
 
 
-@njit(**WITHIN)
+@part
 def dot(a, b):
     """The inner product, in float64."""
     not_inlined()
@@ -147,7 +146,7 @@ def dot(a, b):
     return total
 
 
-@njit(**WITHIN)
+@part
 def subtract(a, by, b):
     """a -= by * b"""
     not_inlined()
@@ -156,7 +155,7 @@ def subtract(a, by, b):
         a[i] -= factor * b[i]
 
 
-@njit(**WITHIN)
+@part
 def multiply(v, by):
     """v *= by"""
     not_inlined()
@@ -165,7 +164,7 @@ def multiply(v, by):
         v[t] *= factor
 
 
-@njit(**WITHIN)
+@part
 def copy(A, out):
     """out = A, of two axes, as many rows as `out` has."""
     compact()
@@ -175,7 +174,7 @@ def copy(A, out):
             target[t] = source[t]
 
 
-@njit(**WITHIN)
+@part
 def inner(A, B, out):
     """out[p, q] = A[p] . B[q]"""
     compact()
@@ -183,7 +182,7 @@ def inner(A, B, out):
         products(B, A[p], out[p], B.shape[1], B.shape[0])
 
 
-@njit(**WITHIN)
+@part
 def combine(M, A, out, used, memory):
     """out[p] = sum_q M[p, q] A[q] over the leading `used` rows of A; `memory` has room for a row of M."""
     not_inlined()
@@ -196,7 +195,7 @@ def combine(M, A, out, used, memory):
         residual(A, target, memory, target, target.shape[0], used)
 
 
-@njit(**WITHIN)
+@part
 def turn_between(new, old, rank, rest, part):
     """The largest entry of what the leading rows of `new` have outside of the span of those of `old`, both orthonormal.
 

@@ -1,17 +1,14 @@
 """The sums of `plain.tangent`, compiled for the CPU: one unit after the other."""
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
-import numpy as np
-from numba import njit
-
-from .entries import OPTIONS
+from .parts import kernel
 
 
-@njit(**OPTIONS)
+@kernel
 def weigh(indptr, index, value, fit, left, right, scale, first, stop, weight, gram, gradient):
     """`Side.weigh` of the units from `first` to `stop`."""
     r = left.shape[1]
@@ -34,7 +31,7 @@ def weigh(indptr, index, value, fit, left, right, scale, first, stop, weight, gr
                 gram[i, p, q] = gram[i, q, p]
 
 
-@njit(**OPTIONS)
+@kernel
 def couple(indptr, index, weight, left, right, X, first, stop, out):
     """`Side.couple` of the units from `first` to `stop`."""
     r = left.shape[1]
@@ -49,12 +46,12 @@ def couple(indptr, index, weight, left, right, X, first, stop, out):
                 out[i, q] += along * right[j, q]
 
 
-@njit(**OPTIONS)
+@kernel
 def clipped(indptr, index, value, fit, X, most, first, stop, out):
     """`Side.clipped` of the units from `first` to `stop`."""
     k = X.shape[1]
     for i in range(first, stop):
         for t in range(indptr[i], indptr[i + 1]):
-            y = fit[t] * np.minimum(np.maximum(value[t], -most), most)
+            y = fit[t] * min(max(value[t], -most), most)
             for q in range(k):
                 out[i, q] += y * X[index[t], q]

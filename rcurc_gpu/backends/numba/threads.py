@@ -13,6 +13,7 @@ import numpy as np
 from numba import config
 
 from ..cores import alone
+from .values import LANES
 
 THREADS: int = config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]  # it is set at run time
 
@@ -58,6 +59,13 @@ def shared(kernel: Callable[..., Any], arguments: list[tuple[Any, ...]]) -> Iter
 def _call_next(kernel: Callable[..., Any], todo: Iterator[tuple[Any, ...]]) -> None:
     for arguments in todo:
         kernel(*arguments)
+
+
+def lines(n: int, width: int) -> np.ndarray:
+    """Zeros (n, width), float64, that begin with a line of the cache; `width` is a multiple of LANES."""
+    room = np.zeros(n * width + LANES)
+    first = -(room.ctypes.data // room.itemsize) % LANES
+    return room[first : first + n * width].reshape(n, width)
 
 
 def fixed(x: np.ndarray) -> np.ndarray:

@@ -1,20 +1,19 @@
 """`plain.ties`, compiled for the CPU."""
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
 import math
 
 import numpy as np
-from numba import njit
 
-from .entries import OPTIONS
-from .lanes import number_of
+from .functions import number_of
+from .parts import kernel
 
 
-@njit(**OPTIONS)
+@kernel
 def grams(indptr, index, right, out):
     """`plain.ties.grams`."""
     K = right.shape[1]
@@ -30,7 +29,7 @@ def grams(indptr, index, right, out):
                     c += 1
 
 
-@njit(**OPTIONS)
+@kernel
 def couple(indptr, index, left, right, x, out, rank):
     """`plain.ties.couple`; `rank` is a tuple of as many numbers as there are unknowns, or their number.
 
@@ -52,7 +51,7 @@ def couple(indptr, index, left, right, x, out, rank):
             out[u, q] = total[q]
 
 
-@njit(**OPTIONS)
+@kernel
 def times(matrices, x, out, rank):
     """`plain.ties.times`; `rank` as in `couple`."""
     K = number_of(rank)
@@ -64,7 +63,7 @@ def times(matrices, x, out, rank):
             out[u, q] = total
 
 
-@njit(**OPTIONS)
+@kernel
 def inverses(packed, ridge, L, M, out):
     """`plain.ties.inverses`, by Cholesky factors L and their inverses M, both lower triangles in memory (K, K)."""
     K = L.shape[0]

@@ -1,312 +1,185 @@
-"""Vectors of eight float64 in registers, for the kernels that Numba compiles.
+"""Vectors of eight float64 in registers, for the kernels that run on the CPU.
 
-Numba leaves it to LLVM to find vectors in loops, and LLVM finds none in short loops inside of others. These are explicit; a
-machine with shorter registers takes several for each. They know ``+ - * /``, and ``< <= ==``, which give 1.0 or 0.0.
+LLVM finds vectors in loops by itself, but none in short loops inside of others. These are explicit; a machine with shorter
+registers takes several for each. They know ``+ - * /``, and the comparisons, which give 1.0 or 0.0.
 """
 
-# Numba reads types from arguments; annotations would not help it.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
 from numba.core import types
-from numba.core.cgutils import get_or_insert_function
-from numba.core.datamodel import models
-from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
-from numba.extending import intrinsic as numba_intrinsic
-from numba.extending import lower_builtin, register_model
 
-LANES = 8  # float64 in a register of AVX-512, and in a line of the cache; fewer would leave half of one empty
-intrinsic: Any = numba_intrinsic  # what it makes is called with one argument less than it is written with
-_DOUBLE, _WORD = ir.DoubleType(), ir.IntType(32)
-_VECTOR = ir.VectorType(_DOUBLE, LANES)
+from .expressions import Expressions, builtin
+from .functions import llvm, of_float
+from .values import LANES, PLACE, VECTOR, WORD, Number, View, cast, ir_type
+
+_DOUBLE, _VECTOR = ir_type(types.float64), ir_type(VECTOR)
 _BYTES = ir.IntType(8).as_pointer()
-_FLAGS = ("reassoc", "contract", "nsz")  # as for the rest of the kernels
 
 
-class _VectorType(types.Type):
-    def __init__(self) -> None:
-        super().__init__(name="Vector")
+@builtin
+def vectors(at: Expressions, n: Any) -> View:
+    """An array (n, LANES) of zeros; its rows are lines of the cache."""
+    return at.allocate(types.float64, (n, LANES), zeros=True)
 
 
-VECTOR = _VectorType()
+def _row(at: Expressions, array: View, row: Any) -> Any:
+    """Where a row of an array of shape (n, LANES) stands."""
+    offset = at.builder.mul(at.integer(row), PLACE(LANES), flags=("nsw",))
+    return at.builder.bitcast(at.builder.gep(array.data, [offset]), _VECTOR.as_pointer())
 
 
-@register_model(_VectorType)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, kind: Any) -> None:
-        super().__init__(manager, kind, _VECTOR)
-
-
-def _constant(x: float) -> ir.Constant:
-    return ir.Constant(_VECTOR, [x] * LANES)
-
-
-def _compare(sign: str) -> Callable[..., Any]:
-    def emit(builder, x, y):
-        return builder.select(builder.fcmp_ordered(sign, x, y), _constant(1.0), _constant(0.0))
-
-    return emit
-
-
-def _arithmetic(name: str) -> Callable[..., Any]:
-    def emit(builder, x, y):
-        return getattr(builder, name)(x, y, flags=_FLAGS)
-
-    return emit
-
-
-def _define(symbol: Callable[..., Any], emit: Callable[..., Any]) -> None:
-    """Let Numba know `symbol` of two vectors."""
-    infer_global(symbol)(type("_Vectors", (ConcreteTemplate,), {"cases": [signature(VECTOR, VECTOR, VECTOR)]}))
-
-    @lower_builtin(symbol, VECTOR, VECTOR)
-    def _lower(context, builder, sig, args):
-        return emit(builder, *args)
-
-
-_define(operator.add, _arithmetic("fadd"))
-_define(operator.sub, _arithmetic("fsub"))
-_define(operator.mul, _arithmetic("fmul"))
-_define(operator.truediv, _arithmetic("fdiv"))
-_define(operator.lt, _compare("<"))
-_define(operator.le, _compare("<="))
-_define(operator.eq, _compare("=="))
-
-
-def _data(context, builder, kind, array):
-    """Where the elements of an array begin."""
-    return context.data_model_manager[kind].get(builder, array, "data")
-
-
-def _pointer(context, builder, kind, array, row):
-    """Where a row of a contiguous array of shape (n, LANES) stands."""
-    data = _data(context, builder, kind, array)
-    offset = builder.mul(row, ir.Constant(row.type, LANES))
-    return builder.bitcast(builder.gep(data, [offset]), _VECTOR.as_pointer())
-
-
-@intrinsic
-def load(typing, array, row):
+@builtin
+def load(at: Expressions, array: View, row: Any) -> Number:
     """A row of a float64 array (n, LANES)."""
-
-    def emit(context, builder, sig, args):
-        return builder.load(_pointer(context, builder, sig.args[0], *args), align=8)
-
-    return VECTOR(array, types.intp), emit
+    return Number(VECTOR, at.builder.load(_row(at, array, row), align=8))
 
 
-@intrinsic
-def store(typing, array, row, x):
+@builtin
+def store(at: Expressions, array: View, row: Any, x: Number) -> None:
     """Let a row of a float64 array (n, LANES) be `x`."""
-
-    def emit(context, builder, sig, args):
-        builder.store(args[2], _pointer(context, builder, sig.args[0], *args[:2]), align=8)
-
-    return types.void(array, types.intp, VECTOR), emit
+    at.builder.store(x.ir, _row(at, array, row), align=8)
 
 
-def _element(context, builder, kind, array, i):
+def _element(at: Expressions, array: View, i: Any) -> Number:
     """An element of a contiguous array."""
-    return builder.load(builder.gep(_data(context, builder, kind, array), [i]))
+    return at.load(array.dtype, at.builder.gep(array.data, [i]))
 
 
-@intrinsic
-def places(typing, array, first):
+def _place(x: Number, builder: Any) -> Number:
+    return cast(builder, x, types.int64)
+
+
+@builtin
+def places(at: Expressions, array: View, first: Any) -> tuple[Number, ...]:
     """A number for each lane: those of an int64 array (LANES,), plus `first`."""
-
-    def emit(context, builder, sig, args):
-        low = [_element(context, builder, sig.args[0], args[0], context.get_constant(types.intp, k)) for k in range(LANES)]
-        return context.make_tuple(builder, sig.return_type, [builder.add(x, args[1]) for x in low])
-
-    return types.UniTuple(types.int64, LANES)(array, types.intp), emit
+    low = at.integer(first)
+    return tuple(Number(types.int64, at.builder.add(_element(at, array, PLACE(k)).ir, low)) for k in range(LANES))
 
 
-@intrinsic
-def indices(typing, array, at):
+@builtin
+def indices(at: Expressions, array: View, places: tuple[Number, ...]) -> tuple[Number, ...]:
     """Elements of a contiguous array of int32 or int64, a number for each lane."""
-
-    def emit(context, builder, sig, args):
-        out = []
-        for lane in range(LANES):
-            x = _element(context, builder, sig.args[0], args[0], builder.extract_value(args[1], lane))
-            out.append(context.cast(builder, x, sig.args[0].dtype, types.int64))
-        return context.make_tuple(builder, sig.return_type, out)
-
-    return types.UniTuple(types.int64, LANES)(array, at), emit
+    return tuple(_place(_element(at, array, i.ir), at.builder) for i in places)
 
 
-@intrinsic
-def following(typing, array, first, last):
+@builtin
+def following(at: Expressions, array: View, first: Any, last: Any) -> tuple[Number, ...]:
     """Elements `first`, `first` + 1, ... of a contiguous array of int32 or int64, a number for each lane; `last` again
     in the place of those beyond."""
-
-    def emit(context, builder, sig, args):
-        out = []
-        for lane in range(LANES):
-            i = builder.add(args[1], context.get_constant(types.intp, lane))
-            i = builder.select(builder.icmp_signed("<", i, args[2]), i, args[2])
-            x = _element(context, builder, sig.args[0], args[0], i)
-            out.append(context.cast(builder, x, sig.args[0].dtype, types.int64))
-        return context.make_tuple(builder, sig.return_type, out)
-
-    return types.UniTuple(types.int64, LANES)(array, types.intp, types.intp), emit
+    builder, low, most, out = at.builder, at.integer(first), at.integer(last), []
+    for lane in range(LANES):
+        i = builder.add(low, PLACE(lane), flags=("nsw",))
+        i = builder.select(builder.icmp_signed("<", i, most), i, most)
+        out.append(_place(_element(at, array, i), builder))
+    return tuple(out)
 
 
-@intrinsic
-def gathered(typing, array, at, scale, first):
-    """Elements ``at * scale + first`` of a contiguous array of floats; `at` has a number for each lane."""
-
-    def emit(context, builder, sig, args):
-        out = ir.Constant(_VECTOR, ir.Undefined)
-        for lane in range(LANES):
-            i = builder.add(builder.mul(builder.extract_value(args[1], lane), args[2]), args[3])
-            x = _element(context, builder, sig.args[0], args[0], i)
-            x = context.cast(builder, x, sig.args[0].dtype, types.float64)
-            out = builder.insert_element(out, x, _WORD(lane))
-        return out
-
-    return VECTOR(array, at, types.intp, types.intp), emit
+def _scaled(at: Expressions, places: tuple[Number, ...], scale: Any, first: Any) -> list[Any]:
+    builder, by, low = at.builder, at.integer(scale), at.integer(first)
+    return [builder.add(builder.mul(i.ir, by, flags=("nsw",)), low, flags=("nsw",)) for i in places]
 
 
-@intrinsic
-def splat(typing, x):
+@builtin
+def gathered(at: Expressions, array: View, places: tuple[Number, ...], scale: Any, first: Any) -> Number:
+    """Elements ``places * scale + first`` of a contiguous array of floats; `places` has a number for each lane."""
+    out = ir.Constant(_VECTOR, ir.Undefined)
+    for lane, i in enumerate(_scaled(at, places, scale, first)):
+        x = cast(at.builder, _element(at, array, i), types.float64)
+        out = at.builder.insert_element(out, x.ir, WORD(lane))
+    return Number(VECTOR, out)
+
+
+@builtin
+def splat(at: Expressions, x: Any) -> Number:
     """A number in all lanes."""
+    x = cast(at.builder, at.number(x), types.float64)
+    if isinstance(x.ir, ir.Constant):
+        return Number(VECTOR, ir.Constant(_VECTOR, [x.ir.constant] * LANES))
+    nothing = ir.Constant(_VECTOR, ir.Undefined)
+    first = at.builder.insert_element(nothing, x.ir, WORD(0))
+    return Number(VECTOR, at.builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(WORD, LANES), [0] * LANES)))
 
-    def emit(context, builder, sig, args):
-        nothing = ir.Constant(_VECTOR, ir.Undefined)
-        first = builder.insert_element(nothing, args[0], _WORD(0))
-        return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_WORD, LANES), [0] * LANES))
 
-    return VECTOR(types.float64), emit
-
-
-@intrinsic
-def where(typing, condition, x, y):
+@builtin
+def where(at: Expressions, condition: Number, x: Number, y: Number) -> Number:
     """`x` where `condition` is not 0, else `y`."""
-
-    def emit(context, builder, sig, args):
-        return builder.select(builder.fcmp_unordered("!=", args[0], _constant(0.0)), args[1], args[2])
-
-    return VECTOR(VECTOR, VECTOR, VECTOR), emit
+    bits = at.builder.fcmp_unordered("!=", condition.ir, ir.Constant(_VECTOR, [0.0] * LANES))
+    return Number(VECTOR, at.builder.select(bits, x.ir, y.ir))
 
 
-def _llvm(builder, name, result, args, **options):
-    """Call LLVM's own function `name` for vectors."""
-    kind = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(get_or_insert_function(builder.module, kind, f"llvm.{name}.v{LANES}f64"), args, **options)
-
-
-@intrinsic
-def root(typing, x):
+@builtin
+def root(at: Expressions, x: Number) -> Number:
     """Square roots."""
-    return VECTOR(VECTOR), lambda context, builder, sig, args: _llvm(builder, "sqrt", _VECTOR, args)
+    return of_float(at, "sqrt", x)
 
 
-@intrinsic
-def size(typing, x):
+@builtin
+def size(at: Expressions, x: Number) -> Number:
     """Absolute values."""
-    return VECTOR(VECTOR), lambda context, builder, sig, args: _llvm(builder, "fabs", _VECTOR, args)
+    return of_float(at, "fabs", x)
 
 
-@intrinsic
-def prefetch(typing, array, i):
+@builtin
+def prefetch(at: Expressions, array: View, i: Any) -> None:
     """Ask for the line of the cache in which element `i` of a contiguous array stands."""
-
-    def emit(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        place = builder.bitcast(builder.gep(data, [args[1]]), _BYTES)
-        kind = ir.FunctionType(ir.VoidType(), [_BYTES, _WORD, _WORD, _WORD])
-        # to read, to be kept in all levels, data
-        builder.call(get_or_insert_function(builder.module, kind, "llvm.prefetch.p0"), [place, _WORD(0), _WORD(3), _WORD(1)])
-        return context.get_dummy_value()
-
-    return types.void(array, types.intp), emit
+    place = at.builder.bitcast(at.builder.gep(array.data, [at.integer(i)]), _BYTES)
+    # to read, to be kept in all levels, data
+    llvm(at, "prefetch.p0", ir.VoidType(), [place, WORD(0), WORD(3), WORD(1)])
 
 
-@intrinsic
-def total(typing, x):
+@builtin
+def total(at: Expressions, x: Number) -> Number:
     """The sum of the lanes."""
-
-    def emit(context, builder, sig, args):
-        return _llvm(builder, "vector.reduce.fadd", _DOUBLE, [_DOUBLE(0.0), *args], fastmath=_FLAGS)
-
-    return types.float64(VECTOR), emit
+    return Number(types.float64, llvm(at, f"vector.reduce.fadd.v{LANES}f64", _DOUBLE, [_DOUBLE(0.0), x.ir]))
 
 
 # ---------------------------------------------------------------- as many vectors as lanes
 
 
-_ROWS = types.UniTuple(VECTOR, LANES)
+@builtin
+def rows_at(at: Expressions, array: View, places: tuple[Number, ...], stride: Any, first: Any) -> tuple[Number, ...]:
+    """Vectors that begin at ``places * stride + first`` of a contiguous float64 array, one for each number of `places`."""
+    builder, out = at.builder, []
+    for i in _scaled(at, places, stride, first):
+        out.append(builder.load(builder.bitcast(builder.gep(array.data, [i]), _VECTOR.as_pointer()), align=8))
+    return tuple(Number(VECTOR, x) for x in out)
 
 
-@intrinsic
-def rows_at(typing, array, at, stride, first):
-    """Vectors that begin at ``at * stride + first`` of a contiguous float64 array; `at` has a number for each of them."""
-
-    def emit(context, builder, sig, args):
-        data = _data(context, builder, sig.args[0], args[0])
-        out = []
-        for lane in range(LANES):
-            i = builder.add(builder.mul(builder.extract_value(args[1], lane), args[2]), args[3])
-            out.append(builder.load(builder.bitcast(builder.gep(data, [i]), _VECTOR.as_pointer()), align=8))
-        return context.make_tuple(builder, sig.return_type, out)
-
-    return _ROWS(array, at, types.intp, types.intp), emit
-
-
-@intrinsic
-def add_products(typing, sums, rows, x):
+@builtin
+def add_products(at: Expressions, sums: tuple[Number, ...], rows: tuple[Number, ...], x: Number) -> tuple[Number, ...]:
     """Each of `sums` plus that of `rows` times the vector `x`."""
-
-    def emit(context, builder, sig, args):
-        out = []
-        for lane in range(LANES):
-            product = builder.fmul(builder.extract_value(args[1], lane), args[2], flags=_FLAGS)
-            out.append(builder.fadd(builder.extract_value(args[0], lane), product, flags=_FLAGS))
-        return context.make_tuple(builder, sig.return_type, out)
-
-    return _ROWS(_ROWS, _ROWS, VECTOR), emit
+    builder = at.builder
+    return tuple(Number(VECTOR, builder.fadd(s.ir, builder.fmul(row.ir, x.ir))) for s, row in zip(sums, rows, strict=True))
 
 
-@intrinsic
-def weighted(typing, rows, w):
+@builtin
+def weighted(at: Expressions, rows: tuple[Number, ...], w: Number) -> Number:
     """The sum of `rows`, each times its lane of `w`."""
-
-    def emit(context, builder, sig, args):
-        terms = []
-        for lane in range(LANES):
-            weight = builder.shuffle_vector(args[1], args[1], ir.Constant(ir.VectorType(_WORD, LANES), [lane] * LANES))
-            terms.append(builder.fmul(builder.extract_value(args[0], lane), weight, flags=_FLAGS))
-        while len(terms) > 1:
-            terms = [builder.fadd(x, y, flags=_FLAGS) for x, y in zip(terms[::2], terms[1::2], strict=True)]
-        return terms[0]
-
-    return VECTOR(_ROWS, VECTOR), emit
+    builder, terms = at.builder, []
+    for lane, row in enumerate(rows):
+        weight = builder.shuffle_vector(w.ir, w.ir, ir.Constant(ir.VectorType(WORD, LANES), [lane] * LANES))
+        terms.append(builder.fmul(row.ir, weight))
+    while len(terms) > 1:
+        terms = [builder.fadd(x, y) for x, y in zip(terms[::2], terms[1::2], strict=True)]
+    return Number(VECTOR, terms[0])
 
 
-@intrinsic
-def totals(typing, rows):
+@builtin
+def totals(at: Expressions, rows: tuple[Number, ...]) -> Number:
     """The sum of the lanes of each of `rows`, in its lane."""
-
-    def emit(context, builder, sig, args):
-        terms = [builder.extract_value(args[0], lane) for lane in range(LANES)]
-        width = 1  # lanes that belong together: from (a0 a1 ..) and (b0 b1 ..) to (a01 b01 a23 b23 ..), and so on
-        while len(terms) > 1:
-            even = [
-                k for at in range(0, LANES, 2 * width) for half in (0, LANES) for k in range(half + at, half + at + width)
-            ]
-            left, right = (ir.Constant(ir.VectorType(_WORD, LANES), [k + more for k in even]) for more in (0, width))
-            terms = [
-                builder.fadd(builder.shuffle_vector(x, y, left), builder.shuffle_vector(x, y, right), flags=_FLAGS)
-                for x, y in zip(terms[::2], terms[1::2], strict=True)
-            ]
-            width *= 2
-        return terms[0]
-
-    return VECTOR(_ROWS), emit
+    builder, terms = at.builder, [x.ir for x in rows]
+    width = 1  # lanes that belong together: from (a0 a1 ..) and (b0 b1 ..) to (a01 b01 a23 b23 ..), and so on
+    while len(terms) > 1:
+        even = [k for at in range(0, LANES, 2 * width) for half in (0, LANES) for k in range(half + at, half + at + width)]
+        left, right = (ir.Constant(ir.VectorType(WORD, LANES), [k + more for k in even]) for more in (0, width))
+        terms = [
+            builder.fadd(builder.shuffle_vector(x, y, left), builder.shuffle_vector(x, y, right))
+            for x, y in zip(terms[::2], terms[1::2], strict=True)
+        ]
+        width *= 2
+    return Number(VECTOR, terms[0])

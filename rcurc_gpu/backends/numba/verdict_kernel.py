@@ -1,17 +1,12 @@
 """The rules of `plain.verdicts`, compiled for one unit at a time: no array in between, and all cores work."""
 
-# Numba looks at the age of this file alone: after a change of `plain.verdicts`, touch it, or the old code is used.
-# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False, disallow-untyped-decorators=False
+# The compiler reads types from arguments; annotations would not help it.
+# mypy: disallow-untyped-defs=False, disallow-untyped-calls=False
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numba import njit
-from numba.extending import overload, register_jitable
 
-from ..plain import verdicts
 from ..plain.passes import Column
 from ..plain.verdicts import (
     CONTESTABLE,
@@ -20,36 +15,18 @@ from ..plain.verdicts import (
     first_status,
     margin,
     most_rivals,
-    pick,
     share_bin,
     spread_bin,
     thin,
     unclear,
     verdict,
 )
-from .entries import OPTIONS
+from .parts import exact_kernel, kernel
 
-# Nothing is reordered: what is compared here decides what is fitted again, and plain code has to decide the same.
-_EXACT: Any = OPTIONS | {"fastmath": False}
 _N_FIT, _N_INLIERS, _SPREAD, _ILL, _ERROR, _N_INFORMATIVE, _N_HELD, _N_CONSENSUS = map(int, Column)
 
 
-@overload(pick)
-def _pick(condition, x, y):
-    def picked(condition, x, y):
-        return x if condition else y
-
-    return picked
-
-
-for _rule in (
-    first_status, share_bin, spread_bin, verdict, thin, verdicts.has_noise, verdicts.beatable, verdicts.wide,
-    verdicts.marked, verdicts.doubtful, verdicts.final_status, verdicts.skewed, margin, unclear, most_rivals,
-):  # fmt: skip
-    register_jitable(_rule)
-
-
-@njit(**_EXACT)
+@exact_kernel
 def diagnose(table, rank, floor, status, n_obs, n_inliers, spread, error, n_informative, held, counts):
     """`verdicts.diagnose` for some units; adds to `counts` (2, BINS + 1)."""
     for k in range(table.shape[0]):
@@ -64,7 +41,7 @@ def diagnose(table, rank, floor, status, n_obs, n_inliers, spread, error, n_info
         held[k, 0], held[k, 1] = int(table[k, _N_HELD]), int(table[k, _N_CONSENSUS])
 
 
-@njit(**_EXACT)
+@exact_kernel
 def judge(status, n_obs, n_inliers, spread, error, n_informative, limits, out, bits):
     """`verdicts.judge` for some units."""
     lead = margin(limits.consensus)
@@ -78,9 +55,9 @@ def judge(status, n_obs, n_inliers, spread, error, n_informative, limits, out, b
         out[k], bits[k] = kind, what
 
 
-@njit(**OPTIONS)
-def split(indptr, index, value, basis, usable, units, a, near, far, votes, out_index, out_value):
-    """`votes.split` for some units; `votes` is (2, units), and what is rejected goes to the beginning of the last two."""
+@kernel
+def split(indptr, index, value, basis, usable, units, a, near, far, winners, rejected, out_index, out_value):
+    """`votes.split` for some units: votes to `winners` and `rejected`, what is rejected to the beginning of the last two."""
     n = 0
     for k in range(units.shape[0]):
         winner, before = 0, n
@@ -94,4 +71,4 @@ def split(indptr, index, value, basis, usable, units, a, near, far, votes, out_i
                 winner += distance < near
                 out_index[n], out_value[n] = at, value[t]  # always, and counted if it is: a branch would be mispredicted
                 n += distance >= far
-        votes[0, k], votes[1, k] = winner, n - before
+        winners[k], rejected[k] = winner, n - before

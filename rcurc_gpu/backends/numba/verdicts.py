@@ -64,7 +64,7 @@ def split(
     there = tuple(map(fixed, (block.indptr, block.index, block.value, basis, usable)))
     units, a, far = fixed(units), fixed(coefficients), CLEAR * float(floor)
     each = zip(parts, found, strict=True)
-    run(verdict_kernel.split, [(*there, units[k], a[k], float(floor), far, votes[:, k], *into) for k, into in each])
+    run(verdict_kernel.split, [(*there, units[k], a[k], float(floor), far, *votes[:, k], *into) for k, into in each])
     winner, rejected = votes
     pairs = [[x[: rejected[k].sum()] for x in into] for k, into in zip(parts, found, strict=True)]
     index, value = (np.concatenate(column) for column in zip(*pairs, strict=True))
