@@ -132,10 +132,8 @@ def _without_lone(task: Task, units: np.ndarray, extension: Extension, bits: np.
         doubtful = np.union1d(doubtful, unknown)
     if len(doubtful) == 0:
         return extension
-    block, places, _ = task.resident(units[doubtful])
-    a = take_rows(extension.coefficients, asarray_on(doubtful, extension.coefficients))  # may be on the host
-    a = bring(a, task.basis)
-    lone = task.run.kernels.rests_on_one(block, places, task.basis, a, task.usable, task.schedule.floor)
+    a = take_rows(extension.coefficients, asarray_on(doubtful, extension.coefficients))
+    lone = rest_on_one(task, units[doubtful], a)
     status = d.status.copy()
     status[doubtful[lone]] = ILL_CONDITIONED
     return replace(extension, diagnostics=replace(d, status=status))
@@ -155,6 +153,13 @@ def _without_contested(task: Task, units: np.ndarray, extension: Extension, bits
     a = take_rows(extension.coefficients, asarray_on(chosen, extension.coefficients))
     counts = rivals(task, units[chosen], a, task.consensus)
     return replace(extension, diagnostics=contested(d, chosen, *counts, task.consensus))
+
+
+def rest_on_one(task: Task, units: np.ndarray, coefficients: Array) -> np.ndarray:
+    """Which of some units have a component that rests on a single observation; `coefficients` may be on the host."""
+    block, places, _ = task.resident(units)
+    a = bring(coefficients, task.basis)
+    return np.asarray(task.run.kernels.rests_on_one(block, places, task.basis, a, task.usable, task.schedule.floor))
 
 
 def _subsets_needed(typical_share: float, rank: int) -> int:

@@ -229,23 +229,44 @@ def run_passes(task: Task, units: np.ndarray, passes: list[FitPass]) -> list[Ext
     return extensions
 
 
-def fits_of(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | None = None) -> tuple[Array, Array]:
-    """Coefficients and table of such a pass over one or more units, as the kernel gives them and where it does."""
-    plan = task.plan(units)
-    columns = zip(*_chunks(task, plan, fit_pass, report), strict=True)
-    a, table = (plan.join(list(column)) for column in columns)
-    return a, table
+def fits_of(
+    task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | None = None, into: Array | None = None
+) -> tuple[Array, Array]:
+    """Coefficients and table of such a pass over one or more units, where the observations are.
+
+    Of observations that are streamed, the table stays on the device if there is room for it (u, 8): it is `into` then.
+    """
+    plan, regress = task.plan(units), task.run.kernels.regress
+    if into is None:
+        columns = zip(*_chunks(task, plan, fit_pass, report), strict=True)
+        a, table = (plan.join(list(column)) for column in columns)
+        return a, table
+    started = _started(task, fit_pass)
+
+    def kept(*given: Any) -> Array:
+        *others, (this, begin) = given
+        a, table = regress(*others, this)
+        into[begin : begin + table.shape[0], :] = table
+        return a
+
+    found = _through(task, plan, kept, lambda chosen: (started(chosen), int(np.searchsorted(units, chosen[0]))), report)
+    return plan.join([a for (a,) in found]), into
 
 
-def _chunks(task: Task, plan: ChunkPlan, fit_pass: FitPass, report: Report | None) -> Iterator[tuple[Array, Array]]:
-    """What a pass gives, chunk by chunk."""
+def _started(task: Task, fit_pass: FitPass) -> Callable[[np.ndarray], FitPass]:
+    """From the units of a chunk to a pass that begins where they do."""
 
     def started(chosen: np.ndarray) -> FitPass:
         if fit_pass.start is None:
             return fit_pass
         return replace(fit_pass, start=bring(take_rows(fit_pass.start, asarray_on(chosen, fit_pass.start)), task.basis))
 
-    return _through(task, plan, task.run.kernels.regress, started, report)
+    return started
+
+
+def _chunks(task: Task, plan: ChunkPlan, fit_pass: FitPass, report: Report | None) -> Iterator[tuple[Array, ...]]:
+    """What a pass gives, chunk by chunk."""
+    return _through(task, plan, task.run.kernels.regress, _started(task, fit_pass), report)
 
 
 def _through(
@@ -254,7 +275,7 @@ def _through(
     regress: Callable[..., Any],
     passes_of: Callable[[np.ndarray], Any],
     report: Report | None = None,
-) -> Iterator[tuple[Array, Array]]:
+) -> Iterator[tuple[Array, ...]]:
     """What a kernel gives, chunk by chunk; `passes_of` says by the units of a chunk what is done with them."""
     white, all_ids = task.whitener, task.ids  # made here: inside `work` it would run on the stream of the first chunk
 
@@ -264,8 +285,8 @@ def _through(
 
     place = (task.unit_ids, task.basis)
     there = task.run.kernels.name == "cuda"
-    for chosen, (a, table) in through(task.block, list(plan), *place, regress, arguments, task.run.streams, there):
-        yield a, table
+    for chosen, found in through(task.block, list(plan), *place, regress, arguments, task.run.streams, there):
+        yield found
         if report is not None:
             report(len(chosen))
 

@@ -73,6 +73,8 @@ class OnCluster:
         Whether to bring the factors here, or to leave them on the workers as Dask arrays.
     """
 
+    is_here = False
+
     def __init__(self, client: Any, gather: bool) -> None:
         if not isinstance(client, Client) or client.asynchronous:
             kind = "an asynchronous one" if isinstance(client, Client) else type(client).__name__

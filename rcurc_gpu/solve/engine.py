@@ -44,6 +44,8 @@ class InProcess:
         How to compute; by default the context of the core.
     """
 
+    is_here = True
+
     def __init__(self, run: RunContext | None = None) -> None:
         self.run = run
         self.store: PartStore | None = None

@@ -99,9 +99,12 @@ class Engine(Protocol):
     ----------
     store : PartStore or None
         Where parts are kept, if they are to outlive the solve.
+    is_here : bool
+        Whether it works in the process of the result, where what a device knows of columns and rows may stay.
     """
 
     store: PartStore | None
+    is_here: bool
 
     def close(self) -> None:
         """End all that is still running."""

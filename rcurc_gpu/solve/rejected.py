@@ -108,7 +108,7 @@ def look_at_rejected(supply: Supply, found: Found, engine: Engine, seed: int) ->
     j, i, *rest = _some_of(beside, n + np.arange(len(cols)), n_entries, floor, rng)
     parts: list[tuple[np.ndarray, ...]] = [core, (i, j, *rest), lower]
     numbers = np.concatenate([view.rows, rows]), np.concatenate([view.cols, cols])
-    seen, is_outlier, edges = _judged(found, numbers, parts)
+    seen, is_outlier, edges = _judged(found, numbers, parts, residuals_only)
     blocks = [Looked(*(x[low:high] for x in (*seen, is_outlier))) for low, high in pairwise(edges)]
     scores = component_scores(blocks, seed)
     inner_core, on_side, below_it = blocks
@@ -257,9 +257,12 @@ def _is_determined(arrays: Arrays, ids: np.ndarray) -> np.ndarray:
 
 
 def _judged(
-    found: Found, numbers: tuple[np.ndarray, np.ndarray], parts: list[tuple[np.ndarray, ...]]
+    found: Found, numbers: tuple[np.ndarray, np.ndarray], parts: list[tuple[np.ndarray, ...]], residuals_only: bool
 ) -> tuple[tuple[np.ndarray, ...], np.ndarray, np.ndarray]:
-    """Row, column, recovered value and residual of the entries of some parts, which are outliers, and where parts begin."""
+    """Row, column, recovered value and residual of the entries of some parts, which are outliers, and where parts begin.
+
+    With `residuals_only` these are what the parts have in the place of values.
+    """
     matrix = LowRankMatrix(found.factors["c"]["factor"], found.factors["r"]["factor"], found.uncertainty).part(*numbers)
     matrix.right /= found.scale
     ok = [_is_determined(found.factors[side], ids) for side, ids in zip("cr", numbers, strict=True)]
@@ -270,7 +273,7 @@ def _judged(
     edges = np.cumsum([0, *(len(part[0]) for part in kept)])
     i, j, value, sigma = (np.concatenate(column) for column in zip(*kept, strict=True))
     i, j = i.astype(np.int64), j.astype(np.int64)
-    if "known" in found.factors["r"]:
+    if residuals_only:
         value = value + np.einsum("nk,nk->n", matrix.left[i], matrix.right[j])
     n_for_rule = None if found.noisy else _FOR_RULE
     fitted, residual, is_outlier = outliers_among(Entries(i, j, value, sigma), matrix, found.threshold, n_for_rule)

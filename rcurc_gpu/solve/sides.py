@@ -70,6 +70,7 @@ class Sides:
             "no_threshold": solved.no_threshold,
             "consensus": solved.consensus,
             "mended": s.outliers and given is None,
+            "stays": engine.is_here and all(len(x) == 1 for x in shards.values()),
         }
         self.columns = Side("r", core.W, usable[0], rows, None, core.W, cols, right, solved.cols, **more)
         self.rows = Side("c", core.V, usable[1], cols, invert(core.s), right, rows, core.W, solved.rows, **more)

@@ -12,15 +12,26 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_numpy_array
 
-from ..backends.arrays import Array, array_namespace, asarray_on, bring, same_place, take_rows, to_numpy
+from ..backends.arrays import (
+    Array,
+    array_namespace,
+    asarray_on,
+    bring,
+    device_of,
+    free_memory,
+    is_out_of_memory,
+    same_place,
+    take_rows,
+    to_numpy,
+)
 from ..backends.blocks import Block, blank_rows, join_units, others, places_of, put_rows
 from ..backends.devices import place_for
 from ..backends.kernels import RunContext, choose
 from ..backends.plain.evidence import BasisFacts
 from ..backends.plain.regression import Schedule
-from ..backends.plain.verdicts import CONTESTABLE, DOUBTFUL, Limits
+from ..backends.plain.verdicts import CONTESTABLE, DOUBTFUL, ILL_CONDITIONED, Column, Limits
 from ..extend.diagnostics import DIAGNOSTIC_NAMES, OK, Summary, UnitDiagnostics, join_diagnostics
-from ..extend.extension import later_passes, to_look_at, wanted_bits, without_nan
+from ..extend.extension import later_passes, rest_on_one, to_look_at, wanted_bits, without_nan
 from ..extend.tasks import Extension, Task, fits_of, measuring, run_pass
 from ..extend.typical import Comparison, Tally, Typical, geometry, in_doubt
 from ..options import Settings
@@ -67,6 +78,8 @@ class Side:
         Share of the entries that agree on another solution than their unit has; None if outliers are not expected.
     mended : bool
         Whether units that are not typical are fitted again; given coefficients are taken as they are.
+    stays : bool
+        Whether what a device knows of the units may stay there: they are one shard, in the process of the result.
     """
 
     side: str
@@ -85,6 +98,7 @@ class Side:
     no_threshold: float
     consensus: float | None
     mended: bool
+    stays: bool = False
 
     @property
     def rank(self) -> int:
@@ -179,17 +193,30 @@ class _Here:
         rows = rows if self.side.to_factor is None else rows * bring(self.side.to_factor, rows)
         return put_rows(factor, units, bring(rows, factor))
 
-    def unit_table(self) -> Any:
-        """A table on a device of what is known of the units, if they are there to stay; else None.
+    def unit_table(self) -> tuple[Any, Array | None]:
+        """A table on a device of what is known of the units, if it is to stay there; else None.
 
-        What a checkpoint keeps goes to files, from the host.
+        With it, room for what a pass gives of units that are streamed. Where there is none beside their chunks, all that is
+        known of them comes to the host; so does what a checkpoint keeps, for its files.
         """
-        make, block, run = self.run.kernels.unit_table, self.shard.resident, self.run
-        if make is None or block is None or run.store is not None or len(self.outside) == 0:
-            return None
-        if not same_place(block.value, run.like):
-            return None
-        return make(run.like, self.n_units, self.inside, self.side.core_diagnostics.take(self.places).as_table())
+        make, run, n = self.run.kernels.unit_table, self.run, len(self.outside)
+        if make is None or self.shard.resident is None or not self.side.stays or run.store is not None or n == 0:
+            return None, None
+        try:
+            known = make(run.like, self.n_units, self.inside, self.side.core_diagnostics.take(self.places).as_table())
+            xp = array_namespace(run.like)
+            room = None if self.is_there else xp.empty((n, len(Column)), dtype=run.like.dtype, device=device_of(run.like))
+        except Exception as error:
+            if self.is_there or not is_out_of_memory(error):
+                raise
+            free_memory(run.like)
+            return None, None
+        return known, room
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the observations are where the work is done."""
+        return self.shard.resident is not None and same_place(self.shard.resident.value, self.run.like)
 
 
 def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array | None = None) -> tuple[Arrays, Arrays]:
@@ -202,9 +229,9 @@ def first(shard: Shard, block: Block, side: Side, run: RunContext, given: Array 
         free = replace(task, schedule=replace(side.schedule, zeta0=side.no_threshold, floor=side.no_threshold))
         given, report = fits_of(free, here.outside, free.first, report)[0], None
     fit_pass = task.first if given is None else measuring(task, here.outside, given)
-    known = here.unit_table()
+    known, room = here.unit_table()
     if known is not None:
-        a, fits = fits_of(task, here.outside, fit_pass, report)
+        a, fits = fits_of(task, here.outside, fit_pass, report, room)
         return {"coefficients": a, "known": known}, {"medians": known.diagnose(fits, side.rank, side.schedule.floor)}
     extension = run_pass(task, here.outside, fit_pass, report)
     part = {"coefficients": extension.coefficients, "held": extension.held} | extension.diagnostics.arrays()
@@ -253,26 +280,31 @@ def _second_on_device(here: _Here, a: Array, known: Any, typical: Typical, limit
     """`second`, where what is known of the units stays on a device: only those that are not typical come to the host."""
     side = here.side
     _, _, n_unknown = known.judge(limits)
-    wanted = wanted_bits(typical, n_unknown)
-    fit, block = wanted & (CONTESTABLE | DOUBTFUL), here.shard.resident
+    wanted, block = wanted_bits(typical, n_unknown), here.shard.resident
+    fit, there = wanted & (CONTESTABLE | DOUBTFUL), here.is_there
     assert block is not None
-    chosen, rows, n_obs, given, lone = known.picked(fit, wanted & ~fit, block.indptr, a)
-    if len(lone):  # `lone.without_lone`, for units that stay on the device
+    chosen, rows, n_obs, given, lone = known.picked(fit, wanted & ~fit, block.indptr, a if there else None)
+    given = given if there else a[chosen, :]
+    if len(lone):  # as `extension` marks them, for units of which nothing but their numbers comes to the host
         task, mark = here.task(block), here.run.kernels.mark_lone
         assert mark is not None
-        mark(task.block, known, lone, task.basis, a, task.usable, task.schedule.floor)
+        if there:
+            mark(task.block, known, lone, task.basis, a, task.usable, task.schedule.floor)
+        else:
+            places = to_numpy(lone)
+            known.mark(places[rest_on_one(task, here.outside[places], a[places, :])], ILL_CONDITIONED)
+    units = here.outside[chosen]
     if chosen.size:
         # few, and much is chosen and replaced among them: that costs nothing on the host
         diagnostics, held = UnitDiagnostics.from_table(rows), rows[:, len(DIAGNOSTIC_NAMES) :].astype(np.int32)
         first = Extension(given, diagnostics, _NOTHING, held)
-        units = here.outside[chosen]
         task = replace(here.task(block), seen=(units, n_obs))
         found = later_passes(task, units, first, typical, limits)
         given = found.coefficients
         sums = known.summary(units, np.concatenate([found.diagnostics.as_table(), found.held], axis=1))
     else:
         sums = known.summary()
-    factor = here.factor_on_device(a, chosen, given)
+    factor = here.factor_on_device(a, chosen, given) if there else here.put(here.factor(a), units, given)
     whole, outside = Summary.by_sums(sums, side.core_diagnostics.take(here.places))
     lost = np.zeros(0, np.int64)
     if whole.n_undetermined:

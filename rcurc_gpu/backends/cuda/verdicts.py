@@ -150,7 +150,7 @@ class UnitTable:
         self.judged = (doubtful, failed, unknown)
         return self.judged
 
-    def picked(self, bits: int, lone_bits: int, indptr: Array, a: Array) -> Picked:
+    def picked(self, bits: int, lone_bits: int, indptr: Array, a: Array | None = None) -> Picked:
         """Units that are not of the core, with some bits, after `judge`.
 
         Parameters
@@ -158,25 +158,33 @@ class UnitTable:
         bits, lone_bits : int
             Units with one of `bits` are looked at again; those with one of `lone_bits` and none of `bits` are the others.
         indptr : int64 array (n_units + 1,)
-            Where the observations of units begin, on the device.
-        a : float array (n, r)
-            The coefficients of the units that are not of the core, on the device.
+            Where the observations of units begin, on the device or the host.
+        a : float array (n, r), optional
+            The coefficients of the units that are not of the core, if they are on the device.
         """
-        (n, rank), width = a.shape, len(Known) + 3
+        n, width = len(self.units), len(Known) + 3
+        rank, dtype = (0, np.dtype(np.float64)) if a is None else (a.shape[1], a.dtype)
         room = [min(n, int(sum(count for k, count in enumerate(self._n_with) if x >> k & 1))) for x in (bits, lone_bits)]
         if max(room) == 0:
             none = np.zeros(0, np.int64)
-            return Picked(none, np.zeros((0, len(Known))), none, np.zeros((0, rank), a.dtype), self.units[:0])
+            return Picked(none, np.zeros((0, len(Known))), none, np.zeros((0, rank), dtype), self.units[:0])
         with self.table.device:
             rows, lone = cupy.empty((room[0], width + rank)), cupy.empty(room[1], np.int64)
             counts, asked = cupy.empty(2, np.int64), (np.int32(lone_bits), np.int32(bits))
-            given = (np.int64(n), self.units, self._bits, self.table, dense(indptr, np.int64), dense(a), np.int32(rank))
-            _launch_one("pick_units", (*given, *asked, lone, rows, counts), a.dtype.name)
+            theirs = (dense(cupy.asarray(indptr), np.int64), pointer(None if a is None else dense(a)), np.int32(rank))
+            given = (np.int64(n), self.units, self._bits, self.table, *theirs)
+            _launch_one("pick_units", (*given, *asked, lone, rows, counts), dtype.name)
             n_lone, n_rows = cupy.asnumpy(counts).tolist()
             found = cupy.asnumpy(rows[:n_rows])
         bits_of, places, n_obs = found[:, len(Known) : width].T.astype(np.int64)
         found[:, Known.STATUS] = bits_of >> FORMER
-        return Picked(places, found[:, : len(Known)], n_obs, found[:, width:].astype(a.dtype), lone[:n_lone])
+        return Picked(places, found[:, : len(Known)], n_obs, found[:, width:].astype(dtype), lone[:n_lone])
+
+    def mark(self, places: np.ndarray, status: int) -> None:
+        """Give a status to some of the units that are not of the core; `places` are their numbers among these."""
+        if len(places):
+            with self.table.device:
+                self.table[self.units[cupy.asarray(places)], Known.STATUS] = status
 
     def undetermined(self) -> np.ndarray:
         """Numbers of all units that are not determined, on the host."""
