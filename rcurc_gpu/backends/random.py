@@ -33,7 +33,7 @@ class Stream(IntEnum):
     RIVALS = 6  # core.recheck: some rows and columns in which rivals are counted
     ESTIMATOR = 7  # models.estimator: rows and columns of the core; was 6, the numbers of RIVALS in the same solve
     RATINGS = 8  # models.ratings: which ratings are held out; was the numbers of START in the same solve
-    VIDEO_CROSS = 9  # video.sample, video.find: frames and pixels of the cross, and what is seen; was the numbers of START
+    VIDEO_CROSS = 9  # video.sample, video.find, paper.table1: frames and pixels of the cross, and what is seen; was START
     NOISE_START = 11  # noise.start: random signs, and where Lanczos begins
     NOISE_SAMPLE = 12  # noise.sweeps: entries by which sweeps are judged
     NOISE_PART = 13  # solve: which columns and rows the noise model is fitted to

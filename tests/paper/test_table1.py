@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 from helpers import write_video
 
+from rcurc_gpu import rcurc
 from rcurc_gpu.cli.paper_table import _scaled, table1
 from rcurc_gpu.paper import table1 as experiment
 from rcurc_gpu.paper.table1 import TableSettings, compare, markdown
@@ -37,6 +38,21 @@ def test_the_scene_is_compared_with_ircur_and_with_the_truth():
     assert row["psnr_truth"] == pytest.approx(10 * np.log10(255**2 / square), abs=0.01)
     assert row["psnr_truth"] > 41
     assert row["share_seen"] == pytest.approx(0.24 - 0.16 * 0.09, abs=0.01)
+
+
+def test_the_rank_is_found_from_some_of_the_pixels(monkeypatch):
+    scene = surveillance_scene((64, 80), 150, crowd=0.5)
+    solved = []
+    monkeypatch.setattr(
+        experiment, "rcurc", lambda samples, *rank, **o: (solved.append(samples.shape), rcurc(samples, *rank, **o))[1]
+    )
+    found = compare("scene", scene, TableSettings()).figures
+    assert solved == [(4000, 60), (64 * 80, 150)]
+    monkeypatch.setattr(experiment, "_FEW_PIXELS", 10**6)
+    whole = compare("scene", scene, TableSettings()).figures
+    assert solved[2:] == [(64 * 80, 150)]
+    assert found["rank"] == whole["rank"]
+    assert found["psnr_truth"] == pytest.approx(whole["psnr_truth"], abs=0.5)
 
 
 def test_the_command_prints_the_table_and_saves_it_with_figures_and_a_sheet(tmp_path):
