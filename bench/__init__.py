@@ -16,6 +16,7 @@ phase           success against observations per unknown, with and without Gauss
 plan_calibration  how many observations are needed: the measurements behind plan_samples
 ratings         held-out error on MovieLens-100k with wrong ratings, by method, with a plot
 clean           exact data without a rank: is the rank right, and the error rounding?
+growing         errors of so many per cent of each value: are they found, and intervals right for all sizes?
 real            default calls on real matrices with planted outliers: error, coverage, verdict, CPU (data: real_data)
 redteam         problems that break assumptions: is what is confirmed right? (families: redteam_problems, _data, _noise)
 fuzz            readers and constructors on spoilt input: nothing but documented errors

@@ -162,7 +162,7 @@ extern "C" __global__ void __launch_bounds__(128, 1)
               const int* __restrict__ index, const void* __restrict__ value, int single, const REAL* __restrict__ weight,
               const REAL* __restrict__ x, const REAL* __restrict__ shift, const REAL* __restrict__ second,
               const REAL* __restrict__ cross, const REAL* __restrict__ covariance, const REAL* __restrict__ scale, int offsets,
-              REAL variance, REAL tail, REAL top, REAL odds, REAL log_in, REAL log_out, const REAL* __restrict__ precision,
+              REAL variance, REAL constant, REAL growth, REAL tail, REAL top, REAL odds, REAL log_in, REAL log_out, const REAL* __restrict__ precision,
               const REAL* __restrict__ mean0, const REAL* __restrict__ covariance0, const REAL* __restrict__ scale0,
               const REAL* __restrict__ temperatures, int steps, int measure, REAL* __restrict__ means,
               REAL* __restrict__ covariances, REAL* __restrict__ table) {
@@ -229,12 +229,11 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                         continue;
                     }
                     const int at = t < count ? index[first + t] : index[first];
-                    REAL y = 0, local = 1;
+                    REAL y = 0;
                     if (taken) {
                         y = (single ? REAL(static_cast<const float*>(value)[first + t])
                                     : REAL(static_cast<const double*>(value)[first + t])) -
                             shift[at];
-                        local = own * scale[at] / given;
                     }
                     int rows[SPAN];
 #pragma unroll
@@ -243,7 +242,9 @@ extern "C" __global__ void __launch_bounds__(128, 1)
                     }
                     const REAL doubt =
                         max(products<PACKED, true>(second, now.of_second, covariance, now.of_covariance, rows, lane), REAL(0));
-                    const REAL r = y - products<RANK, false>(x, now.mean, nullptr, nullptr, rows, lane);
+                    const REAL fitted = products<RANK, false>(x, now.mean, nullptr, nullptr, rows, lane);
+                    const REAL r = y - fitted, size = fitted + shift[at];
+                    const REAL local = taken ? own * scale[at] / given * (constant + growth * size * size) : REAL(1);
                     const REAL square = (r * r + doubt) / local;
                     const REAL bent = 1 + square / (tail * heat);
                     REAL rare = odds * sqrt(heat * local * bent);  // times an odd power of a root

@@ -281,7 +281,9 @@ def _sums(kernels: Kernels, dtype: str, name: str, place: Place, size: int) -> T
     q, p = np.tril_indices(k)
     packed = (np.eye(k) + A @ A.transpose(0, 2, 1))[:, q, p]
     at = positions_of(right, spread * packed, 0.5 + rng.random(length), 0.0, True)
-    model = Model(at, Noise(0.01 * problem.mean_abs**2, 6.0, 0.1, 50 * problem.mean_abs), 0.5 + rng.random(k))
+    square = problem.mean_abs**2
+    noise = Noise(0.01 * square, 6.0, 0.1, 50 * problem.mean_abs, 0.7, 0.2 / square)
+    model = Model(at, noise, 0.5 + rng.random(k))
     start = (np.zeros((size, k)), np.zeros((size, packed.shape[1])), scale)
     matrices = laid_out(block, weight, np.arange(size), right)
     others: tuple[Any, ...] = {

@@ -155,6 +155,8 @@ def model_ties(part: Part, model: NoiseModel, kernels: Kernels, seed: int) -> Mo
         left, right = (np.concatenate([x[:, :k], np.ones((len(x), 1))], axis=1) for x in (rows, cols))
     # noise is that of a fine observation: residuals of coarser ones (`sigma`) are as many times smaller than they look
     finer = precisions(part.sigma, None if model.sigma is None else model.sigma.fine, len(y)) ** 0.5
+    if model.noise.growth:  # as those where values are large are
+        finer = finer / model.noise.by_size(fitted) ** 0.5
     near = finer * np.abs(y - fitted) < outlier_threshold(model.noise)
     matrix = scipy.sparse.csr_array((y[near], (i[near], j[near])), shape=part.shape)
     matrix.sort_indices()

@@ -29,7 +29,7 @@ from .rating_predictions import Ratings, variances
 # takes them for noise and chooses 30. On MovieLens-100k, 6 instead of 4, 8 or 30 is a compromise: 4 is worse by 0.003 (RMSE)
 # where all ratings are right, 8 by 0.002 where a tenth is turned round. Scales of the noise of single users, who have some
 # hundred ratings, are drawn to that of all by 500: with 50 or without limit the error is larger by 0.001 to 0.002.
-_FORM = NoiseForm(tails=(6.0,), pool=500.0)
+_FORM = NoiseForm(tails=(6.0,), pool=500.0, by_size=False)
 # Times the typical rating: larger ones are cut off. The noise model takes numbers of 1e-15 of the data's for rounding, and
 # squares of larger ones would make rounding of all others.
 _HUGE = 1e6

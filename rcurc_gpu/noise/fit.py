@@ -102,10 +102,13 @@ def fit_noise(
             may_grow = may_grow and number <= _LAST_TURN and level < _USEFUL * last
             last = level
             more, grown = may_grow and state.grow(limit), number
+            # the last choice: what is not fitted yet is larger where values are
+            more = more or (still and number <= _LAST_TURN and state.choose_growth())
             settled = settled and not more
         if settled:
             break
     settled = settled or change < max(_NEARLY, _NEARLY_NOISE * state.fineness)
+    state.disproved()
     state.restart_far()
     if s.offsets is True:
         state.fill_offsets()

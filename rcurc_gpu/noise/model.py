@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -301,7 +301,7 @@ class NoiseModel:
         found["numbers"] = np.asarray(
             [self.centre, self.offsets, self.settled, self.left_over, self.n_sweeps, self.change], dtype=np.float64
         )
-        found["noise"] = np.asarray([n.variance, n.tail, n.share, n.span])
+        found["noise"] = np.asarray(astuple(n))
         found["sigma"] = np.asarray([] if self.sigma is None else [self.sigma.fine, self.sigma.typical], dtype=np.float64)
         found["confirmation"] = np.asarray([] if c is None else [getattr(c, f.name) for f in fields(c)], dtype=np.float64)
         return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,8 @@ class NoiseForm:
         Degrees of freedom to choose from, even numbers, ascending.
     pool : float
         Observations by which the scale of the noise of a row or column is drawn to that of all.
+    by_size : bool
+        Whether the noise may depend on the size of the value.
     patience : float
         How many times smaller than usual the changes have to be before the fit rests: where rows and columns hardly tie each
         other down, sweeps near their end slowly.
@@ -67,6 +70,7 @@ class NoiseForm:
 
     tails: tuple[float, ...] = _TAILS
     pool: float = POOL
+    by_size: bool = True
     patience: float = 1.0
 
 
@@ -99,11 +103,11 @@ class Sweeps:
         self.rows = Group.at(np.c_[start.left, start.row_offset] if offsets else start.left)
         self.cols = Group.at(np.c_[start.right, start.col_offset] if offsets else start.right)
         i, j, y = part.entries
-        self.held_share, self.is_held = 0.0, np.zeros(len(y), dtype=bool)
+        self.held_share, self.held_seed, self.is_held = 0.0, settings.seed, np.zeros(len(y), dtype=bool)
         values = usual_values(y)
         self.tails: tuple[float, ...]
         self.tails, share = (form.tails, 0.05) if settings.outliers else (form.tails[-1:], _NO_OUTLIERS)
-        self.pool = form.pool
+        self.pool, self.by_size = form.pool, form.by_size
         self.noise = Noise(start.variance, self.tails[0], share, 2 * float(np.ptp(values)) or 1.0)
         self.tables: dict[str, np.ndarray] = {}
         # the same whatever the seed: which entries are looked at must not decide between two fits that are about as good
@@ -122,6 +126,8 @@ class Sweeps:
         self.least_noise = _EXACT * max(size, np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
         self.last = np.zeros(0)  # predictions of the sample after the last sweep
         self.n_done = 0
+        self.without_growth: tuple[Any, ...] | None = None
+        self.tried: dict[str, np.ndarray] = {}
 
     def given_by(self, sigma: np.ndarray | None, n: int) -> np.ndarray:
         """Precisions of observations with this noise; 1 if it is not known."""
@@ -167,11 +173,11 @@ class Sweeps:
 
     def held_at(self, i: np.ndarray, j: np.ndarray) -> np.ndarray:
         """Whether entries are held out."""
-        return self.part.is_held(i, j, self.settings.seed, self.held_share)
+        return self.part.is_held(i, j, self.held_seed, self.held_share)
 
-    def hold_out(self, share: float) -> None:
-        """From now on fit without a share of the entries; with 0, fit everything."""
-        self.held_share = share
+    def hold_out(self, share: float, seed: int | None = None) -> None:
+        """From now on fit without a share of the entries, by the user's seed or another; with 0, fit everything."""
+        self.held_share, self.held_seed = share, self.settings.seed if seed is None else seed
         self.is_held = self.held_at(*self.part.entries[:2])
         self.weights = {name: self._weight(name) for name in self.weights}
         self.dense = {name: x for name in self.weights if (x := self._dense(name)) is not None}
@@ -183,7 +189,7 @@ class Sweeps:
 
         NaN if digits ran out: then nothing was done.
         """
-        before = self.rows, self.cols, self.centre, self.noise, dict(self.tables)
+        before = self.state()
         for side in ("rows", "cols"):
             self.tables[side] = self._half(side, heat)
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -193,7 +199,7 @@ class Sweeps:
         i, j, _ = self.sample
         new = self.predicted(i, j)
         if not (np.isfinite(self.rows.mean).all() and np.isfinite(self.cols.mean).all()):
-            self.rows, self.cols, self.centre, self.noise, self.tables = before
+            self.restore(*before)
             return math.nan
         change = (
             math.inf
@@ -202,6 +208,14 @@ class Sweeps:
         )
         self.last = new
         return change
+
+    def state(self) -> tuple[Group, Group, float, Noise, dict[str, np.ndarray]]:
+        """What a sweep changes."""
+        return self.rows, self.cols, self.centre, self.noise, dict(self.tables)
+
+    def restore(self, rows: Group, cols: Group, centre: float, noise: Noise, tables: dict[str, np.ndarray]) -> None:
+        """Go back to this state."""
+        self.rows, self.cols, self.centre, self.noise, self.tables = rows, cols, centre, noise, tables
 
     @property
     def fineness(self) -> float:
@@ -327,7 +341,8 @@ class Sweeps:
 
     def local(self, i: np.ndarray, j: np.ndarray, given: np.ndarray) -> np.ndarray:
         """Squared scale of the noise at some places, of observations with these precisions."""
-        return self.noise.variance * self.rows.scale[i] * self.cols.scale[j] / given
+        local = self.noise.variance * self.rows.scale[i] * self.cols.scale[j] / given
+        return local * self.noise.by_size(self.centre + self.predicted(i, j)) if self.noise.growth else local
 
     def log_likelihood(self, residual: np.ndarray, variance: np.ndarray, noise: Noise | None = None) -> np.ndarray:
         """Log density of observations with these residuals, given the squared scale of each."""

@@ -1,8 +1,9 @@
 """What an outlier is: an observation that is more likely anything than the recovered value with noise.
 
 Noise is Student's t with a local scale, as `backends.plain.posterior` has it: that of the noise model by row and column, and
-how sure the entry is. Rounding and multiplicative errors also depend on the size of the value, of which the noise model
-knows nothing; so the residuals of a sample of the observations say how the noise grows with the size of the recovered value.
+how sure the entry is. Errors may depend on the size of the value in other ways than the noise model knows: rounding to some
+digits jumps, and data without noise have no such model. So the residuals of a sample of the observations say how large the
+noise is, over that of the model, where recovered values have which size.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class OutlierRule:
         if self.probability < 0.5:
             return self.least
         finest = coarse if isinstance(coarse, float) else float(array_namespace(coarse).min(coarse))
-        square = self.noise.variance * (finest * float(self.sizes.factors.min())) ** 2
+        square = self.noise.variance * self.noise.constant * (finest * float(self.sizes.factors.min())) ** 2
         known = self.cur.uncertainty
         if known is not None:
             square *= float(np.prod([to_numpy(x).min() for x in (known.left_scale, known.right_scale)], dtype=np.float64))
@@ -164,6 +165,8 @@ class OutlierRule:
         known = self.cur.uncertainty
         if known is None:
             return scale
+        if self.noise.growth:
+            scale = scale * xp.sqrt(self.noise.by_size(xp.astype(fitted, xp.float64) / self.unit))
         there = (gather(x, at) for x, at in ((known.left_scale, i), (known.right_scale, j)))
         rows, cols = (xp.astype(x, xp.float64) for x in there)
         return scale * xp.sqrt(rows * cols)
@@ -211,7 +214,8 @@ def rule_from(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
     if known is not None:
         unit = abs(known.unit)  # as the solver chose it, or its user's multiple of that
         noise, size = replace(known.noise, variance=known.noise.variance * known.factor**2), np.abs(seen.residual) / unit
-        scale = noise.variance**0.5 * np.sqrt(seen.row_scale * seen.column_scale) * seen.coarse
+        local = noise.variance * noise.by_size(seen.fitted / unit)
+        scale = np.sqrt(local * seen.row_scale * seen.column_scale) * seen.coarse
         sizes = _sizes(np.abs(seen.fitted), size / scale, _WIDE, noise.tail, _LEAST_FACTOR, POOL)
         return OutlierRule(cur, _with_tail(noise, size / (scale * sizes.at(seen.fitted))), sizes, 0.0, unit)
     return _by_threshold(seen, cur, threshold)

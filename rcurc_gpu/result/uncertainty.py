@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
-from ..backends.arrays import Array, array_namespace, asarray_on, gather, is_array, take_rows, to_numpy
+from ..backends.arrays import Array, array_namespace, asarray_on, dots, gather, is_array, take_rows, to_numpy
 from ..backends.plain.posterior import Noise, is_all_faster, packed_size, product_variance, product_variances
 from ..errors import ArgumentError, ArgumentTypeError, check_number
 
@@ -124,6 +124,8 @@ class Uncertainty:
             # Held-out entries are inside of groups: that they are near to the fit says nothing of those between.
             wide = 2 * self.largest / min(self.factor, 1.0) ** 2
             matrix = matrix + wide * asarray_on(apart.astype(np.float64), matrix, matrix.dtype)
+        if self.noise.growth:
+            scales = scales * self.noise.by_size(xp.astype(dots(left, i, right, j) / self.unit, matrix.dtype))
         return matrix, self.noise.variance * scales
 
     def _moments(self, left: Sequence[Array], right: Sequence[Array]) -> tuple[Array, Array, Array, Array]:
@@ -178,6 +180,7 @@ def check_level(level: Any) -> float:
 _FILE = ("left_covariance", "right_covariance", "left_scale", "right_scale")  # names in files
 _PRIORS = ("left_precision", "right_precision")
 _GROUPS = ("left_group", "right_group")
+_BY_SIZE = "noise_by_size"
 _LEAST_NUMBERS = 7  # the first version had so many
 
 
@@ -191,6 +194,7 @@ def uncertainty_arrays(known: Uncertainty | None) -> dict[str, np.ndarray]:
     numbers += [known.right_unit, known.left_unit, known.centre]
     numbers += [] if known.sigma is None else [known.sigma]
     found = {name: to_numpy(x) for name, x in zip(_FILE, arrays, strict=True)} | {"noise_model": np.asarray(numbers)}
+    found |= {_BY_SIZE: np.asarray([n.constant, n.growth])} if n.growth else {}
     return found | {name: x for name in (*_PRIORS, *_GROUPS) if (x := getattr(known, name)) is not None}
 
 
@@ -208,9 +212,11 @@ def uncertainty_from(arrays: Mapping[str, np.ndarray], shape: tuple[int, int]) -
     fits = fits and tuple(x.shape[0] if x.ndim == 1 and x.dtype.kind == "i" else -1 for x in groups.values()) in ((), shape)
     names = ("factor", "right_unit", "left_unit", "centre", "sigma")
     counted = numbers.ndim == 1 and _LEAST_NUMBERS <= len(numbers) <= 5 + len(names)
+    by_size = np.asarray(arrays.get(_BY_SIZE, (1.0, 0.0)), dtype=np.float64)
+    fits = fits and by_size.shape == (2,) and bool(np.isfinite(by_size).all() and by_size.min() >= 0 < by_size[0])
     whole = counted and np.isfinite(numbers).all()
     if not (whole and fits and numbers[:2].min() > 0 and (len(numbers) < 5 + len(names) or numbers[-1] > 0)):
         raise ValueError("the noise model in the file is damaged")
-    noise, rest = Noise(*numbers[:4].tolist()), numbers[4:].tolist()
+    noise, rest = Noise(*numbers[:4].tolist(), *by_size.tolist()), numbers[4:].tolist()
     more = dict(zip(names, rest[1:], strict=False)) | priors | groups
     return Uncertainty(left, right, left_scale, right_scale, noise, bool(rest[0]), **more)

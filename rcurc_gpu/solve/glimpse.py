@@ -14,6 +14,7 @@ from ..noise.fit import fit_noise
 from ..noise.model import Confirmation, NoiseModel
 from ..noise.part import Part, on_host
 from ..noise.precision import precisions
+from ..noise.sweeps import NoiseForm
 from ..options import Settings
 from ..samples.view import CoreView
 
@@ -77,7 +78,8 @@ def glimpse_of(view: CoreView, settings: Settings, most: int = _MOST) -> Glimpse
     sweeps = settings.sweeps if everything else _SWEEPS if settings.sweeps is None else min(settings.sweeps, _SWEEPS)
     kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
     try:
-        model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels)
+        form = NoiseForm(by_size=everything)  # of no matter to a first look
+        model = fit_noise(part, max(part.shape), replace(settings, sweeps=sweeps), kernels, form=form)
     except np.linalg.LinAlgError:  # noise that shrinks to nothing may end so, on groups that never met
         return None
     if not all(np.isfinite(x.mean).all() for x in (model.rows, model.cols)):

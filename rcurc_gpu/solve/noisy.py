@@ -410,7 +410,7 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     f, excess = (1.0, 1.0) if held is None else (held.factor, held.excess)
     if crosses and f > SHRINKING:  # what was held out is in the cross: of the rest, nobody has seen that it is better known
         f = max(f, 1.0)
-    noise = model.typical_noise.variance * nu / (nu - 2) * scale_c * scale_r
+    noise = model.typical_noise.variance * model.noise.by_size(square**0.5) * nu / (nu - 2) * scale_c * scale_r
     size = max(square, np.finfo(float).tiny) ** 0.5
     # Entries left out are off by more, but some of them are outliers that nobody can tell: a third of it, in logarithms.
     worse = min(max(excess, 1.0), _MOST_EXCESS) ** (1 / 3)

@@ -44,7 +44,7 @@ def problem(K, dtype, offsets=True, counts=COUNTS, seed=0):
     weight = rng.choice([0.0, 1.0, 2.0], len(y), p=[0.1, 0.8, 0.1]).astype(dtype)
     names = ("x", "shift", "second", "cross", "covariance", "scale")
     at = Positions(*(getattr(at, name).astype(dtype, order="C") for name in names), offsets)
-    model = Model(at, Noise(0.02, 6.0, 0.1, 50.0), rng.uniform(0.5, 2, K).astype(dtype))
+    model = Model(at, Noise(0.02, 6.0, 0.1, 50.0, 0.7, 0.2), rng.uniform(0.5, 2, K).astype(dtype))
     # near the truth, or else which observations are outliers would hang on rounding
     covariance0 = np.tile(0.01 * np.eye(K)[q, p], (len(counts), 1))
     start = (Z + 0.02 * rng.standard_normal(Z.shape), covariance0, rng.uniform(0.5, 2, len(counts)))

@@ -159,7 +159,7 @@ for K in (3, 6, 18):
     block = block_of([0, 5, 40, 200, 1100, 33, 1200], 1250)  # two of them are taken by all warps
     mean, covariance = rng.standard_normal((1250, K)), 0.1 + np.zeros((1250, K * (K + 1) // 2))
     at = positions_of(mean, covariance, np.ones(1250), 0.5, K > 3).to(cupy.empty(0))
-    model = Model(at, Noise(0.1, 4.0, 0.1, 20.0), cupy.asarray(np.ones(K)))
+    model = Model(at, Noise(0.1, 4.0, 0.1, 20.0, 0.7, 0.2), cupy.asarray(np.ones(K)))
     start = tuple(cupy.asarray(x) for x in (np.zeros((7, K)), np.zeros((7, K * (K + 1) // 2)), np.ones(7)))
     weight = cupy.asarray(rng.choice([0.0, 1.0], block.n_obs))
     for found in cuda.posterior(block, weight, np.arange(7), model, start, (2.0, 1.0), True):

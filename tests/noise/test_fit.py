@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from bench.growing import covered, growing, told
 
 
 def table(shape=(150, 120), rank=3, noise=0.1, offsets=2.0, holes=0.3, outliers=0.1, seed=0):
@@ -214,3 +215,30 @@ def test_columns_of_another_size_are_not_outliers(seed):
     result = rg.robust_pca(Y)
     assert result.converged
     assert error(result, X) < 0.02
+
+
+@pytest.mark.parametrize(("kind", "share", "seed"), [("signed", 0.02, 31), ("signed", 0.1, 32), ("positive", 0.02, 36)])
+def test_errors_of_so_many_per_cent_are_found_and_large_values_count_for_less(kind, share, seed):
+    X, Y, sigma = growing(kind, share, seed)
+    result = rg.robust_pca(Y)
+    noise = result.cur.uncertainty.noise
+    assert noise.growth * noise.variance == pytest.approx(share**2, rel=0.35)
+    places = np.asarray(np.nonzero(np.isnan(Y)))
+    for part in np.array_split(covered(result, X, sigma, places, 1), 5):  # of all sizes, where 0.75 to 1 were inside
+        assert 0.9 <= np.mean(part) <= 0.99
+    # told the size of each error is the best that can be done
+    assert error(result, X) <= 1.2 * error(told(Y, sigma), X)
+
+
+def test_noise_that_is_the_same_everywhere_stays_that():
+    for seed in range(34, 37):
+        result = rg.robust_pca(growing("alike", 0.05, seed)[1])
+        assert result.cur.uncertainty.noise.growth == 0
+
+
+def test_files_keep_how_noise_grows(tmp_path):
+    result = rg.robust_pca(growing("signed", 0.05, 38)[1])
+    assert result.cur.uncertainty.noise.growth > 0
+    result.cur.save(tmp_path / "X.npz")
+    again = rg.CURMatrix.load(tmp_path / "X.npz")
+    assert again.uncertainty.noise == result.cur.uncertainty.noise

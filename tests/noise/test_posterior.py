@@ -40,7 +40,7 @@ def make(offsets=True, k=3, rate=0.5, seed=0):
     indptr = np.concatenate([[0], np.cumsum(seen.sum(axis=1))])
     block = Block(indptr, np.nonzero(seen)[1].astype(np.int32), Y[seen], N_POSITIONS)
     weight = rng.choice([0.0, 1.0, 2.0], block.n_obs, p=[0.1, 0.8, 0.1])
-    model = Model(at, Noise(0.02, 6.0, 0.1, 50.0), rng.uniform(0.5, 2, K))
+    model = Model(at, Noise(0.02, 6.0, 0.1, 50.0, 0.7, 0.2), rng.uniform(0.5, 2, K))
     start = (np.zeros((N_UNITS, K)), np.zeros((N_UNITS, packed_size(K))), rng.uniform(0.5, 2, N_UNITS))
     return block, weight, model, start
 
@@ -59,7 +59,7 @@ def by_hand(block, weight, model, start, unit, heat):
         full[q, p] = full[p, q] = at.covariance[i]
         x, y = at.x[i], block.value[t] - at.shift[i]
         tilde = np.append(z[:-1], 1.0) if at.offsets else z
-        local = noise.variance * own * at.scale[i] / weight[t]
+        local = noise.variance * own * at.scale[i] / weight[t] * (noise.constant + noise.growth * (x @ z + at.shift[i]) ** 2)
         square = ((y - x @ z) ** 2 + tilde @ full @ tilde) / local
         second = np.outer(x, x)
         inner = full.copy()
@@ -127,7 +127,7 @@ def test_compiled_code_agrees_for_any_number_of_unknowns(k):
 @pytest.mark.parametrize("offsets", [True, False])
 def test_compiled_sums_by_products_agree_with_sums_over_entries(offsets, tail, measure):
     block, weight, model, start = make(offsets, k=9, rate=0.9, seed=7)
-    model = Model(model.at, Noise(0.02, tail, 0.1, 50.0), model.precision)
+    model = Model(model.at, Noise(0.02, tail, 0.1, 50.0, 0.7, 0.2), model.precision)
     fused, units, heats = choose("fused", np.empty(0)), np.arange(N_UNITS), (4.0, 1.0)
     single = fused.posterior(block, weight, units, model, start, heats, measure)
     matrices = laid_out(block, weight, units, np.empty(0))

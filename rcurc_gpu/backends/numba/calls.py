@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import astuple
 from itertools import pairwise
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain.passes import Column, EntryIds, FitPass, Iterates
-from ..plain.posterior import Fit, Model
+from ..plain.posterior import Fit, Model, Noise
 from ..plain.posterior import weigh as plain_weigh
 from ..random import PositionStream, stream_key
 from . import core_kernels, joining_kernel, pass_kernel
@@ -101,8 +102,7 @@ def posterior(
     positions = lines(len(at.x), LANES * sum(widths(at.x.shape[1], at.offsets)))
     layout(*there, at.offsets, positions)
     positions = fixed(positions)
-    numbers = np.asarray([noise.variance, noise.tail, noise.share, noise.span, noise.top, noise.odds])
-    common = (positions, at.offsets, numbers, fixed(precision))
+    common = (positions, at.offsets, _numbers(noise), fixed(precision))
     given = np.empty(0) if weight is None else weight
     entries, begin, heats = (
         (*_entries(block), fixed(given)),
@@ -127,10 +127,14 @@ def weigh(
     if prior is not None:
         return plain_weigh(y, given, fitted, doubt, model, scale, heat, prior)
     w, table = np.empty(y.shape), np.zeros((len(y), len(Fit)))
-    there = map(fixed, (y, given, fitted, doubt, scale, model.at.scale))
-    noise = model.noise
-    weigh_kernel(*there, float(noise.variance), float(noise.tail), float(noise.odds), float(heat), w, table)
+    there = map(fixed, (y, given, fitted, doubt, scale, model.at.scale, model.at.shift))
+    weigh_kernel(*there, _numbers(model.noise), float(heat), w, table)
     return w, table
+
+
+def _numbers(noise: Noise) -> np.ndarray:
+    """As the kernels want them."""
+    return np.asarray([*astuple(noise), noise.top, noise.odds], dtype=np.float64)
 
 
 def solve_packed(G: Array, precision: Array, h: Array) -> tuple[Array, Array]:

@@ -79,14 +79,15 @@ def posterior(
 ):  # fmt: skip
     """`plain.posterior.posterior` for some units.
 
-    `at` is made by `layout`; `noise` is (variance, tail, share, span, top, odds); an empty `weight` stands for ones.
+    `at` is made by `layout`; `noise` is (variance, tail, share, span, constant, growth, top, odds); an empty `weight` stands
+    for ones.
     """
     K = mean.shape[1]
     P = cov.shape[1]
     own, moments, means = _widths(K, offsets)
     flat, width = at.ravel(), at.shape[1]
     doubts, tail = moments * LANES, (moments + own) * LANES
-    variance, nu, share, span, top, odds = noise
+    variance, nu, share, span, constant, growth, top, odds = noise
     log_in, log_out = math.log1p(-share), math.log(share / span)
     given_weights = weight.shape[0] > 0
     z, S, h, G = np.zeros((K, LANES)), np.zeros((P, LANES)), np.zeros((K, LANES)), np.zeros((P, LANES))
@@ -138,7 +139,8 @@ def posterior(
                     entry = places(near, t)
                     i = indices(index, entry)
                     taken = load(ramp, 0) < splat(1.0 * left)
-                    y = gathered(value, entry, 1, 0) - gathered(flat, i, width, tail + K)
+                    shift = gathered(flat, i, width, tail + K)
+                    y = gathered(value, entry, 1, 0) - shift
                     local = splat(variance * scale0[u]) * gathered(flat, i, width, tail + K + 1)
                     if given_weights:
                         given = gathered(weight, entry, 1, 0)
@@ -151,7 +153,10 @@ def posterior(
                     for c in range(own):
                         doubt = add_products(doubt, rows_at(flat, i, width, c * LANES), load(D, c))
                         doubt = add_products(doubt, rows_at(flat, i, width, doubts + c * LANES), load(E, c))
-                    r = y - totals(fitted)
+                    estimate = totals(fitted)
+                    x = estimate + shift
+                    local = local * (splat(constant) + splat(growth) * x * x)
+                    r = y - estimate
                     square = (r * r + larger(totals(doubt), zero)) / local
                     bent = one + square * splat(1 / (nu * heat))
                     rare = splat(odds) * root(splat(heat) * local * bent)
@@ -267,15 +272,17 @@ def solve(G, precision, h, mean, cov):
 
 
 @kernel
-def weigh(y, given, fitted, doubt, scale, scales, variance, nu, odds, heat, w, table):
+def weigh(y, given, fitted, doubt, scale, scales, shift, noise, heat, w, table):
     """`plain.posterior.weigh` without the objective; LLVM makes vectors of the inner loop, as it has no branches."""
+    variance, nu, _, _, constant, growth, _, odds = noise
     half = int(nu) // 2
     for u in range(y.shape[0]):
         own = variance * scale[u]
         n_fit, inliers, squares, n_in, residuals, n_informative = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         for t in range(y.shape[1]):
             taken = given[u, t] > 0
-            local = own * scales[t] / (given[u, t] if taken else 1.0)
+            x = fitted[u, t] + shift[t]
+            local = own * scales[t] / (given[u, t] if taken else 1.0) * (constant + growth * (x * x))
             r = y[u, t] - fitted[u, t]
             square = (r * r + max(doubt[u, t], 0.0)) / local
             bent = 1 + square / (nu * heat)
