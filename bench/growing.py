@@ -56,9 +56,7 @@ def covered(result: rg.Result, X: np.ndarray, sigma: np.ndarray, places: np.ndar
 def main(seeds: int, first: int) -> None:
     """Noise that grows with the value, and noise that does not."""
     warnings.simplefilter("ignore", rg.ConvergenceWarning)
-    click.echo(
-        f"{'':16s}{'found':>8s}{'error':>9s}{'over told, median and most':>28s}   covered, from small to large"
-    )
+    click.echo(f"{'':16s}{'found':>8s}{'error':>9s}{'over told, median and most':>28s}   covered, from small to large")
     for kind, share in KINDS:
         found, errors, ratios, inside = 0, [], [], []
         for seed in range(first, first + seeds):

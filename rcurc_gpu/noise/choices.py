@@ -48,6 +48,9 @@ _FIRST_GROWTHS = 2
 _WORTH_EACH, _WORTH_GROWTH = 0.005, 6.0
 # Noise over the size of large values, at most: with more, values of the wrong sign would be noise.
 _MOST_GROWTH = 0.5
+# Squared residuals of held-out entries over those without such noise, from which it was a mistake. It is 0.92 to 1 where
+# errors grow, give or take 0.03 for a thousand entries, and 1.06 to 1.24 on air quality.
+_WORSE = 1.03
 _FEW_HELD = 0.05  # share of the entries that are held out to see whether it was a mistake, at least
 _CAPPED = 16.0  # squared residual over its expected square, beyond which it counts as that
 _FORGETTING = 4  # sweeps after which entries that are held out are forgotten: factors are 1 to 2 % below those after 12
@@ -121,7 +124,7 @@ class Choices(Sweeps):
         most = _CAPPED * variance
         near = np.minimum(old, new) < most  # others are outliers for both
         squares = [float(np.sum(np.minimum(x, most)[near])) for x in (old, new)]
-        self.by_size = squares[1] < squares[0]
+        self.by_size = squares[1] < _WORSE * squares[0]
         self.restore(*(now if self.by_size else before))
         return not self.by_size
 
