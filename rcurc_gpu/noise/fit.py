@@ -108,7 +108,6 @@ def fit_noise(
         if settled:
             break
     settled = settled or change < max(_NEARLY, _NEARLY_NOISE * state.fineness)
-    state.disproved()
     state.restart_far()
     if s.offsets is True:
         state.fill_offsets()

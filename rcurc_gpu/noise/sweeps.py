@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -126,7 +125,6 @@ class Sweeps:
         self.least_noise = _EXACT * max(size, np.finfo(float).tiny ** 0.5)  # its inverse is no overflow
         self.last = np.zeros(0)  # predictions of the sample after the last sweep
         self.n_done = 0
-        self.without_growth: tuple[Any, ...] | None = None
         self.tried: dict[str, np.ndarray] = {}
 
     def given_by(self, sigma: np.ndarray | None, n: int) -> np.ndarray:
