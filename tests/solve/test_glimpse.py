@@ -50,7 +50,12 @@ def test_of_large_exact_data_a_piece_tells_the_rank(monkeypatch):
     X = low_rank((600, 550), 3)
     seen = []
     look = glimpse.fit_noise
-    monkeypatch.setattr(glimpse, "fit_noise", lambda part, *rest: seen.append(part.inside.n_obs) or look(part, *rest))
+
+    def watched(part, *rest, **named):
+        seen.append(part.inside.n_obs)
+        return look(part, *rest, **named)
+
+    monkeypatch.setattr(glimpse, "fit_noise", watched)
     result = rg.rcurc(large(X))
     assert (result.converged, result.rank) == (True, 3)
     assert error(result, X) < 1e-9
