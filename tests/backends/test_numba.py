@@ -18,7 +18,7 @@ from rcurc_gpu.backends import kernels as table
 from rcurc_gpu.backends.blocks import Block, pieces
 from rcurc_gpu.backends.kernels import XP, choose
 from rcurc_gpu.backends.numba import calls, pass_kernel
-from rcurc_gpu.backends.plain import passes
+from rcurc_gpu.backends.plain import passes, ties
 from rcurc_gpu.backends.plain.grid import DenseGrid
 from rcurc_gpu.backends.plain.passes import Column, EntryIds, FitPass, Iterates
 from rcurc_gpu.backends.plain.regression import Schedule
@@ -316,6 +316,16 @@ def test_what_is_compiled_is_kept_for_the_next_process(tmp_path):
     for expected in ("0 1", "1 0"):
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
         assert done.stdout.strip() == expected
+
+
+def test_factors_may_lie_in_memory_in_any_order():
+    rng = np.random.default_rng(5)
+    right = rng.normal(size=(40, 3))
+    block = make_block(rng, [20] * 30, 40, np.float64)
+    for order in "CF":
+        packed = np.asarray(ties.grams(block, right), order=order)
+        np.testing.assert_allclose(calls.inverses(packed, 1e-3), ties.inverses(packed, 1e-3), rtol=1e-10)
+        np.testing.assert_allclose(calls.grams(block, np.asarray(right, order=order)), packed, rtol=1e-12)
 
 
 def test_an_error_in_one_thread_ends_the_work():

@@ -181,7 +181,7 @@ def join(by_r: Block, by_c: Block) -> tuple[Block, Array]:
 
 def inverses(packed: Array, ridge: float) -> Array:
     """`plain.ties.inverses`."""
-    out, k = np.empty_like(packed), int((2 * packed.shape[1]) ** 0.5)
+    out, k = np.empty(packed.shape), int((2 * packed.shape[1]) ** 0.5)
     inverses_kernel(fixed(packed), ridge, *np.zeros((2, k, k)), out)
     return out
 

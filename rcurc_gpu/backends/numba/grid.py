@@ -125,7 +125,7 @@ class CompiledGrid(Grid):
         return np.diff(self.indptr), np.bincount(self.index, minlength=self.shape[1])
 
     def change(self, left: Array, Q: Array, old_left: Array, old_Q: Array, old_s: Array) -> Array:
-        old_s = np.asarray(old_s, dtype=np.float64)
+        old_s = np.ascontiguousarray(old_s, dtype=np.float64)
         k = len(old_s)
         memory = (np.empty((k, k)), np.empty((k, k)), np.empty(max(self.shape), dtype=left.dtype))
         found = _change(_rows(left), _rows(Q), _rows(old_left), _rows(old_Q), old_s, *memory)
@@ -137,7 +137,7 @@ class CompiledGrid(Grid):
 
     def floor_threshold(self, left: Array, Q: Array, sample: Entries, zeta: float, floor: float) -> Array:
         sizes = np.empty(len(sample[2]), dtype=left.dtype)
-        i, j, y = sample
+        i, j, y = map(np.ascontiguousarray, sample)
         there = (i, j.astype(self.index.dtype), y, _rows(left), lines_of(_rows(Q)))
         found = _floor_threshold(*there, left.shape[1], float(zeta), float(floor), sizes)
         return np.asarray(found, dtype=left.dtype)
