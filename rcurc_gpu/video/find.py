@@ -22,7 +22,7 @@ from .background import Background, fit_frames
 from .doubts import Evidence, find_doubts
 from .light import QUICKLY, find_light, normalised
 from .masks import learn_rule
-from .motion import Stabilised, find_motion
+from .motion import STANDS, Stabilised, find_motion
 from .spread import Spread, find_spread
 
 # With so many whole frames a pixel's mean is known to a tenth of the noise, and with so many pixels the light of a frame;
@@ -83,7 +83,7 @@ def find_background(
     """
     started = time.perf_counter()
     cross = _Cross(source, shape, plan, options.seed, progress)
-    motion = find_motion(cross.pictures)
+    motion = find_motion(cross.pictures) if options.stabilise else STANDS
     if motion.shakes:
         cross = _Cross(Stabilised(source, motion.reference), shape, plan, options.seed, progress)
     sampled = time.perf_counter()
@@ -114,10 +114,11 @@ def find_background(
 
 @dataclass(frozen=True, eq=False)
 class FindOptions:
-    """What `find_background` takes: see `separate`."""
+    """What `find_background` takes: see `separate`. Without `stabilise` the frames are taken as they are."""
 
     rank: int | str = "auto"
     seed: int = 0
+    stabilise: bool = True
 
 
 class _Cross:

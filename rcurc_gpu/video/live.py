@@ -112,7 +112,8 @@ class BackgroundSubtractor:
         if threshold is not None:
             check_number("threshold", threshold)
         self._memory, self._beside = check_count("memory", memory), beside
-        self._find = FindOptions(rank=rank, seed=seed_to_int(seed))
+        # masks belong to frames as they come, so the background and the thresholds do too
+        self._find = FindOptions(rank=rank, seed=seed_to_int(seed), stabilise=False)
         self._rule: dict[str, Any] = {
             "threshold": threshold,
             "shadow": shadows,

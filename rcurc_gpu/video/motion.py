@@ -45,6 +45,9 @@ class Motion:
     reference: np.ndarray
 
 
+STANDS = Motion(False, False, 0.0, np.empty((0, 0), dtype=np.float32))  # of a camera that is not asked
+
+
 def find_motion(pictures: np.ndarray) -> Motion:
     """How the camera moved between some frames, uint8 (frames, height, width[, 3]), in their order."""
     reference = grey(pictures[len(pictures) // 2])

@@ -106,6 +106,14 @@ def test_learning_beside_the_work_gives_a_background_too(scene):
     assert subtractor.learned >= 2
 
 
+def test_a_camera_that_shakes_does_not_fill_the_masks():
+    still, rng = surveillance_scene((96, 128), 100, seed=3, crowd=0), np.random.default_rng(1)
+    subtractor, shares = BackgroundSubtractor(), []
+    for frame in still:  # nothing is in it
+        shares.append(np.mean(subtractor.apply(np.roll(frame, rng.integers(-2, 3, 2), (0, 1))) > 0))
+    assert np.mean(shares[60:]) < 0.1
+
+
 def test_what_is_kept_is_bounded_and_spread_over_the_history():
     kept = Kept((1, 1), 8, 100)
     for k in range(1000):

@@ -134,7 +134,7 @@ def _solve(w, y, columns, own, gram, right, c):
             gram[q, p], gram[q, p + 1], gram[q, p + 2], gram[q, p + 3] = s0, s1, s2, s3
     for i in range(k):  # sums stay in registers, and what is kept of the diagonal divides: both for speed
         size = left = gram[i, i]
-        total = right[i]
+        rest = right[i]
         for j in range(i):
             entry = gram[i, j]
             for p in range(j):
@@ -142,12 +142,12 @@ def _solve(w, y, columns, own, gram, right, c):
             entry *= gram[j, j]
             gram[i, j] = entry
             left -= entry * entry
-            total -= entry * right[j]
+            rest -= entry * right[j]
         gram[i, i] = 1 / np.sqrt(max(left, _RIDGE * size + 1e-12))
-        right[i] = total * gram[i, i]
+        right[i] = rest * gram[i, i]
     for i in range(k - 1, -1, -1):
-        total = right[i]
+        rest = right[i]
         for p in range(i + 1, k):
-            total -= gram[p, i] * right[p]
-        right[i] = total * gram[i, i]
+            rest -= gram[p, i] * right[p]
+        right[i] = rest * gram[i, i]
         c[i] = right[i]
