@@ -66,6 +66,7 @@ class PositionStream(IntEnum):
     HOLDOUT = 11  # which entries are held out of the fit
     PART = 21  # the part of a unit's entries that a restart begins with: PART + k for the k-th, N_PARTS at the most
     SUBSET = 28  # subsets of as many entries of a unit as it has unknowns
+    MODE = 29  # noise.modes: the same with noise
 
 
 N_PARTS = 7  # PART + k has to stay below the next stream

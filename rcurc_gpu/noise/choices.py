@@ -9,8 +9,9 @@ import numpy as np
 
 from ..backends.arrays import diagonal, to_numpy
 from ..backends.operators import product_svd
-from ..backends.plain.posterior import Fit, Noise, Positions
+from ..backends.plain.posterior import Fit, Model, Noise, Positions
 from .model import Confirmation, Group
+from .modes import Found, with_modes
 from .start import structure_in
 from .sweeps import Sweeps
 
@@ -167,6 +168,18 @@ class Choices(Sweeps):
                 better = new[:, Fit.OBJECTIVE] > old[:, Fit.OBJECTIVE]
             group = group.put(here[only[better]], found[better])
         setattr(self, side, group)
+
+    def mix(self, side: str, ids: np.ndarray) -> None:
+        """Rows (columns) of the intersection that may be something else become mixtures of all that they may be."""
+        (name, units), _ = self.views(side)
+        group, table = getattr(self, side), self.tables[side]
+        model = Model(self.positions(name), self.noise, self.precision(side))
+        here, numbers = group[units], np.arange(len(group))[units]
+        known = Found(here.mean, here.covariance, table[units])
+        block, weight = getattr(self.part, name), self.weights[name]
+        mean, covariance, new = with_modes(self.run, block, weight, numbers, ids[units], model, here.scale, known)
+        setattr(self, side, group.put(numbers, Group(mean, covariance, here.scale)))
+        self.tables[side] = np.concatenate([new, table[len(new) :]])
 
     def _tempted(self) -> dict[str, np.ndarray]:
         """Rows and columns that reject observations which their prior would allow, or most of those that are not about 0.

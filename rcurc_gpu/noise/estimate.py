@@ -19,6 +19,7 @@ from ..extend.diagnostics import OK, TOO_FEW_INLIERS, TOO_FEW_OBSERVATIONS, Unit
 from ..extend.tasks import Task, run_pass
 from .choices import from_prior, is_far, prior_size
 from .model import Group
+from .modes import Found, with_modes
 from .precision import precisions
 from .run import run_posterior
 from .sweeps import POOL
@@ -129,6 +130,10 @@ class Units:
         scale = (POOL + table[:, Fit.SQUARES]) / (POOL + table[:, Fit.INLIERS])
         start = (found[0], found[1], asarray_on(scale, self.like))
         (mean, covariance, noise), table = self._posterior(units, start, (1.0,), measure=False)
+        part, known = Model(self.at, self.noise, self.precision), Found(mean, covariance, table)
+        mean, covariance, table = with_modes(
+            self.run, self.block, self.weight, units, self.first + units, part, noise, known
+        )
         mean, covariance = typical_where_lost((mean, covariance), table, model.precision)
         return (mean, covariance, noise), table
 

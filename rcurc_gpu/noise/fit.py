@@ -119,6 +119,8 @@ def fit_noise(
     left_over = asked < enough and len(state.strengths) >= asked and state.has_structure()
     confirmation = state.confirm()
     m, n = part.inside.n_units, part.inside.length
+    state.mix("rows", part.row_ids)
+    state.mix("cols", part.col_ids)
     order = np.argsort(-state.strengths, kind="stable")
     numbers = np.append(order, len(order)) if state.offsets else order
     rows, cols = (_ordered(group, numbers) for group in (state.rows, state.cols))

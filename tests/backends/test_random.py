@@ -110,7 +110,7 @@ def test_streams_give_the_numbers_of_the_versions_before(seed):
 
 
 def test_keys_of_positions_are_those_of_the_versions_before():
-    assert [int(s) for s in PositionStream] == [1, 2, 3, 4, 11, 21, 28]
+    assert [int(s) for s in PositionStream] == [1, 2, 3, 4, 11, 21, 28, 29]
     assert stream_key(7, PositionStream.HOLDOUT) == stream_key(7, 11)
     found = uniform_at(np.array([0, 1, 5]), np.array([0, 2, 3]), 7, PositionStream.HOLDOUT)
     assert found.tolist() == [0.5949973810328616, 0.39711902296906043, 0.3952240134752075]
