@@ -121,3 +121,15 @@ def _(rng: np.random.Generator) -> Problem:
     X = gaussian(rng, size(rng), one_of(rng, 1, 3)) + one_of(rng, 0.0, 0.5, 1.0)
     Y = np.maximum(X, 0)
     return cross(rng, X, seen(rng, spoilt(rng, Y, one_of(rng, 0, 0.05)), 0.6), 4, also=Y)
+
+
+@family("a long table of few columns")
+def _(rng: np.random.Generator) -> Problem:
+    """Half of it is missing: many rows have hardly more right observations than unknowns, and what they reject is chance."""
+    rank = int(rng.integers(1, 5))
+    X = gaussian(rng, (int(rng.integers(300, 1500)), int(rng.integers(15, 30))), rank)
+    Y = spoilt(rng, X, one_of(rng, 0.05, 0.1, 0.2)) + one_of(rng, 0.01, 0.05, 0.2) * rng.standard_normal(X.shape)
+    Y = seen(rng, Y, one_of(rng, 0.5, 0.7))
+    turned = bool(rng.integers(2))
+    X, Y = (X.T, Y.T) if turned else (X, Y)
+    return Problem(X, Y, np.arange(len(X)), np.arange(X.shape[1]), one_of(rng, rank, "auto"), "robust_pca")

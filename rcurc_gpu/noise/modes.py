@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Subsets of observations to begin at: of a tenth of outliers, half of those of six have none, and one in six of those of
 # eight has none where there are a fifth.
 _SUBSETS = 16
-_FEW = 3  # inliers over unknowns, below which a row may be another one
+_FEW = 8  # inliers more than unknowns, from which nothing else is likely: so many do not agree by chance
 _TELLS = 4.0  # size of an entry over the noise, below which a wrong observation hardly matters
 _NO_OUTLIERS = 1e-6  # share of the outliers, below which there are none
 # Share of rows of which half of the observations are wrong. The share of all says what is usual; beside 1 % of outliers, any
@@ -88,7 +88,7 @@ def _thin(table: np.ndarray, model: Model) -> np.ndarray:
     """Units that may be something else (n,)."""
     n_in, n_fit = table[:, Fit.N_INLIERS], table[:, Fit.N_FIT]
     matters = model.noise.share > _NO_OUTLIERS and _size(model) > _TELLS
-    return (n_in < _FEW * int(model.at.x.shape[1])) & (n_fit > 0) & matters
+    return (n_in < int(model.at.x.shape[1]) + _FEW) & (n_fit > 0) & matters
 
 
 def _size(model: Model) -> float:

@@ -85,7 +85,7 @@ def test_what_two_of_three_observations_say_is_believed():
 
 
 def test_a_row_that_enough_observations_tell_stays_as_it_is():
-    known, found = mixed([[0.7] * 8, [1.0, -0.8]])
+    known, found = mixed([[0.7] * 10, [1.0, -0.8]])
     assert found.mean[0] == known.mean[0]
     assert found.covariance[0] == known.covariance[0]
     assert found.mean[1] != known.mean[1]
