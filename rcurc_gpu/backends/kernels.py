@@ -79,7 +79,10 @@ class Kernels:
     laid_out : callable, optional
         `cuda.layout.lay_out`.
     regress_together : callable, optional
-        `cuda.calls.regress_together`: several passes at once, where a launch costs more than units that are fitted in vain.
+        `cuda.calls.regress_together`: several passes at once.
+    together : int
+        Up to so many units these are faster than one pass after the other, where units that an early one settles are spared
+        the later ones.
     unit_table : callable, optional
         `cuda.verdicts.UnitTable`, if what is known of units may stay on a device; `mark_lone`, `cuda.ties.mark_lone`, then,
         too.
@@ -113,6 +116,7 @@ class Kernels:
     basis_facts: Callable[[Array, Array], BasisFacts] = basis_facts
     largest_squares: Callable[[Array, Array], np.ndarray] = largest_squares
     regress_together: Callable[..., tuple[Array, Array]] | None = None
+    together: int = 0
     unit_table: Callable[..., Any] | None = None
     mark_lone: Callable[..., None] | None = None
     laid_out: Callable[..., Layout] | None = None
@@ -228,6 +232,7 @@ def cuda_kernels(svd: str = "auto") -> Kernels:
         most,
         posterior=cuda.posterior,
         regress_together=cuda.regress_together,
+        together=2_000,  # more keep a device busy in each of the passes
         grams=ties.grams,
         lanczos=ties.lanczos,
         held_out=votes.held_out,
@@ -280,6 +285,8 @@ def _numba(required: bool) -> Kernels:
     more = (cpu.held_out, cpu.posterior, cpu.grams, cpu.couple, cpu.inverses, CompiledSide.of, cpu.join, cpu.times)
     return Kernels(
         *("numba", cpu.regress, cpu.advance, grid, _long_plan, None, *more),
+        regress_together=cpu.regress_together,
+        together=64,  # a call from Python costs 0.1 ms, which is what one pass over about so many takes
         diagnose=cpu_verdicts.diagnose,
         judge=cpu_verdicts.judge,
         split=cpu_verdicts.split,

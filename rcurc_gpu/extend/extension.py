@@ -21,9 +21,6 @@ from .typical import Typical, in_doubt, typical_of, with_gates
 # Passes that begin with a random part of the entries; `backends.random` has streams for seven. Later passes over 1 % of the
 # units add a quarter to the time of the first at 5 % sampling (bench.extension).
 _RESTARTS = 6
-# Units up to which all passes that begin without subsets are made in one launch, on a device: more of them keep it busy one
-# pass after the other, and those that an early one settles are then spared the others.
-_AT_ONCE = 2_000
 _PLENTY = 60.0  # random subsets of a unit for each that is expected to be without outliers
 _HOPELESS = 1000  # where so many are needed for one without outliers, inliers are too few to be found
 _MOST_SUBSETS = 3000  # of a unit: a millisecond at rank 5, ten at rank 20
@@ -103,7 +100,7 @@ def _fit_again(task: Task, units: np.ndarray, first: Extension, typical: Typical
         chosen = np.flatnonzero(bits & wanted)
         if chosen.size == 0:
             continue
-        if len(passes) > 1 and (kernels.regress_together is None or chosen.size > _AT_ONCE):
+        if len(passes) > 1 and chosen.size > kernels.together:
             todo.extendleft([x] for x in reversed(passes))
             continue
         found = run_passes(task, units[chosen], passes) if len(passes) > 1 else [run_pass(task, units[chosen], passes[0])]

@@ -100,6 +100,21 @@ def test_a_look_with_a_rank_that_the_compiler_knows_is_that_of_the_plain_code(ra
     assert any(numba.types.UniTuple(numba.int64, rank) in kinds for kinds in pass_kernel.regress.signatures)
 
 
+@pytest.mark.parametrize("piece", [calls._PIECE, 100])
+@pytest.mark.parametrize("max_steps", [0, 80])
+def test_restarts_of_a_few_units_are_the_same_together_and_one_by_one(piece, max_steps, monkeypatch):
+    monkeypatch.setattr(calls, "_PIECE", piece)
+    args, _ = make_case(3, np.float64, [40, 700, 31, 0, 52], 720, 0.3)
+    units, kinds = np.asarray([0, 1, 2, 4]), [("zero", 0), ("part", 4), ("part", 0), ("part", 2)]
+    several = [FitPass(SCHEDULES[np.float64], 0.1, *kind, max_steps=max_steps) for kind in kinds]
+    together = NUMBA.regress_together(args[0], units, *args[2:], several)
+    for k, one in enumerate(several):
+        for ours, theirs in zip(together, NUMBA.regress(args[0], units, *args[2:], one), strict=True):
+            np.testing.assert_array_equal(ours[:, k], theirs)
+    if max_steps == 0:  # where they begin: each with other entries
+        assert len(np.unique(together[0][0, :, 0])) == 4
+
+
 def test_units_of_all_lengths_in_any_order():
     counts = [0, 1, 2, 300, 7, 15, 16, 17, 64, 0]
     args, _ = make_case(3, np.float64, counts)

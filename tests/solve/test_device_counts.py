@@ -5,6 +5,7 @@ The problem is the paper's (20 % outliers of ten times the size of an entry, 25 
 
 import pickle
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,8 +24,8 @@ import hostgpu
 sys.path.append(str(Path(__file__).parents[2]))  # where bench is, if pytest was started elsewhere
 
 from bench.device_requests import Requests
+from rcurc_gpu.backends import kernels as choosing
 from rcurc_gpu.backends.cuda import loop
-from rcurc_gpu.extend import extension
 
 RANK = 5
 WORK = ("launches", "graph_launches", "d2h_copies", "h2d_copies", "event_records", "synchronizations")
@@ -97,7 +98,8 @@ def test_what_is_asked_for_beside_the_core_and_what_comes_to_the_host(problem):
 
 def test_rows_in_doubt_get_the_same_fits_in_one_launch_and_one_by_one(problem, monkeypatch):
     together = solved(problem, monkeypatch)
-    monkeypatch.setattr(extension, "_AT_ONCE", 0)
+    kernels = choosing.choose("auto", cupy.empty(0))
+    monkeypatch.setattr(choosing, "_cuda", lambda *_: replace(kernels, together=0))
     one_by_one = solved(problem, monkeypatch)
     ours, theirs = (stats["launches_by_kernel"]["regress"] for _, stats, _ in (together, one_by_one))
     assert ours < theirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import astuple
 from itertools import pairwise
 from typing import Any
@@ -39,17 +40,24 @@ _BEGIN = {"zero": pass_kernel.ZERO, "given": pass_kernel.GIVEN, "part": pass_ker
 
 
 def regress(
-    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, fit_pass: FitPass
+    block: Block,
+    units: np.ndarray,
+    basis: Array,
+    usable: Array,
+    white: Array,
+    ids: EntryIds,
+    fit_pass: FitPass,
+    together: Sequence[FitPass] = (),
 ) -> tuple[Array, Array]:
-    """`passes.regress`."""
+    """`passes.regress`; or passes that begin with different random parts `together`, each over its share of the units."""
     u, r = len(units), basis.shape[1]
-    part_stream = PositionStream.PART + (fit_pass.number if fit_pass.begin == "part" else 0)
-    streams = (PositionStream.HOLDOUT, part_stream, PositionStream.SUBSET)
+    numbers = [x.number for x in together] or [fit_pass.number if fit_pass.begin == "part" else 0]
+    streams = (PositionStream.HOLDOUT, PositionStream.SUBSET, *(PositionStream.PART + number for number in numbers))
     keys = np.asarray([stream_key(ids.seed, stream) for stream in streams], dtype=np.uint64)
     units = fixed(units)
     start = fixed(np.empty((1, r), dtype=basis.dtype) if fit_pass.start is None else fit_pass.start)
-    draws = (ids.transposed, keys, float(ids.share), _BEGIN[fit_pass.begin], fit_pass.number)
-    there = (*map(fixed, (basis, usable, white, ids.unit, ids.index)), *draws)
+    draws = (float(ids.share), _BEGIN[fit_pass.begin], fit_pass.number)
+    there = (*map(fixed, (basis, usable, white, ids.unit, ids.index)), ids.transposed)
     a, table = np.empty((u, r), dtype=basis.dtype), np.empty((u, len(Column)), dtype=basis.dtype)
     counts = block.counts[units]
     edges = pieces(counts, min(_PIECE, max(int(counts.sum()) // (_PIECES_OF_A_CORE * THREADS), _LEAST_PIECE)))
@@ -61,12 +69,36 @@ def regress(
     rank = (0,) * r if known else r
     entries = _entries(block)
     start_of = [start if fit_pass.start is None else start[part] for part in parts]
+    keys_of = [keys] * len(parts)
+    if together:
+        of_units = np.repeat(keys[2:], u // len(together))
+        keys_of = [np.concatenate([keys[:2], of_units[part]]) for part in parts]
     how = (float(s.zeta0), float(s.floor), float(s.gamma), fit_pass.max_steps, float(fit_pass.informative), rank)
-    each = zip(parts, start_of, strict=True)
+    each = zip(parts, start_of, keys_of, strict=True)
     kernel = pass_kernel.regress
-    with shared(kernel, [(*entries, units[part], *there, at, *how, a[part], table[part]) for part, at in each]) as todo:
+    calls = [(*entries, units[k], *there, key, *draws, at, *how, a[k], table[k]) for k, at, key in each]
+    with shared(kernel, calls) as todo:
         for arguments in todo:  # here, and not in `run`: the way to the kernel is to be short
             kernel(*arguments)
+    return a, table
+
+
+def regress_together(
+    block: Block, units: np.ndarray, basis: Array, usable: Array, white: Array, ids: EntryIds, passes: Sequence[FitPass]
+) -> tuple[Array, Array]:
+    """Several passes over the same units, as `cuda.calls.regress_together`; those that begin with random parts in one call.
+
+    Each lane of a vector has a unit, so that a few units take as long as one.
+    """
+    parts = [k for k, x in enumerate(passes) if x.begin == "part"]
+    u, p = len(units), len(passes)
+    a, table = np.empty((u, p, basis.shape[1]), basis.dtype), np.empty((u, p, len(Column)), basis.dtype)
+    for group in (*([k] for k in range(p) if k not in parts), *([parts] if parts else ())):
+        these = [passes[k] for k in group]
+        more = these if these[0].begin == "part" else []
+        found = regress(block, np.tile(units, len(group)), basis, usable, white, ids, these[0], more)
+        for out, x in zip((a, table), found, strict=True):
+            out[:, group, :] = x.reshape(len(group), u, -1).swapaxes(0, 1)
     return a, table
 
 

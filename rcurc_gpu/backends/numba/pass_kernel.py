@@ -35,11 +35,11 @@ _SHORT = 32  # entries, times the rank, below which solving a system for one uni
 
 
 @part
-def _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone):
+def _drawn(buffers, lengths, names, marks, key, begin, number, count, floor, eps, n, rows, rank, alone):
     """Begin with what is drawn; the first threshold."""
     if begin == PART_OF:
-        return _part(*buffers, names, keys[1], count, floor, eps, rows, rank, alone)
-    return _subsets(*buffers, lengths, names, keys[2], number, floor, eps, n, rows, rank, alone)
+        return _part(*buffers, names, marks, count, floor, eps, rows, rank, alone)
+    return _subsets(*buffers, lengths, names, key, number, floor, eps, n, rows, rank, alone)
 
 
 @kernel
@@ -47,7 +47,7 @@ def regress(
     indptr, index, value, units, basis, usable, white, unit_ids, index_ids, transposed, keys, share,
     begin, number, start, zeta0, floor, gamma, max_steps, informative, rank, a_out, table
 ):  # fmt: skip
-    """`passes.regress` for some units."""
+    """`passes.regress` for some units; `keys` are of what is held out, of subsets, and of parts: of each unit, or of all."""
     compact()
     R = number_of(rank)
     most = max(_CACHED // (8 * LANES * R), _SHORT * R)  # entries of a unit that goes with others
@@ -67,6 +67,7 @@ def regress(
     lot = vectors(longest)  # below the limit of the lane: held out
     pair = np.zeros(longest * LANES, np.uint64)
     names = np.empty(LANES, np.int64)
+    marks = np.empty(LANES, np.uint64)
     lengths = np.empty(LANES, np.int64)  # of the units
     low = np.empty(LANES, np.int64)  # the first entry of a lane
     heights = np.empty(LANES, np.int64)  # how many entries it has
@@ -103,6 +104,7 @@ def regress(
             lengths[lane] = indptr[units[k] + 1] - low[lane]
             heights[lane] = lengths[lane]
             names[lane] = unit_ids[units[k]]
+            marks[lane] = keys[min(2 + k, keys.shape[0] - 1)]
             limits[0, lane] = share if lengths[lane] >= LEAST_HELD * R else 0.0
             if alone:
                 low[lane] += lane
@@ -132,7 +134,7 @@ def regress(
         zeta = splat(zeta0)
         if not is_known(rank) and (begin == PART_OF or begin == SUBSETS):  # known ranks begin at 0 or where they are told
             buffers = (D, y, fit, w, res, pair, lot, G, L, a, b)
-            zeta = _drawn(buffers, lengths, names, keys, begin, number, count, floor, eps, n, rows, rank, alone)
+            zeta = _drawn(buffers, lengths, names, marks, keys[1], begin, number, count, floor, eps, n, rows, rank, alone)
         if begin == ZERO:
             for t in range(rows):
                 store(res, t, load(y, t))
@@ -248,14 +250,14 @@ def _hash(pair, key, lot, rows):
 
 
 @part
-def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, key, count, floor, eps, rows, R, alone):
+def _part(D, y, fit, w, res, pair, lot, G, L, a, b, names, marks, count, floor, eps, rows, R, alone):
     """Begin with least squares on a random part of the entries; the first threshold. `w` is 0 before and after."""
     compact()
     for t in range(rows):
         for lane in range(LANES):
             entry = t * LANES + lane if alone else t
-            pair[np.uint64(t * LANES + lane)] = pair_of(np.uint64(names[lane]), np.uint64(entry))
-    _hash(pair, key, lot.ravel(), rows)
+            pair[np.uint64(t * LANES + lane)] = pair_of(np.uint64(names[lane]), np.uint64(entry)) ^ marks[lane]
+    _hash(pair, np.uint64(0), lot.ravel(), rows)
     for t in range(rows):
         store(w, t, (load(lot, t) < splat(PART)) * (splat(0.0) < load(fit, t)))
     normal_equations(D, y, w, G, b, rows, R, alone)
