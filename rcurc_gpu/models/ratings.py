@@ -112,7 +112,7 @@ def complete_ratings(
 
     unit = float(np.median(np.abs(values[values != 0]))) if values.any() else 1.0
     values = np.clip(values / unit, -_HUGE, _HUGE)
-    part = _part_of(i[~held], j[~held], values[~held], n2)
+    part = _part_of(i[~held], j[~held], values[~held], (n1, n2))
     model, offsets = (_fitted(part, most, settings) for most in (rank, 0))
     groups = model_ties(part, model, choose("auto", np.empty(0)), settings.seed).groups
     if groups is not None:
@@ -128,15 +128,16 @@ def _labels(known: np.ndarray, ids: np.ndarray, n: int) -> np.ndarray:
     return labels
 
 
-def _part_of(i: np.ndarray, j: np.ndarray, values: np.ndarray, n2: int) -> Part:
+def _part_of(i: np.ndarray, j: np.ndarray, values: np.ndarray, shape: tuple[int, int]) -> Part:
     """All rows and columns with ratings; of several ratings of a pair the median."""
-    key = i * n2 + j
-    order = np.lexsort((values, key))
-    key, first, count = np.unique(key[order], return_index=True, return_counts=True)
-    ordered = values[order]
+    key = i * shape[1] + j
+    order = np.argsort(key, kind="stable")
+    first = np.flatnonzero(np.diff(key[order], prepend=-1))
+    if len(first) < len(key):
+        order = np.lexsort((values, key))
+    key, ordered, count = key[order][first], values[order], np.diff(first, append=len(key))
     y = 0.5 * (ordered[first + (count - 1) // 2] + ordered[first + count // 2])
-    rows, row = np.unique(key // n2, return_inverse=True)
-    cols, col = np.unique(key % n2, return_inverse=True)
+    (rows, row), (cols, col) = (_numbered(*x) for x in zip(np.divmod(key, shape[1]), shape, strict=True))
     indptr = np.append(0, np.cumsum(np.bincount(row))).astype(np.int64)
     inside = Block(indptr, col.astype(np.int32), y, len(cols))
 
@@ -144,6 +145,13 @@ def _part_of(i: np.ndarray, j: np.ndarray, values: np.ndarray, n2: int) -> Part:
         return Block(np.zeros(1, np.int64), np.zeros(0, np.int32), np.zeros(0), length)
 
     return Part(inside, empty(len(rows)), empty(len(cols)), rows, cols)
+
+
+def _numbered(units: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Which of `n` units there are, ascending, and the place of each of the `units` among them."""
+    there = np.zeros(n, dtype=bool)
+    there[units] = True
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[units]
 
 
 def _fitted(part: Part, most: int, settings: Settings) -> NoiseModel:
