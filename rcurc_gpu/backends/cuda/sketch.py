@@ -1,4 +1,4 @@
-"""QR of tall matrices with few columns, and SVDs of small ones, by the kernels of sketch.cu: nothing waits for the host."""
+"""QR of tall matrices with few columns, and SVDs of small ones (sketch.cu, svd.cu): nothing waits for the host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..arrays import Array, takes_kernels
 from .launch import dense, kernel, launch, pointer
 from .sources import MOST_WIDTH, PANEL_BYTES
 
-_THREADS = 256  # of a block, as in sketch.cu
+_THREADS = 256  # of a block, as in both
 _MOST_PANELS = 64  # their triangles are left to one block; panels too long for shared memory are worked on where they are
 _MOST_BLOCKS = 1024  # of an elementwise kernel: enough for any GPU
 
@@ -70,7 +70,7 @@ class Small:
     def decompose(self, T: Array) -> None:
         """Set u, s and v."""
         arguments = (T, self.u, self.s, self.v)
-        launch(kernel("sketch.cu", "small_svd", self.dtype.name, self.width), 1, _THREADS, arguments)
+        launch(kernel("svd.cu", "small_svd", self.dtype.name, self.width), 1, _THREADS, arguments)
 
 
 def serves(x: Array) -> bool:

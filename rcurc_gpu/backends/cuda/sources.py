@@ -40,8 +40,10 @@ KERNELS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "verdicts.cu": (None, ("diagnose", "judge", "pick_units", "undetermined", "crowded", "most_outliers", "summarise")),
     "evidence.cu": ("RANK", ("measure", "compare", "count_larger", "sizes", "largest_squares", "basis_facts")),
     "votes.cu": (None, ("held_out", "agree", "count_votes", "take_rejected", "split_few")),
-    "ties.cu": ("RANK", ("grams", "invert", "lone", "couple", "gauge", "project", "append")),
-    "sketch.cu": ("WIDTH", ("orthonormalise", "combine", "small_svd", "rotate")),
+    "ties.cu": ("RANK", ("grams", "invert", "lone")),
+    "lanczos.cu": ("RANK", ("couple", "gauge", "project", "append")),
+    "sketch.cu": ("WIDTH", ("orthonormalise", "combine", "rotate")),
+    "svd.cu": ("WIDTH", ("small_svd",)),
     "elementwise.cu": (None, ("threshold_each", "union_each")),
 }
 

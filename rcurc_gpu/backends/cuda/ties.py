@@ -18,7 +18,7 @@ from .launch import dense, kernel, launch, pointer
 from .sources import MOST_RANK
 from .verdicts import UnitTable
 
-_WARPS, _SOLVERS, _TILE = 4, 2, 32  # as in ties.cu
+_WARPS, _SOLVERS, _TILE = 4, 2, 32  # as in ties.cu and lanczos.cu
 _FIRST_VECTORS = 16  # of Lanczos, that there is room for at first
 _MOST_BLOCKS = 256  # of a sum over everything; fixed, so that its order does not depend on the device
 
@@ -137,7 +137,8 @@ class CudaLanczos(plain.Lanczos):
         start = (None, None) if normal is None else (dense(normal), self._w)
         found = (pointer(start[0]), inverse, skew, pointer(start[1]))
         arguments = (np.int64(units), dense(packed), dtype.type(self._ridge), *found)
-        self._launch("invert", _units_to_blocks(units, _SOLVERS), arguments, 32 * _SOLVERS)
+        function = kernel("ties.cu", "invert", self._right.dtype.name, self._right.shape[1])
+        launch(function, _units_to_blocks(units, _SOLVERS), 32 * _SOLVERS, arguments)
         return inverse, cupy.asnumpy(skew)
 
     def size(self) -> float:
@@ -176,8 +177,8 @@ class CudaLanczos(plain.Lanczos):
 
     # What follows may be captured: it takes no memory and calls no library.
 
-    def _launch(self, name: str, blocks: int, arguments: tuple[Any, ...], threads: int = 32 * _WARPS) -> None:
-        launch(kernel("ties.cu", name, self._right.dtype.name, self._right.shape[1]), blocks, threads, arguments)
+    def _launch(self, name: str, blocks: int, arguments: tuple[Any, ...]) -> None:
+        launch(kernel("lanczos.cu", name, self._right.dtype.name, self._right.shape[1]), blocks, 32 * _WARPS, arguments)
 
     def _iterate(self) -> None:
         """From the last vector to the next one, as in `PlainLanczos.step`."""
