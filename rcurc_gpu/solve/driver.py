@@ -35,7 +35,8 @@ from .conclude import announced, concluded, in_groups
 from .engine import InProcess, search_of
 from .groups import all_groups
 from .jobs import Engine
-from .noisy import estimate_all, find_model, part_of, sides_of
+from .noise_fit import find_model, part_of
+from .noisy import estimate_all, sides_of
 from .output import Output
 from .paper import by_the_paper
 from .rejected import with_rejected

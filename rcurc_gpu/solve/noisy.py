@@ -1,13 +1,7 @@
-"""Data with noise: the noise model is fitted to a part of the observations, then every row and column follows from it.
-
-The part is the intersection and so many columns and rows beside it that those of I and J are known far better than any
-single column or row can be. It fits into memory whatever the size of the data; one pass over all shards does the rest.
-"""
+"""Data with noise: how every row and column follows from the noise model (`noise_fit`), in one pass over all shards."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -18,70 +12,30 @@ import numpy as np
 from ..backends.arrays import Array, array_namespace, asarray_on, to_numpy, triangle
 from ..backends.blocks import Block, blank_rows, join_units, others, pieces
 from ..backends.devices import place_for
-from ..backends.kernels import RunContext, StepStore, choose
+from ..backends.kernels import RunContext, choose
 from ..backends.plain.posterior import Noise, Positions, positions_of
-from ..backends.random import Stream, generator
 from ..extend.diagnostics import Summary, join_diagnostics
-from ..judge.identified import LOOSE, ModelTies, model_ties, untold
-from ..judge.ties import FREE, TIED_TO
+from ..judge.identified import LOOSE, ModelTies, untold
+from ..judge.ties import FREE
 from ..noise.choices import SHRINKING
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows, typical_where_lost
-from ..noise.fit import MOST_SWEEPS, SETTLED, fit_noise
 from ..noise.model import Group, NoiseFacts, NoiseModel
-from ..noise.part import Part, on_host
-from ..noise.sweeps import NoiseForm
 from ..options import Settings
 from ..progress import Progress
 from ..samples.view import CoreView
 from ..shards.on_disk import checksum
 from ..shards.source import Shard
-from .jobs import Engine, Job, Stage, gathered
+from .jobs import Engine, Job, Stage
 from .solved import Extended
 from .store import Arrays
 
-# Columns of the part over rows of I: noise of a row of I then adds 1/12 to the variance of any column, 4 % to its error.
-_ENOUGH = 12
 _MOST_EXCESS = 2.0  # residuals of entries left out over what is expected of them, as far as `prediction_error` believes them
 # The same, from which residuals are more than noise: 0.9 to 1.3 with noise of most kinds, 1.7 to 6 of functions of a matrix
 # of low rank, and of singular values that decay, which a rank cuts off.
 _NOT_NOISE = 1.5
-_LEAST_PART = 300_000  # observations that are always taken if they are there: a second's work
-# Of a fit that was on its way. 78 were enough where 40 left ten times the error, and 312 where 200 left twice the error.
-_MANY_SWEEPS = 12 * MOST_SWEEPS
-_PATIENCE = 10.0  # changes that a usual fit rests with, over those of such a fit, at least
-# Way that is left to a fit over the error to expect from loose ties, as the last sweep and the gap tell it, from which it is
-# on its way: with 1.2 the error of a band along the diagonal was 2.6 times the expected one.
-_FAR_AWAY = 0.3
 # Observations whose units are estimated at a time: what is known of these (300 bytes of each, in double precision) is soon
 # made smaller for keeps, instead of being copied as a whole, from memory and back, five times.
 _AT_ONCE = 1 << 22
-
-
-# ---------------------------------------------------------------- the part
-
-
-def part_of(view: CoreView, shards: dict[str, list[Shard]], engine: Engine, settings: Settings, scale: float) -> Part:
-    """Gather the part from the shards, on the host; observations are divided by `scale`."""
-    m, n = len(view.rows), len(view.cols)
-    core = on_host(view.intersection.block)
-    blocks, ids = {}, {}
-    sizes = {"r": (view.cols, view.shape[1], m, view.rate_rows), "c": (view.rows, view.shape[0], n, view.rate_cols)}
-    for side, (chosen, total, length, rate) in sizes.items():
-        enough = max(_ENOUGH * length, math.ceil(_LEAST_PART / max(rate * length, 1e-9)))
-        units = _units_wanted(others(chosen, total), enough, settings.seed)
-        blocks[side] = gathered(shards[side], units, engine, length, scale)
-        ids[side] = np.concatenate([chosen, units]).astype(np.int64)
-    return Part(core, blocks["r"], blocks["c"], ids["c"], ids["r"])
-
-
-def _units_wanted(units: np.ndarray, enough: int, seed: int) -> np.ndarray:
-    """Which units outside of the core to take: all, or so many at random, whatever the shards are."""
-    if len(units) <= enough:
-        return units
-    return np.sort(generator(seed, Stream.NOISE_PART).choice(units, enough, replace=False))
-
-
-# ---------------------------------------------------------------- all rows and columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,72 +227,6 @@ def _moments(mean: Array, covariance: Array, scale: Array) -> Arrays:
     one = np.ones((len(mean), 1))
     full = np.concatenate([mean, one], axis=1)
     return {"products": full.T @ full, "covariances": covariance.sum(axis=0), "scales": np.asarray(scale.sum())}
-
-
-# ---------------------------------------------------------------- the whole
-
-
-def find_model(
-    gather: Callable[[], Part],
-    settings: Settings,
-    most: int,
-    steps: StepStore | None,
-    show: Progress,
-    known: NoiseModel | None,
-) -> tuple[NoiseModel, ModelTies]:
-    """Fit the noise model to a part unless it is known, and see what ties that together; or take both from the store."""
-    step = None if steps is None else steps.step("noise model")
-    if step is not None and step.saved is not None:  # then nothing is gathered
-        return NoiseModel.from_arrays(step.saved), ModelTies.from_arrays(step.saved)
-    kernels = choose("xp" if settings.kernels == "xp" else "auto", np.empty(0))
-    if known is None:
-        show.stage("noise", None)
-
-    def report(sweep: int, change: float) -> bool:
-        show.advance(1)
-        return show.ended
-
-    part = gather()
-    model = fit_noise(part, most, settings, kernels, report) if known is None else known
-    ties = model_ties(part, model, kernels, settings.seed)
-    if ties.groups is None and settings.sweeps is None and _on_its_way(model, ties, MOST_SWEEPS):
-        # Of groups that few observations tie, each is found soon, and how they fit together late.
-        form = NoiseForm(patience=max(_PATIENCE, _patience(model, ties)))
-        model = fit_noise(part, most, replace(settings, sweeps=_MANY_SWEEPS), kernels, report, form)
-        ties = model_ties(part, model, kernels, settings.seed)
-    if ties.groups is None and _on_its_way(model, ties, settings.sweeps or _MANY_SWEEPS):
-        model = replace(model, settled=False)
-    if step is not None:
-        step.save(model.arrays() | ties.arrays())
-    return model, ties
-
-
-def _on_its_way(model: NoiseModel, ties: ModelTies, most_sweeps: int) -> bool:
-    """Whether a fit stopped, perhaps after the most sweeps that were allowed, before it was where it goes."""
-    contradicted = ties.contradicted and model.n_sweeps >= most_sweeps
-    return ties.gap < LOOSE and (contradicted or _way_left(model, ties) > _near_enough(ties))
-
-
-def _way_left(model: NoiseModel, ties: ModelTies) -> float:
-    """Way that is left to a fit, over the size of the matrix.
-
-    Along the weakest direction a sweep leaves (1 - gap)^2 of the way. What the last sweep changed is known where something
-    was observed; the same direction changes other places more.
-    """
-    kept = (1 - min(ties.gap, 1.0)) ** 2
-    return ties.stretch * model.change * kept / (1 - kept) if kept < 1 else 0.0
-
-
-def _near_enough(ties: ModelTies) -> float:
-    """Way left to a fit, over the size of the matrix, that does not matter."""
-    return max(TIED_TO, _FAR_AWAY * ties.error / max(ties.size, np.finfo(float).tiny))
-
-
-def _patience(model: NoiseModel, ties: ModelTies) -> float:
-    """Change that a usual fit rests with over that which leaves half of what does not matter."""
-    usual = SETTLED * model.noise.variance**0.5 / max(ties.size, np.finfo(float).tiny)
-    enough = 0.5 * model.change * _near_enough(ties) / max(_way_left(model, ties), np.finfo(float).tiny)
-    return usual / max(enough, np.finfo(float).tiny)
 
 
 def estimate_all(
