@@ -13,9 +13,9 @@ from .drawing import ccs_sample
 
 # Observations that a column needs. The form is fitted to where `rcurc` recovers 5 matrices of 5 to 1e-3: sizes 300 to
 # 10,000, ranks 1 to 20, 0 to 40 % outliers, rates 0.25 to 1 (bench/plan_calibration.py; uncertain by a step or two).
-# Since there are Gauss-Newton steps, outliers cost less. Measured again at rate 0.5: n = 300, rank 5, 0, 10, 20, 30 %:
-# 17, 19, 21, 27 (the rule says 19, 24, 30, 45); rank 10 with 20 and 30 %: 39, 48 (45, 60); n = 1000, rank 5, 20 %: 24 (32).
-# Rank 1 needs 25, the rule's 19 times the margin.
+# Since there are Gauss-Newton steps, outliers cost less. Measured again: n = 300, rank 5, rate 0.5, 0 to 40 %: 17, 19, 19,
+# 27, 52 (the rule says 19, 24, 30, 45, 111); rank 10 with 20 and 30 %: 39, 48 (45, 60); rank 1, 20 %: 25 (19); n = 1000,
+# 20 %, rank 5 at rates 0.25, 0.5, 1: 27, 24, 27 (33, 32, 30); rank 20: 92 (75). With the margin all of these are enough.
 _PER_RANK, _PER_RANK_AND_OUTLIERS = 2.7, 1.0  # for each component, without outliers and times their share: for the core
 _AT_LEAST, _FOR_OUTLIERS = 4.0, 20.0  # beyond that, whatever the rank is
 _PER_LOG = 0.6  # times log(n): of n columns none may have too few inliers by chance
