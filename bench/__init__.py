@@ -5,6 +5,7 @@ first_solve     what the first solve compiles, kernel by kernel, and what it cos
 speed           against dense blocks and full SVDs, the style of the authors' related code
 same_results    seeded results of two versions, to the bit
 extension       the extension's regressions, compiled against plain NumPy
+text_table      from a CSV of a million lines with labels of text to predictions: CPU time of the commands
 shard_build     shards from a stream of observations: time and peak memory
 out_of_core     a solve from disk against reading the files and against memory: time, peak memory, true error
 dask_scaling    one worker of a Dask cluster against two, and the bytes between them

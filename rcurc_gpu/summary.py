@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 _WIDTH = 100  # characters of a line of text
+_LISTED = 9  # longer tuples are counted
 _COLOURS = {True: "#1a7f37", False: "#b35900", None: "inherit"}  # readable on white and on black
 
 
@@ -76,6 +77,8 @@ class Fields(Summarised):
 def _held(x: Any) -> str:
     if isinstance(x, Summarised):
         return f"{type(x).__name__}: " + ", ".join(f"{key} {value}" for key, value in x._summary().facts.items())
+    if isinstance(x, tuple) and len(x) > _LISTED:
+        return f"{len(x):,} of {type(x[0]).__name__}"
     if not hasattr(x, "shape") or not hasattr(x, "dtype"):
         return str(x)
     first = f", the first {str(x[0])!r}" if getattr(x.dtype, "kind", "") == "U" and x.ndim == 1 and len(x) else ""

@@ -36,6 +36,9 @@ def objects(problem, result, ratings):
         | {"message": "Confirmed <nearly>.", "cause": "", "confirmed": True},
         files=(),
     )
+    scene, subtractor = rg.video.surveillance_scene(shape=(24, 32), frames=3), rg.video.BackgroundSubtractor()
+    for frame in scene:
+        subtractor.apply(frame)
     labels = io.Labels(np.asarray([f"site {k}" for k in range(120)]))
     completion = Completion.of(result)
     return {
@@ -57,6 +60,9 @@ def objects(problem, result, ratings):
         "Ratings": (ratings[1], ratings[1].converged and ratings[1].helps),
         "UnitDiagnostics": (result.columns, None),
         "Separation": (separation, True),
+        "SurveillanceScene": (scene, None),
+        "BackgroundSubtractor": (subtractor, None),
+        "Background": (rg.video.Background(result.cur, (10, 12), 0.5, "a rule"), None),
     }
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from .. import files
 from ..backends import Kernels, choose
 from ..result import CURMatrix
+from ..summary import Fields
 from .masks import MaskRule
 
 # New frames whose light is found together: these many bytes of them, and not more than so many, as one that waits is written
@@ -23,8 +24,8 @@ _POOR, _MOST_LIGHTS = 0.8, 8  # of the usual share that agrees, below which so m
 _NEAR = 24.0  # grey levels: the scale of a fit that begins near its end
 
 
-@dataclass(frozen=True, eq=False)
-class Background:
+@dataclass(frozen=True, eq=False, repr=False)
+class Background(Fields):
     """The background of a video as a matrix, pixels x frames, of low rank.
 
     Attributes

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import ArgumentError, ArgumentTypeError, check_count, check_number, seed_to_int
+from ..summary import Summarised, Summary
 from .adapt import FALLEN, Kept, Learning, LiveModel, Seen, still_background
 from .frames import FrameSplitter, Split
 
@@ -36,7 +37,7 @@ _OFTEN = 5  # frames between two looks at earlier backgrounds
 _LATEST, _WORSE = 5, 1.1
 
 
-class BackgroundSubtractor:
+class BackgroundSubtractor(Summarised):
     """Tells foreground from background, frame by frame, in changing light.
 
     The background is learned from frames that are kept for this, and again and again while more come: pixels x frames of
@@ -133,6 +134,13 @@ class BackgroundSubtractor:
         self._before: Seen | None = None  # the last one before the picture changed
         self._kept: Kept | None = None
         self._new: Kept | None = None  # frames since the picture fell out of the usual
+
+    def _summary(self) -> Summary:
+        facts = {"frames": f"{self.frames:,} seen, of which {self.history:,} count"}
+        facts["background"] = f"learned {self.learned:,} times" if self.learned else "not learned yet"
+        if self.frames:
+            facts["last frame"] = f"{self.agree:.0%} of its looked-at pixels show the background"
+        return Summary(facts)
 
     # ------------------------------------------------------------ what one calls
 

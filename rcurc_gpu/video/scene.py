@@ -12,11 +12,12 @@ import numpy as np
 from ..backends import DataStream, generator
 from ..errors import check_count, check_number, check_shape, seed_to_int
 from ..result import LowRankMatrix
+from ..summary import Fields
 from .movers import Mover, Street, paint
 
 
-@dataclass(frozen=True, eq=False)
-class SurveillanceScene:
+@dataclass(frozen=True, eq=False, repr=False)
+class SurveillanceScene(Fields):
     """A video of people and cars in front of a house, computed frame by frame from the frame's number.
 
     The background is a picture whose brightness and sunlit part change slowly, so its matrix has rank 2. Iterating gives all
