@@ -152,7 +152,7 @@ def separate(
         Of a file: in colour, in grey, or as it is. All channels make one matrix, pixels and channels x frames.
     threshold : float, optional
         Grey levels: what differs more from the background is foreground. By default each pixel has its own, four times its
-        median residual and at least 14.7: compression leaves errors around what moves.
+        median residual and at least 6 to 14.7, by the errors that compression leaves around what moves.
     shadows : bool
         Whether shadows are background, in colour: what has less light of the same colour.
     region : path or bool array (height, width), optional
