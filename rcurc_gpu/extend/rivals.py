@@ -32,8 +32,8 @@ _MIXED, _PURE = 0.5, 0.7  # share of the rejected entries that belong to a rival
 # of 0.7 %. That is less than 64 up to rank 3 (mixed), and than 200 up to rank 10 (pure); above, rivals may be missed.
 _SUBSETS, _MOST_SUBSETS = 64, 200
 # A rival that has to have a larger share of the rejected entries to be too near is found by fewer subsets: 10 / share^rank
-# miss it with a chance of 0.005 %. From so many units on, those that need few are taken apart from the others: at 30
-# observations of a unit that halves the time that rivals take.
+# miss it with a chance of 0.005 %. From so many units on, those that need few are taken apart from the others: at rank 5
+# and 30 observations of a unit that saves a third of the time that rivals take.
 _SURE, _MANY, _KINDS = 10, 500, 8
 _AT_ONCE = 1_000_000  # observations whose residuals are in memory at a time
 
