@@ -17,8 +17,8 @@ from ..backends.plain.posterior import Noise, Positions, positions_of
 from ..extend.diagnostics import Summary, join_diagnostics
 from ..judge.identified import LOOSE, ModelTies, untold
 from ..judge.ties import FREE
-from ..noise.choices import SHRINKING
 from ..noise.estimate import Estimate, UnitModel, Units, diagnosed, expected_square, factor_rows, typical_where_lost
+from ..noise.left_out import SHRINKING
 from ..noise.model import Group, NoiseFacts, NoiseModel
 from ..options import Settings
 from ..progress import Progress

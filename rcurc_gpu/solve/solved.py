@@ -102,13 +102,14 @@ class SolvedCore:
         status = np.concatenate([self.rows.status, self.cols.status])
         return bool(np.all((status == OK) | (status == CONTESTED)))
 
-    def score(self) -> tuple[bool, bool, float, int]:
+    def score(self) -> tuple[bool, bool, float, bool, int]:
         """Smaller is better: confirmed first, then those of which only single rows and columns are wrong.
 
-        Shares of unexplained entries are compared to three digits: beyond these they differ by chance.
+        Shares of unexplained entries are compared to three digits: beyond these they differ by chance. Of equals an exact core
+        is better than one that still moves: of two groups that never met, each may be recovered.
         """
         lost = self.verdict.cause is not Cause.UNDETERMINED
-        return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.n_undetermined
+        return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.noisy, self.n_undetermined
 
     @property
     def noisy(self) -> bool:

@@ -20,7 +20,7 @@ from rcurc_gpu.shards import ShardedSamples, on_disk, source
 from rcurc_gpu.shards.folder import Cross, FolderWriter
 from rcurc_gpu.shards.on_disk import checksum
 from rcurc_gpu.shards.source import OnDisk
-from rcurc_gpu.solve import driver, noisy
+from rcurc_gpu.solve import driver, noise_fit, noisy
 
 SHARD = 60_000  # bytes: six shards of a side
 
@@ -349,13 +349,13 @@ KILLED_IN_THE_FIT = """
 import os, sys
 import rcurc_gpu as rg
 from rcurc_gpu.shards import ShardedSamples
-from rcurc_gpu.solve import driver, noisy
+from rcurc_gpu.solve import driver, noise_fit
 disk, out, when = ShardedSamples.open(sys.argv[1]), sys.argv[2], sys.argv[3]
-fit = noisy.fit_noise
+fit = noise_fit.fit_noise
 def dying(part, most, settings, kernels, report):
     return fit(part, most, settings, kernels, lambda sweep, change: os._exit(9) if sweep == 5 else report(sweep, change))
 if when == "sweeps":
-    noisy.fit_noise = dying
+    noise_fit.fit_noise = dying
 else:
     driver.estimate_all = lambda *args: os._exit(9)
 rg.rcurc(disk, 4, output=out)
@@ -371,8 +371,8 @@ def test_killed_in_the_noise_model_the_same_call_gives_the_same(when, tmp_path, 
     assert done.returncode == 9, done.stderr
     undisturbed = rg.rcurc(disk, 4, output=tmp_path / "undisturbed")
     fits = []
-    fit = noisy.fit_noise
-    monkeypatch.setattr(noisy, "fit_noise", lambda *args: fits.append(1) or fit(*args))
+    fit = noise_fit.fit_noise
+    monkeypatch.setattr(noise_fit, "fit_noise", lambda *args: fits.append(1) or fit(*args))
     resumed = rg.rcurc(disk, 4, output=tmp_path / "out")
     assert len(fits) == (1 if when == "sweeps" else 0)  # a model that was found is kept
     same(resumed, undisturbed, 0)
