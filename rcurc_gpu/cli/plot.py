@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mimetypes
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +45,7 @@ def plot(result: Path, output: Path, force: bool, quiet: bool, as_json: bool) ->
         if output.suffix.lower() == ".png" and not output.is_dir():
             check_output("--output", output, is_picture, force, [result])
             _save(result_figure(completion), output, saved)
-        elif output.suffix and not output.is_dir() and output.suffix.lower() in (".jpg", ".jpeg", ".pdf", ".svg", ".npz"):
+        elif not output.is_dir() and (mimetypes.guess_type(output.name)[0] or output.suffix == ".npz"):  # the name of a file
             raise BadInput(f"--output: {str(output)!r} must end in .png, or be a directory")
         else:
             _draw_all(completion, result, output, force, saved)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from ..backends.arrays import Array, array_namespace, asarray_on, gather, quantile_abs, take_rows, to_numpy
 from ..backends.plain.posterior import Noise
@@ -23,11 +22,9 @@ from ..noise.precision import SigmaScale
 from ..noise.sweeps import POOL
 from ..samples.view import Samples
 from .matrix import LowRankMatrix
+from .noise_by_size import NoiseBySize, noise_by_size
 
 _SAMPLE = 1 << 17  # observations of R, and of C, from which the sizes of the noise are taken
-_RATIO = 1.25  # between the sizes of neighbouring classes: ten of them for a digit
-_N_CLASSES = 60  # down to 1e-6 of the largest; all that is smaller is one class
-_FEW = 10  # observations of a class, below which it is one with the next smaller one
 _WIDE = 30.0  # residuals in units of the noise, beyond which they are outliers whatever their size
 # The same without a noise model, over the threshold. Rounding to six digits has errors of 20 times the threshold.
 _BEYOND = 1000.0
@@ -39,28 +36,6 @@ _MOST_LOG = 700.0  # of the odds: what exp takes
 # Range of the data over the threshold, at most. One entry may be beyond all others, and `outlier_threshold` halves the range
 # 60 times, which leaves six digits; the odds know it by its logarithm only.
 _MOST_SPAN = 1e12
-
-
-@dataclass(frozen=True, eq=False)
-class NoiseBySize:
-    """How the noise depends on the size of the recovered value.
-
-    Attributes
-    ----------
-    edges : float64 array (c - 1,)
-        Sizes that separate the classes, ascending.
-    factors : float64 array (c,)
-        Of the scale of the noise in each class.
-    """
-
-    edges: np.ndarray
-    factors: np.ndarray
-
-    def at(self, fitted: Array) -> Array:
-        """The factors of some values (k,)."""
-        xp = array_namespace(fitted)
-        size = xp.abs(xp.astype(fitted, xp.float64))
-        return gather(asarray_on(self.factors, size), xp.searchsorted(asarray_on(self.edges, size), size, side="right"))
 
 
 class Judged(NamedTuple):
@@ -216,7 +191,7 @@ def rule_from(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRule:
         noise, size = replace(known.noise, variance=known.noise.variance * known.factor**2), np.abs(seen.residual) / unit
         local = noise.variance * noise.by_size(seen.fitted / unit)
         scale = np.sqrt(local * seen.row_scale * seen.column_scale) * seen.coarse
-        sizes = _sizes(np.abs(seen.fitted), size / scale, _WIDE, noise.tail, _LEAST_FACTOR, POOL)
+        sizes = noise_by_size(np.abs(seen.fitted), size / scale, _WIDE, noise.tail, _LEAST_FACTOR, POOL)
         return OutlierRule(cur, _with_tail(noise, size / (scale * sizes.at(seen.fitted))), sizes, 0.0, unit)
     return _by_threshold(seen, cur, threshold)
 
@@ -288,13 +263,13 @@ def _by_threshold(seen: Seen, cur: LowRankMatrix, threshold: float) -> OutlierRu
     wide = min(_BEYOND * threshold, max(_OF_SPAN * span, threshold))
     for _ in range(3):  # the share of the outliers and the scale at which the threshold is the limit depend on each other
         sigma = noise.variance**0.5
-        sizes = _sizes(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
+        sizes = noise_by_size(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
         local = sigma * sizes.at(seen.fitted)
         share = float(np.mean(size >= local * (threshold / sigma))) if len(size) else 0.0
         noise = replace(noise, share=min(max(share, 1e-4), 0.5))
         noise = replace(noise, variance=(sigma * threshold / outlier_threshold(noise)) ** 2)
     sigma = noise.variance**0.5
-    sizes = _sizes(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
+    sizes = noise_by_size(np.abs(seen.fitted), size / sigma, wide / sigma, noise.tail, 1.0, 0.0)
     return OutlierRule(cur, noise, sizes, unit * threshold * float(seen.coarse.min(initial=1.0)), unit)
 
 
@@ -339,66 +314,3 @@ def _seen(samples: Samples, cur: LowRankMatrix, sigma: float | None) -> Seen:
             if missing <= 0:
                 break
     return Seen(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _sizes(size: np.ndarray, score: np.ndarray, wide: float, tail: float, least: float, pool: float) -> NoiseBySize:
-    """How the noise depends on the size of the values.
-
-    Parameters
-    ----------
-    size, score : float arrays (k,)
-        Of the recovered values, and of the residuals over the scale of the noise.
-    wide : float
-        Scores beyond this are outliers for sure.
-    tail : float
-        Degrees of freedom of the noise.
-    least : float
-        The smallest factor.
-    pool : float
-        Observations by which the squared factor of a class is drawn to 1.
-    """
-    largest = float(size.max()) if len(size) else 0.0
-    edges = largest * _RATIO ** np.arange(-float(_N_CLASSES), 0.0)
-    if not edges[:1].all():  # no size at all, or one that vanishes
-        return NoiseBySize(np.zeros(0), np.maximum(np.ones(1), least))
-    taken = score < wide
-    middle = float(stdtrit(tail, 0.75))
-    if least >= 1 and pool == 0 and np.count_nonzero(score[taken] > middle) < _FEW // 2:  # no class has a larger median
-        return NoiseBySize(np.zeros(0), np.full(1, least))
-    number, score = np.searchsorted(edges, size[taken], side="right"), score[taken]
-    factors = np.full(len(edges) + 1, np.nan)
-    rest = np.zeros(0)
-    for k in range(len(factors)):
-        here = np.concatenate([rest, score[number == k]])
-        if len(here) < _FEW:
-            rest = here
-            continue
-        factors[k], rest = _robust_scale(here, middle), np.zeros(0)
-        factors[k] = math.sqrt((pool + len(here) * factors[k] ** 2) / (pool + len(here)))
-    return NoiseBySize(edges, np.maximum(_next_to(_filled(factors)), least))
-
-
-def _robust_scale(score: np.ndarray, middle: float) -> float:
-    """Median over that of noise of scale 1, without what it makes improbable: outliers shift the median of all."""
-    scale = float(np.median(score)) / middle
-    for _ in range(3):
-        inner = score[score <= 6 * scale]
-        if len(inner) == 0:
-            break
-        scale = float(np.median(inner)) / middle
-    return scale
-
-
-def _filled(factors: np.ndarray) -> np.ndarray:
-    """Classes without observations take the factor of the next smaller class, the smallest ones that of the first known."""
-    known = np.flatnonzero(~np.isnan(factors))
-    if len(known) == 0:
-        return np.ones_like(factors)
-    place = np.searchsorted(known, np.arange(len(factors)), side="right") - 1
-    return factors[known[np.maximum(place, 0)]]
-
-
-def _next_to(factors: np.ndarray) -> np.ndarray:
-    """The largest of each class and its neighbours: rounding to digits jumps within a class."""
-    padded = np.concatenate([factors[:1], factors, factors[-1:]])
-    return np.max([padded[:-2], padded[1:-1], padded[2:]], axis=0)

@@ -105,8 +105,8 @@ class SolvedCore:
     def score(self) -> tuple[bool, bool, float, bool, int]:
         """Smaller is better: confirmed first, then those of which only single rows and columns are wrong.
 
-        Shares of unexplained entries are compared to three digits: beyond these they differ by chance. Of equals an exact core
-        is better than one that still moves: of two groups that never met, each may be recovered.
+        Shares of unexplained entries are compared to three digits: beyond these they differ by chance. Of equals an exact
+        core is better than one that still moves: of two groups that never met, each may be recovered.
         """
         lost = self.verdict.cause is not Cause.UNDETERMINED
         return not self.verdict.ok, lost, round(self.evidence.unexplained, 3), self.noisy, self.n_undetermined

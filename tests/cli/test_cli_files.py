@@ -512,8 +512,9 @@ def test_plot_fills_a_directory(folder, tmp_path):
     assert {Path(path).stem for path in report["files"]} >= {"convergence", "rank", "outlier_map", "row_fit", "column_fit"}
 
 
-def test_plot_refuses_another_kind_of_picture(folder, tmp_path):
-    done = run("plot", folder / "out" / "result.npz", "-o", tmp_path / "a.pdf")
+@pytest.mark.parametrize("name", ["a.pdf", "a.txt", "a.npz"])
+def test_plot_refuses_another_kind_of_file(folder, tmp_path, name):
+    done = run("plot", folder / "out" / "result.npz", "-o", tmp_path / name)
     assert done.exit_code == 2
     assert "must end in .png, or be a directory" in done.stderr
     assert list(tmp_path.iterdir()) == []
