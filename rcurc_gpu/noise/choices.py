@@ -10,10 +10,10 @@ import numpy as np
 from ..backends.arrays import diagonal, to_numpy
 from ..backends.operators import product_svd
 from ..backends.plain.posterior import Fit, Model, Noise, Positions
-from .left_out import LeftOut
 from .model import Group
 from .modes import Found, with_modes
 from .start import structure_in
+from .sweeps import Sweeps
 
 _DEAD = 2e-3  # variance of a component over that of the noise, below which nothing is left of it
 # Squared coefficients over their prior variances, mean over the coefficients, from which a row may sit on outliers that
@@ -42,7 +42,7 @@ _MORE = 8  # components that are added at a time: each time costs some sweeps
 _MOST_HALVINGS = 30  # noise of 1e-9 of the signal; what is smaller is rounding
 
 
-class Choices(LeftOut):
+class Choices(Sweeps):
     """Sweeps, and what is chosen between them."""
 
     # ------------------------------------------------------------ single rows, components

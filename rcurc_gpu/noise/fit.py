@@ -12,6 +12,7 @@ from ..backends.arrays import triangle, unpacking
 from ..backends.kernels import Kernels
 from ..options import Settings
 from .choices import Choices
+from .left_out import LeftOut
 from .model import Group, NoiseModel
 from .part import Part
 from .start import most_components, start_of
@@ -38,6 +39,10 @@ _LAST_TURN = 30  # sweep after which components are not turned any more, so that
 _USEFUL = 0.97
 _REST = 6  # sweeps after which what was added has found its place
 _USUAL = NoiseForm()
+
+
+class _Fit(Choices, LeftOut):
+    """Sweeps, what is chosen between them, and what entries say that were left out."""
 
 
 def _heat(number: int) -> float:
@@ -68,7 +73,7 @@ def fit_noise(
     offsets = s.offsets is not False
     asked, most = most, min(most, room_for(part.inside.n_units, part.inside.length, offsets))
     start = start_of((i, j, y), part.shape, most, offsets)
-    state = Choices(part, start, offsets, kernels, s, form)
+    state = _Fit(part, start, offsets, kernels, s, form)
     settled, number, grown, may_grow, last = False, 0, 0, True, math.inf
     enough = most_components((i, j), part.shape)
     limit = min(most, enough)
