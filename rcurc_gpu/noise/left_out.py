@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..backends.plain.posterior import Noise
+from ..backends.random import Stream, generator
 from .model import Confirmation
 from .sweeps import Sweeps
 
@@ -30,6 +31,8 @@ _ENOUGH_HELD, _MOST_HELD = 1000, 0.1  # entries that are held out to judge a fit
 SHRINKING = 0.5  # residuals over predicted ones below which there is no noise, and the model of it still shrinks
 # Share of the observations with a value from which it is one of a few, and share of the observations that have such values.
 _COMMON, _NEARLY_ALL = 0.01, 0.9
+# Classes of entries by size, those that the classes are made of, and squared standard errors of a mean that are chance.
+_SIZES, _ANYWHERE, _BY_CHANCE = 10, 20_000, 4.0
 
 
 class LeftOut(Sweeps):
@@ -120,20 +123,23 @@ class LeftOut(Sweeps):
         """
         if self.settings.holdout == 0:
             return None
-        left_out, told = self._expected_and_found(), Confirmation(0, 1.0, 0.0, 0.0, 0.0, 0.0)
+        residual, variance = self.left_out()
+        inlier = self.inlying(residual, variance)
+        squares, bias = self._expected_and_found(residual, variance, inlier), self._bias(residual, inlier)
+        told = Confirmation(0, 1.0, 0.0, 0.0, 0.0, 0.0)
         kept = self.state()
         self.hold_out(max(self.settings.holdout, min(_ENOUGH_HELD / len(self.is_held), _MOST_HELD)))
         if self.is_held.any() and not self.is_held.all():
             for _ in range(_FORGETTING):
                 if math.isnan(self.sweep(1.0)):
                     break
-            told = self._told(left_out)
+            told = self._told(squares, bias)
         self.hold_out(0.0)
         self.restore(*kept)
         return told
 
-    def _told(self, left_out: tuple[float, float, float]) -> Confirmation:
-        """What held-out entries say, and of those that were fitted the squares of `_expected_and_found`."""
+    def _told(self, squares: tuple[float, float, float], bias: float) -> Confirmation:
+        """What held-out entries say; of those that were fitted the squares of `_expected_and_found`, and their bias."""
         i, j, y, given = (x[self.is_held] for x in (*self.part.entries, self.given))
         x = self.centre + self.predicted(i, j)
         residual, variance = y - x, self.doubt(i, j) + self.local(i, j, given)
@@ -146,7 +152,7 @@ class LeftOut(Sweeps):
         inlier = inlier * given  # what coarse instruments say of the errors is their noise
         offsets = y - self.centre - (self.rows.mean[i, -1] + self.cols.mean[j, -1] if self.offsets else 0.0)
         total = max(float(inlier.sum()), 1e-300)
-        doubt, noise, found = left_out
+        doubt, noise, found = squares
         return Confirmation(
             len(y),
             factor,
@@ -156,6 +162,7 @@ class LeftOut(Sweeps):
             float(np.mean(self.log_likelihood(residual, variance))),
             (found / max(max(factor, 1.0) ** 2 * doubt + noise, 1e-300)) ** 0.5,
             mistaken,
+            bias,
         )
 
     def _factor(self, sizes: np.ndarray, right: np.ndarray) -> float:
@@ -169,15 +176,33 @@ class LeftOut(Sweeps):
         n = len(self.sample[2])
         return bool(counts[counts >= _COMMON * n].sum() > _NEARLY_ALL * n)
 
-    def _expected_and_found(self) -> tuple[float, float, float]:
+    def _expected_and_found(
+        self, residual: np.ndarray, variance: np.ndarray, inlier: np.ndarray
+    ) -> tuple[float, float, float]:
         """Squares of residuals as if each entry had been left out: to expect from doubt and from noise, and those found."""
-        residual, variance = self.left_out()
         i, j, _ = self.sample
-        local = self.local(i, j, self.given[self.sample_at])
-        inlier, nu = self.inlying(residual, variance), self.noise.tail
+        local, nu = self.local(i, j, self.given[self.sample_at]), self.noise.tail
         squares = variance - local, local * (nu / (nu - 2)), residual**2
         doubt, noise, found = (float(np.sum(inlier * x)) for x in squares)
         return doubt, noise, found
+
+    def _bias(self, residual: np.ndarray, inlier: np.ndarray) -> float:
+        """What residuals have in common by the size of the entry, as if each had been left out, over all entries.
+
+        An entry that is missing because its noise made it large leaves smaller ones behind: the fit follows them, and no
+        standard deviation knows of it. What all have in common is left out: it is where the middle of skew noise lies.
+        """
+        i, j, _ = self.sample
+        rng = generator(0, Stream.NOISE_SAMPLE, 1)
+        anywhere = (rng.integers(0, n, _ANYWHERE) for n in self.part.shape)
+        edges = np.quantile(self.predicted(*anywhere), np.linspace(0, 1, _SIZES + 1)[1:-1])
+        size = np.searchsorted(edges, self.predicted(i, j))
+        n, total, square = (np.bincount(size, x, _SIZES) for x in (inlier, inlier * residual, inlier * residual**2))
+        middle = total.sum() / max(n.sum(), 1e-300)
+        told = n > 1
+        n, total, square = n[told], total[told], square[told]
+        off = np.maximum((total / n - middle) ** 2 - _BY_CHANCE * square / n**2, 0.0)
+        return float(np.mean(off)) ** 0.5 if told.any() else 0.0
 
 
 def _filled(sizes: np.ndarray, inlier: np.ndarray, n: float) -> np.ndarray:

@@ -132,6 +132,9 @@ class Confirmation:
     mistaken : float
         Root mean square, over all held-out entries, of the residuals of those that were taken for outliers and may be none:
         where values are few, a rating for example, nobody can tell one from the other. 0 where values are many.
+    bias : float
+        Root mean square, over all entries, of what residuals of entries of one size have in common. It is 0 but for chance,
+        unless what is observed depends on its noise, or values follow another law.
     """
 
     n_held: int
@@ -142,6 +145,7 @@ class Confirmation:
     log_likelihood: float
     excess: float = 1.0
     mistaken: float = 0.0
+    bias: float = 0.0
 
 
 def outlier_threshold(noise: Noise) -> float:

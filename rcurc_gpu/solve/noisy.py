@@ -308,8 +308,8 @@ def _facts(model: NoiseModel, ties: ModelTies, columns: list[Arrays], rows: list
     spread = noise * (excess**2 - 1) / max(ties.gap, FREE) ** 2 if loose else 0.0
     # Estimates are drawn to the prior, so they are smaller than what they estimate: by what is not known of it.
     off, off_new = f**2 * (doubt + spread), worse**2 * (max(f, 1.0) ** 2 * doubt + noise)
-    mistaken = 0.0 if held is None else held.mistaken**2
-    off, off_new = off + mistaken, off_new + mistaken
+    systematic = 0.0 if held is None else held.mistaken**2 + held.bias**2
+    off, off_new = off + systematic, off_new + systematic
     return NoiseFacts(
         model.typical_noise,
         model.offsets,
