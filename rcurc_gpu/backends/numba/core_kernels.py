@@ -14,7 +14,7 @@ from .functions import compact, not_inlined
 from .parts import kernel, part
 from .small_kernels import dot, inner
 from .values import LANES
-from .vectors import add_products, following, load, rows_at, splat, store, totals, weighted
+from .vectors import add_products, following, load, rows_at, splat, store, totals, vectors
 
 
 @part
@@ -43,16 +43,21 @@ def fitted_row(lines, own, index, low, high, out):
 
 
 @part
-def row_sums(lines, g, index, low, high, out):
-    """``out = sum_t g[t] lines[index[t]]``, t from `low` to `high`; `g` begins with the first and ends with zeros."""
+def row_sums(lines, G, index, low, high, out):
+    """``out = sum_t G[t] lines[index[t]]``, t from `low` to `high`."""
     not_inlined()
-    width = lines.shape[1]
-    for c in range(width // LANES):
-        total = splat(0.0)
-        for t in range(low, high, LANES):
-            at = following(index, t, high - 1)
-            total = total + weighted(rows_at(lines, at, width, c * LANES), load(g, (t - low) // LANES))
-        store(out, c, total)
+    width = lines.shape[1] // LANES
+    last = high - (high - low) % 4
+    for c in range(width):
+        a = b = d = e = splat(0.0)  # four, or each sum waits for the one before
+        for t in range(low, last, 4):
+            a = a + splat(G[t]) * load(lines, width * index[t] + c)
+            b = b + splat(G[t + 1]) * load(lines, width * index[t + 1] + c)
+            d = d + splat(G[t + 2]) * load(lines, width * index[t + 2] + c)
+            e = e + splat(G[t + 3]) * load(lines, width * index[t + 3] + c)
+        for t in range(last, high):
+            a = a + splat(G[t]) * load(lines, width * index[t] + c)
+        store(out, c, (a + b) + (d + e))
 
 
 @part
@@ -81,11 +86,7 @@ def split_rows(indptr, index, value, weight, edges, first, last, left, lines, us
                 s[t] = e[t] if out else e[t] * 0
                 n_out += 1.0 if out else 0.0
                 g[t] = w[t] * (e[t] - s[t])
-            for t in range(m):
-                e[t] = g[t]
-            for t in range(m, m + LANES):
-                e[t] = 0
-            row_sums(lines, e, index, low, low + m, of_row)
+            row_sums(lines, G, index, low, low + m, of_row)
             for q in range(K):
                 Z[q, i] = left[q, i] + of_row[q]
         sums[piece, 0] = square
@@ -96,17 +97,9 @@ def split_rows(indptr, index, value, weight, edges, first, last, left, lines, us
 def add_product(indptr, index, edges, first, last, G, lines, Z):
     """`Grid.mul` for the pieces `first` to `last` of the rows, added to Z (k, m)."""
     not_inlined()
-    n, width = lines.shape
-    g, of_row = np.empty(n + LANES), np.empty(width)
+    of_row = np.empty(lines.shape[1])
     for i in range(edges[first], edges[last]):
-        low = indptr[i]
-        m = indptr[i + 1] - low
-        some = G[low : low + m]
-        for t in range(m):
-            g[t] = some[t]
-        for t in range(m, m + LANES):
-            g[t] = 0
-        row_sums(lines, g, index, low, low + m, of_row)
+        row_sums(lines, G, index, indptr[i], indptr[i + 1], of_row)
         for q in range(Z.shape[0]):
             Z[q, i] += of_row[q]
 
@@ -115,17 +108,19 @@ def add_product(indptr, index, edges, first, last, G, lines, Z):
 def back_product(indptr, index, edges, first, last, G, PT, parts, full):
     """`Grid.rmul` for the pieces `first` to `last` of the rows, each into its part (k, n).
 
-    Where a good share of a row is observed (`full`): vectors, four rows at a time, zeros included.
+    Where most of a row is observed (`full`): vectors along it, four rows at a time, zeros included. Else a vector, or a few,
+    for each entry: the numbers of its row of the intersection, added to those of its column.
     """
     not_inlined()
     K, n = parts.shape[1:]
-    rows = np.empty((4, n), G.dtype)
+    width = (K + LANES - 1) // LANES
+    rows, sums, own = np.empty((4, n), G.dtype), vectors(0 if full else n * width), vectors(width)
     for piece in range(first, last):
         out, end = parts[piece], edges[piece + 1]
-        for q in range(K):
-            for j in range(n):
-                out[q, j] = 0
         if full:
+            for q in range(K):
+                for j in range(n):
+                    out[q, j] = 0
             for i in range(edges[piece], end, 4):
                 for k in range(4):
                     for j in range(n):
@@ -141,11 +136,18 @@ def back_product(indptr, index, edges, first, last, G, PT, parts, full):
                         target[j] += p0 * row0[j] + p1 * row1[j] + p2 * row2[j] + p3 * row3[j]
         else:
             for i in range(edges[piece], end):
-                low, high = indptr[i], indptr[i + 1]
                 for q in range(K):
-                    target, p0 = out[q], PT[q, i]
-                    for t in range(low, high):
-                        target[np.uint32(index[t])] += p0 * G[t]
+                    own[q // LANES, q % LANES] = PT[q, i]
+                for c in range(width):
+                    x = load(own, c)
+                    for t in range(indptr[i], indptr[i + 1]):
+                        at = width * index[t] + c
+                        store(sums, at, load(sums, at) + splat(G[t]) * x)
+            for j in range(n):
+                for q in range(K):
+                    out[q, j] = sums[width * j + q // LANES, q % LANES]
+                for c in range(width):
+                    store(sums, width * j + c, splat(0.0))
 
 
 @part
