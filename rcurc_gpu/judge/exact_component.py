@@ -104,13 +104,13 @@ def _in_proportion(R: np.ndarray, F: np.ndarray, off: float) -> np.ndarray:
 
     Of two rows, ratios that are next to each other are compared.
     """
-    there = R != 0
-    shared = np.flatnonzero(np.count_nonzero(there, axis=0) > 1)
-    there = there[:, shared]
-    a, b = np.triu_indices(len(R), 1)
-    pair, col = np.divmod(np.flatnonzero(there[a] & there[b]), max(len(shared), 1))  # faster than along two axes
-    a, b, col = a[pair], b[pair], shared[col]
-    x, y = R[a, col], R[b, col]
+    col, row = np.nonzero(R.T)
+    # each residual with those after it in its column: there are far fewer of these than pairs of rows times columns
+    rest = np.cumsum(np.bincount(col, minlength=1))[col] - np.arange(len(col)) - 1
+    first = np.repeat(np.arange(len(col)), rest)
+    then = np.arange(len(first)) - np.repeat(np.cumsum(rest) - rest, rest) + first + 1
+    a, b, col, value = row[first], row[then], col[first], R[row, col]
+    pair, x, y = a * len(R) + b, value[first], value[then]
     ratio = x / y
     order = np.lexsort((ratio, pair))
     first, then = order[:-1], order[1:]

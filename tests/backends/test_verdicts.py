@@ -44,7 +44,7 @@ def compiled(monkeypatch):
     """The compiled functions, for however few units."""
     numba = pytest.importorskip("rcurc_gpu.backends.numba.verdicts")
     monkeypatch.setattr(numba, "_MANY", 0)
-    monkeypatch.setattr(numba, "_MANY_OBSERVATIONS", 1)
+    monkeypatch.setattr(numba, "_LEAST_PIECE", 1)
     return numba
 
 

@@ -9,15 +9,15 @@ import numpy as np
 from ..arrays import Array
 from ..blocks import Block, pieces
 from ..plain import verdicts as plain
-from ..plain import votes as plain_votes
 from ..plain.verdicts import BINS, Limits
 from ..plain.votes import CLEAR
 from . import verdict_kernel
 from .threads import THREADS, fixed, run
 
-# Units, and observations, from which compiled code is used: it takes about half a second to compile, and plain code not more
-# than some ten milliseconds below.
-_MANY, _MANY_OBSERVATIONS = 1 << 16, 1 << 19
+# Units from which compiled code is used: it takes a quarter of a second to compile, and plain code not more than some ten
+# milliseconds below.
+_MANY = 1 << 16
+_LEAST_PIECE = 1 << 16  # observations, a tenth of a millisecond: for fewer, no other thread is woken
 
 
 def diagnose(table: np.ndarray, rank: int, floor: float, out: tuple[np.ndarray, ...]) -> np.ndarray:
@@ -54,10 +54,8 @@ def split(
     """`votes.split`."""
     coefficients = coefficients if rows is None else coefficients[rows]
     counts = block.counts[units]
-    n = int(counts.sum())
-    if n < _MANY_OBSERVATIONS:
-        return plain_votes.split(block, units, basis, usable, coefficients, floor)
-    parts = [slice(*pair) for pair in pairwise(pieces(counts, n // (4 * THREADS)))]  # four: no core waits long for others
+    size = max(int(counts.sum()) // (4 * THREADS), _LEAST_PIECE)  # four: no core waits long for others
+    parts = [slice(*pair) for pair in pairwise(pieces(counts, size))] or [slice(0)]
     votes = np.empty((2, len(units)), np.int64)
     # each part writes what it rejects to the beginning of its own piece, which has room for everything
     found = [tuple(np.empty(counts[k].sum(), x.dtype) for x in (block.index, block.value)) for k in parts]
