@@ -237,11 +237,10 @@ def read_back(group: Group, data: CoreProblem, before: float, now: float) -> tup
     """
     table = group.table()
     total = data.total if data.total > 0 else 1.0
-    seconds = np.linspace(before, now, len(table) + 1)[1:].tolist()
-    first = group.k - len(table) + 1
+    first, each = group.k - len(table) + 1, (now - before) / len(table)
     states = [
-        IterationState(first + k, square / total, zeta, n_out / data.count, change, at)
-        for k, ((square, n_out, zeta, change), at) in enumerate(zip(table[:, :4].tolist(), seconds, strict=True))
+        IterationState(first + k, square / total, zeta, n_out / data.count, change, before + (k + 1) * each)
+        for k, (square, n_out, zeta, change) in enumerate(table[:, :4].tolist())
     ]
     return states, table[-1, NUMBERS:], float(table[-1, NUMBERS - 1])
 

@@ -126,7 +126,7 @@ def measure(entries: Entries, core: tuple[Array, Array, Array], floor: float, si
     n_near = float(xp.sum(near))
     square = float(xp.sum(near * residual * residual)) / n_near if n_near else 0.0
     bound = xp.abs(parts) + SLACK * sigma
-    clipped = xp.minimum(xp.maximum(residual[None, :] + xp.zeros_like(parts), -bound), bound)
+    clipped = xp.minimum(xp.maximum(residual[None, :], -bound), bound)
     found, claimed = (
         to_numpy(xp.sum(x, axis=1)).astype(np.float64) / max(n, 1) for x in (parts * (parts + clipped), parts * parts)
     )
