@@ -18,6 +18,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.extending import intrinsic
 
+from . import functions  # noqa: F401  what kernels may call has to be known before the first one is translated
 from .caching import Kept, can_cache
 from .expressions import Part
 from .translate import Translation
