@@ -108,7 +108,7 @@ class UnitDiagnostics(Summarised):
         facts["as a table"] = "to_frame()"
         return Said(facts)
 
-    def take(self, units: np.ndarray) -> UnitDiagnostics:
+    def take(self, units: np.ndarray | slice) -> UnitDiagnostics:
         """The diagnostics of some units."""
         return UnitDiagnostics(*(x[units] for x in self.columns))
 

@@ -78,14 +78,16 @@ def later_passes(task: Task, units: np.ndarray, first: Extension, typical: Typic
     chosen = np.flatnonzero(bits & np.uint8(wanted))
     extension = first
     if chosen.size:
-        extension = first.put(chosen, _fit_again(task, units[chosen], first.take(chosen), typical, limits))
+        extension = first.put(chosen, _fit_again(task, units[chosen], first.take(chosen), bits[chosen], typical, limits))
     status, bits = judge(extension.diagnostics.columns, limits)
     extension = replace(extension, diagnostics=replace(extension.diagnostics, status=status))
     return _without_contested(task, units, _without_lone(task, units, extension, bits), bits)
 
 
-def _fit_again(task: Task, units: np.ndarray, first: Extension, typical: Typical, limits: Limits) -> Extension:
-    """Fit `units` again, as long as they are doubtful."""
+def _fit_again(
+    task: Task, units: np.ndarray, first: Extension, bits: np.ndarray, typical: Typical, limits: Limits
+) -> Extension:
+    """Fit `units` again, as long as they are doubtful; `bits` (`verdicts`) say what they are at first."""
     # Cheap passes come first: each one leaves fewer doubtful units to the next. They decay slower than the first one, whose
     # gamma of 0.4 left some columns wrong at r = 20, with 30 % outliers hardly larger than the entries.
     restarts = [again(task.fit_pass, 0.7, "part", k) for k in range(_RESTARTS)]
@@ -93,7 +95,6 @@ def _fit_again(task: Task, units: np.ndarray, first: Extension, typical: Typical
     n_subsets = _subsets_needed(typical.share, limits.rank) if typical.subsets else 0
     todo = deque(groups + [[again(task.fit_pass, 0.7, "subsets", n_subsets)]] * bool(n_subsets))
     kernels, extension = task.run.kernels, first
-    _, bits = kernels.judge(first.diagnostics.columns, limits)
     while todo:
         passes = todo.popleft()
         wanted = np.uint8(FAILED if passes[0].begin == "subsets" else DOUBTFUL)

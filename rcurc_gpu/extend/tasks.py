@@ -216,17 +216,18 @@ def run_pass(task: Task, units: np.ndarray, fit_pass: FitPass, report: Report | 
 
 
 def run_passes(task: Task, units: np.ndarray, passes: list[FitPass]) -> list[Extension]:
-    """`run_pass` for several passes that have no start, in one launch; `Kernels.regress_together` has to be there."""
-    plan, kernel = task.plan(units), task.run.kernels.regress_together
+    """`run_pass` for several passes that have no start, in one launch; `Kernels.regress_together` has to be there.
+
+    Their tally is one, of all of them.
+    """
+    plan, kernel, u = task.plan(units), task.run.kernels.regress_together, len(units)
     assert kernel is not None
     columns = zip(*_through(task, plan, kernel, lambda _: passes), strict=True)
-    a, tables = (to_numpy(plan.join(list(column))) for column in columns)
-    extensions = []
-    for k in range(len(passes)):
-        found = _Found(task, len(units))
-        found.read(np.ascontiguousarray(tables[:, k, :]))
-        extensions.append(found.extension(np.ascontiguousarray(a[:, k, :])))
-    return extensions
+    a, tables = (np.ascontiguousarray(to_numpy(plan.join(list(column))).swapaxes(0, 1)) for column in columns)
+    found = _Found(task, len(passes) * u)
+    found.read(tables.reshape(len(passes) * u, -1))
+    whole, rows = found.extension(a), [slice(k * u, (k + 1) * u) for k in range(len(passes))]
+    return [Extension(x, whole.diagnostics.take(k), whole.tally, whole.held[k]) for x, k in zip(a, rows, strict=True)]
 
 
 def fits_of(

@@ -235,20 +235,21 @@ def _some_of(block: Block, numbers: np.ndarray, most: int, floor: float, rng: np
     if block.n_obs > 1.5 * most:
         block = block.at_positions(rng.random(block.length) < most / block.n_obs)
     units, positions = (_different(x, floor) for x in (block, block.transpose()))
-    block, numbers = block.at_positions(np.isin(np.arange(block.length), positions), units), numbers[units]
+    block, numbers = block.at_positions(positions, np.flatnonzero(units)), numbers[units]
     sigma = np.ones(block.n_obs) if block.sigma is None else block.sigma
     return np.repeat(numbers, block.counts), block.index, block.value, sigma
 
 
 def _different(block: Block, floor: float) -> np.ndarray:
-    """The units of a block that are no copies of earlier ones, ascending.
+    """Which units of a block are no copies of earlier ones (n_units,).
 
     Of residuals, copies share those that are not below `floor`; units without such ones are no copies of each other.
     """
     large = np.abs(block.value) >= floor
     first = np.unique(fingerprints(replace(block, value=np.where(large, block.value, 0.0))), return_index=True)[1]
-    without = np.bincount(np.repeat(np.arange(block.n_units), block.counts), large, block.n_units) == 0
-    return np.union1d(first, np.flatnonzero(without))
+    different = np.bincount(np.repeat(np.arange(block.n_units), block.counts), large, block.n_units) == 0
+    different[first] = True
+    return different
 
 
 def _is_determined(arrays: Arrays, ids: np.ndarray) -> np.ndarray:
