@@ -31,7 +31,7 @@ def mog2(path: Path, folder: Path, colour: bool, kinds: tuple[str, ...]) -> None
 
     video, method = open_video(path, colour=colour), cv2.createBackgroundSubtractorMOG2()
     shapes = {kind: video.shape if kind != "mask" else video.shape[:2] for kind in kinds}
-    writers = {kind: VideoWriter(folder / f"{kind}.mp4", shape, FPS) for kind, shape in shapes.items()}
+    writers = {kind: VideoWriter(folder / f"{kind}.mp4", shape, FPS, kind == "mask") for kind, shape in shapes.items()}
     for frame in video:
         mask = method.apply(frame)
         if "background" in writers:

@@ -125,7 +125,8 @@ class Recorder:
             raise
 
     def _open(self, kind: str, path: Path, shape: tuple[int, ...], fps: float) -> None:
-        self._writers[kind] = Beside(PictureWriter(path) if not path.suffix else VideoWriter(path, shape, fps))
+        writer = VideoWriter(path, shape, fps, kind == "mask") if path.suffix else PictureWriter(path)
+        self._writers[kind] = Beside(writer)
 
     def add(self, splitter: FrameSplitter, frame: np.ndarray, found: Split, light: float) -> None:
         """The next frame, what it is made of, and the mean grey level of its background."""

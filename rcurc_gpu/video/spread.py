@@ -33,6 +33,11 @@ _SHARES, _TAIL = (0.5, 0.75, 0.9), 2.3
 # residuals is 2.1 times their lower quartile, by which it is told what differs at all. In frames that are nearer to each
 # other than so many, leaves stay where they are as well.
 _CROWDED, _CLEARINGS, _RARELY, _FROM_LOW, _APART = 0.05, 3, 0.5, 2.1, 5
+# Pixels whose residuals have a larger median, in grey levels, may have a background of two sides (`_sides`). Two fifths of
+# the frames may show something else, and the lower quartile of the way from the middle to the rest is more than so much of
+# its median: 0.47 for normal noise, 0.54 for a sine, 0.9 for stripes. Every so many frames tell which pixels to look at.
+_RESTLESS, _HELD, _AWAY, _EVERY = 4.0, 0.6, 0.65, 3
+_PIECE = 1 << 12  # pixels, whose residuals are there several times
 _LARGEST, _MARGIN = 0.95, 1.1  # of what was seen there; and how far the threshold is above
 # Compression, blur and soft shadows leave errors around what moves. They are measured in a ring around what is surely
 # foreground, between so many pixels of it; their median gives a threshold for all pixels, as a pixel's own does.
@@ -78,6 +83,7 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, total
     ----------
     pictures : uint8 array (frames, height, width) or (frames, height, width, 3)
     left : float32 array (n1, k)
+        Pixels whose background goes to and fro between two sides get the middle of them, in place.
     right : float32 array (frames, k)
     """
     chosen = np.unique(np.linspace(0, len(pictures) - 1, min(_FRAMES, len(pictures))).round().astype(int))
@@ -85,7 +91,8 @@ def find_spread(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, total
     steps = _steps(pictures, left, right, chosen)
     some = steps[:: max(len(steps) // _looks(shape), 1)]
     least = _around_things(some)
-    typical, most = _usual(steps, total >= _APART * len(steps))
+    sides = _to_the_middle(pictures, left, right, chosen, steps)
+    typical, most = _usual(steps, total >= _APART * len(steps), sides)
     limit = np.minimum(_STEPS * learn_rule(typical, most, least=least).threshold, _THING - 1)
     differs = np.asarray(np.mean(steps > limit, axis=0, dtype=np.float32))
     wide = np.zeros(shape, dtype=np.float32)
@@ -124,7 +131,67 @@ def _steps(pictures: np.ndarray, left: np.ndarray, right: np.ndarray, chosen: np
     return steps
 
 
-def _usual(steps: np.ndarray, apart: bool) -> tuple[np.ndarray, np.ndarray]:
+def _to_the_middle(
+    pictures: np.ndarray, left: np.ndarray, right: np.ndarray, chosen: np.ndarray, steps: np.ndarray
+) -> np.ndarray:
+    """Move backgrounds that go to and fro between two sides, as stripes that move make them, to the middle; in place, in
+    `left` and `steps`. A robust fit is drawn to one of the sides, and residuals are then twice as large.
+
+    Returns how far each pixel may be from its background, bytes in steps (pixels,); `_THING` - 1 where it has no sides.
+    """
+    shape, count = steps.shape[1:], steps[0].size
+    flat, parts = steps.reshape(len(steps), -1), left.reshape(count, -1, left.shape[1])
+    few = flat[::_EVERY]
+    middle = _quantile(few, np.full(count, len(few) // 2)).reshape(shape)
+    restless = ndimage.uniform_filter(middle.astype(np.float32), POOL, mode="nearest").ravel() > _STEPS * _RESTLESS
+    light, frames = right[chosen], pictures.reshape(len(pictures), count, -1)
+
+    def residuals(at: np.ndarray) -> np.ndarray:  # (frames, pixels, channels)
+        return frames[chosen[:, None], at] - np.einsum("pcr,nr->npc", parts[at], light)  # type: ignore[no-any-return]
+
+    two, lowest, highest = (np.zeros(count, dtype=np.float32) for _ in range(3))
+    for at in _pieces(np.flatnonzero(restless)):
+        two[at], lowest[at], highest[at] = _sides(residuals(at).mean(axis=2))
+    alike = ndimage.uniform_filter(two.reshape(shape), POOL, mode="nearest").ravel() > 0.5  # a pixel alone can be wrong
+    limit = np.full(count, _THING - 1, dtype=np.uint8)
+    for at in _pieces(np.flatnonzero(alike & restless)):
+        apart = residuals(at)
+        own = apart.mean(axis=2)
+        inside = (own >= lowest[at]) & (own <= highest[at])
+        shift = np.sum(apart * inside[..., None], axis=0) / np.maximum(inside.sum(axis=0), 1)[:, None]
+        parts[at, :, 0] += shift  # the mean of the first component is 1
+        flat[:, at] = np.minimum(_STEPS * np.abs(apart - shift).max(axis=2) + 0.5, _THING - 1)
+        half = np.maximum((highest[at] - lowest[at]) / 2, LEAST_THRESHOLD)
+        limit[at] = np.minimum(_STEPS * half, _THING - 1)
+    return limit
+
+
+def _sides(apart: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Whether residuals (frames, pixels) have two sides, 0 or 1, and between which bounds they are.
+
+    They have if those in the shortest interval that holds `_HELD` of them, which leaves out what passes, keep away from its
+    middle and change from side to side. What comes and stays does not change.
+    """
+    n = len(apart)
+    held = round(_HELD * n)
+    ordered = np.sort(apart, axis=0)
+    first = np.argmin(ordered[held - 1 :] - ordered[: n - held + 1], axis=0)[None]
+    low, high = (np.take_along_axis(ordered, first + k, axis=0)[0] for k in (0, held - 1))
+    middle = (low + high) / 2
+    off = np.partition(np.abs(apart - middle), (held // 4, held // 2), axis=0)
+    low, high = low - _RESTLESS, high + _RESTLESS
+    up = apart > middle
+    share = np.sum(up & (apart <= high), axis=0) / np.sum((apart >= low) & (apart <= high), axis=0)
+    changes = np.sum(up[1:] != up[:-1], axis=0)
+    often = changes >= _RARELY * 2 * share * (1 - share) * (n - 1)  # see `_mark_stays`
+    return often & (off[held // 4] > _AWAY * off[held // 2]), low, high
+
+
+def _pieces(at: np.ndarray) -> Iterator[np.ndarray]:
+    return (at[start : start + _PIECE] for start in range(0, len(at), _PIECE))
+
+
+def _usual(steps: np.ndarray, apart: bool, sides: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Medians of residuals, and thresholds that are enough: float32 (height, width) from bytes (frames, height, width).
 
     What stands or passes before a pixel is left out: first what comes and stays, which is made `_THING` in place, if the
@@ -135,19 +202,19 @@ def _usual(steps: np.ndarray, apart: bool) -> tuple[np.ndarray, np.ndarray]:
     low, *rest = (_quantile(flat, np.full(flat.shape[1], int(share * n))) for share in (0.25, *_SHARES))
     found = np.stack(rest)
     near = ndimage.uniform_filter(low.reshape(shape).astype(np.float32), POOL, mode="nearest")
-    limit = np.clip(NOISE_FACTOR * _FROM_LOW * near, _STEPS * _LEAST_SHARP, _THING - 1).astype(np.uint8).ravel()
+    limit = np.clip(NOISE_FACTOR * _FROM_LOW * near.ravel(), _STEPS * _LEAST_SHARP, sides).astype(np.uint8)
     at = np.flatnonzero(np.sum(flat > limit, axis=0, dtype=np.uint8) > _CROWDED * n)
     part = flat[:, at]
     if apart:
         _mark_stays(part, limit[at])
         flat[:, at] = part
-    limit = np.full_like(limit, _THING - 1)
+    limit = sides
     for _ in range(_CLEARINGS):
         count = np.sum(part <= limit[at], axis=0, dtype=np.uint8)
         for values, share in zip(found, _SHARES, strict=True):  # what is left out is larger than all that is not
             values[at] = _quantile(part, np.asarray(share * count).astype(np.uint8))
         typical, most = _bounds(found.reshape(-1, *shape))
-        limit = np.minimum(_STEPS * learn_rule(typical, most, least=_SURE).threshold, _THING - 1).astype(np.uint8).ravel()
+        limit = np.minimum(_STEPS * learn_rule(typical, most, least=_SURE).threshold.ravel(), sides).astype(np.uint8)
     return typical, most
 
 
