@@ -217,6 +217,25 @@ def test_stripes_that_move_have_thresholds_that_show_who_stands_on_them():
     assert 12 < np.median(limits) < 22
 
 
+@pytest.mark.parametrize("channels", [(), (3,)])
+def test_a_background_of_two_sides_is_their_middle_and_one_who_stays_is_no_side(channels):
+    rng = np.random.default_rng(6)
+    pictures = 100 + rng.normal(0, 2, (40, 30, 60, *channels))
+    stripes = 9 * np.sign(np.sin(2 * np.pi * (0.31 * np.arange(40)[:, None] + np.arange(30) / 9)))
+    pictures[:, :, :40] += stripes.reshape(40, 30, 1, *(1 for _ in channels))
+    pictures[5:17, :, 20:40] -= 27  # before some of them someone stands
+    pictures[3:21, :, 40:] += 18  # and elsewhere, nearly as long as not
+    pictures = np.clip(np.rint(pictures), 0, 255).astype(np.uint8)
+    left = np.full((30, 60, *channels), 107, dtype=np.float32)
+    left[:, 40:] = 103
+    flat, right = left.reshape(-1, 1), np.ones((40, 1), dtype=np.float32)
+    found = spread.find_spread(pictures, flat, right, total=1000)
+    assert np.quantile(np.abs(left[:, 2:38] - 100), 0.95) < 3
+    np.testing.assert_array_equal(left[:, 43:], 103)
+    limits = learn_rule(found.typical, found.most, least=found.least).threshold
+    assert np.median(limits[:, 2:38]) < 20
+
+
 def test_quantiles_over_frames_are_those_of_sorted_values():
     values = np.random.default_rng(3).integers(0, 256, (37, 143)).astype(np.uint8)
     values[:20, :40] = 7
