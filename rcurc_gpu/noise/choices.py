@@ -91,9 +91,9 @@ class Choices(Sweeps):
         Perhaps they missed something: a row of many zeros agrees with a solution of 0, whatever the rest of it says. Rows
         that were fitted again in vain, and reject no more than then, are left alone until there are more components.
         """
-        i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
-        fitted, local = self.centre + self.predicted(i, j), self.local(i, j, given)
-        residual = y - fitted
+        i, j, y, given = self.fitted_entries()
+        fitted = self.centre + self.predicted(i, j)
+        residual, local = y - fitted, self.local(i, j, given, fitted)
         is_rejected = self.inlying(residual, local) < 0.5
         tells = self.inlying(np.maximum(np.abs(y), np.abs(fitted)), local) < 0.5
         rejected = np.flatnonzero(is_rejected)
@@ -183,12 +183,12 @@ class Choices(Sweeps):
 
     def _left_over(self, most: int) -> tuple[np.ndarray, np.ndarray]:
         """Components that are left in the residuals, at most so many."""
-        i, j, y, given = (x[~self.is_held] for x in (*self.part.entries, self.given))
-        residual = y - self.centre - self.predicted(i, j)
-        nu, local = self.noise.tail, self.local(i, j, given)
+        i, j, y, given = self.fitted_entries()
+        fitted = self.centre + self.predicted(i, j)
+        residual, nu, local = y - fitted, self.noise.tail, self.local(i, j, given, fitted)
         weight = self.inlying(residual, local) * (nu + 1) / (nu + residual**2 / local) * (given / np.mean(given))
         if self.noise.growth:
-            weight = weight / self.noise.by_size(y - residual)
+            weight = weight / self.noise.by_size(fitted)
         # in units of the noise of each row and column: a few noisy ones would hide what is left in the others
         rows, cols = np.sqrt(self.rows.scale), np.sqrt(self.cols.scale)
         left, right = structure_in((i, j, residual * weight / (rows[i] * cols[j])), self.part.shape, most, self.rng)

@@ -110,6 +110,15 @@ class Group:
         return replace(self, mean=self.mean[:, kept], covariance=self.covariance[:, inside])
 
 
+def balancing(rows: np.ndarray, cols: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices R and R^-T that make both second moments, R rows R^T and R^-T cols R^-1, the same diagonal one."""
+    half = np.linalg.cholesky(rows)
+    values, q = np.linalg.eigh(half.T @ cols @ half)
+    root = np.maximum(values[::-1], np.finfo(float).tiny) ** 0.25
+    back = (half @ q[:, ::-1]).T / root[:, None]
+    return np.linalg.inv(back).T, back
+
+
 @dataclass(frozen=True)
 class Confirmation:
     """What held-out entries say of a fit.

@@ -30,6 +30,7 @@ _ROUGHER = 0.1  # the same for a first look at the largest: on chance it was rig
 _GRAM, _MOST_DENSE = 256, 1_000_000
 _MOST_WIDTH = 40  # components at most; each observation costs the square of this
 _PER_COMPONENT = 2  # observations of a typical row for each component, at least
+_FAR_BEYOND = 1e4  # times the median size of the values, beyond which one says nothing of where others may be
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +89,16 @@ def start_of(
     root = np.sqrt(s[:width] / max(len(y) / (shape[0] * shape[1]), np.finfo(float).tiny))
     a, b = _near(a, by_row, rest), _near(b, by_col, rest)
     return Start(centre, a, b, u[:, :width] * root, v[:, :width] * root, size * size)
+
+
+def usual_values(y: np.ndarray) -> np.ndarray:
+    """Values (n,) without those that are far beyond the others, which say nothing of how large values usually are.
+
+    Outliers are taken to be anywhere in the range of the values. One of 1e6 among some of size 1 would make all other
+    places so unlikely that noise explains what is there better; one of 1e9 would be the size of what is to be recovered.
+    """
+    size = np.abs(y)
+    return y[size <= _FAR_BEYOND * np.median(size[size > 0])] if size.any() else y
 
 
 def most_components(places: tuple[np.ndarray, np.ndarray], shape: tuple[int, int]) -> int:

@@ -172,9 +172,10 @@ def products_of(x: Array) -> Array:
     if not is_numpy_array(x):
         xp, (q, p) = array_namespace(x), (asarray_on(side, x) for side in triangle(k))
         return xp.take(x, q, axis=1) * xp.take(x, p, axis=1)
-    found = np.empty((n, packed_size(k)))
+    found, low = np.empty((n, packed_size(k))), 0
     for q in range(k):  # row by row of the triangle: a third of the time of gathering both factors
-        np.multiply(x[:, q : q + 1], x[:, : q + 1], out=found[:, packed_size(q) : packed_size(q + 1)])
+        np.multiply(x[:, q : q + 1], x[:, : q + 1], out=found[:, low : low + q + 1])
+        low += q + 1
     return found
 
 
@@ -333,12 +334,16 @@ def posterior_of_matrix(
     mean, covariance, scale = start
     q, p = triangle(mean.shape[1])
     double = asarray_on(np.where(q == p, 1.0, 2.0), at.x, at.x.dtype)
-    second, spread = at.second * double, at.covariance * double  # and not what is known of units: they may be many more
+    few = mean.shape[0] < at.x.shape[0]  # what there is less of is multiplied
+    second, spread = (at.second, at.covariance) if few else (at.second * double, at.covariance * double)
     y = xp.where(given > 0, values - at.shift, xp.zeros_like(values))
 
     def weighed(heat: float, prior: Array | None = None) -> tuple[Array, Array]:
         tilde = xp.concat([mean[:, :-1], xp.ones_like(mean[:, :1])], axis=1) if at.offsets else mean
-        doubt = covariance @ second.T + products_of(tilde) @ spread.T
+        known, products = covariance, products_of(tilde)
+        if few:
+            known, products = known * double, products * double
+        doubt = known @ second.T + products @ spread.T
         return steps.weigh(y, given, mean @ at.x.T, doubt, model, scale, heat, prior)
 
     for temperature in temperatures:
