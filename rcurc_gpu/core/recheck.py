@@ -80,19 +80,28 @@ def _recounted(known: UnitDiagnostics, counted: UnitDiagnostics) -> UnitDiagnost
 def _by_different(
     view: CoreView, data: CoreProblem, checked: Checked, schedule: Schedule, run: RunContext
 ) -> tuple[UnitDiagnostics, UnitDiagnostics]:
-    """Mark rows (columns) with too few entries that agree, if columns (rows) that are copies of each other count once."""
-    core, rows, cols = checked
+    """Mark rows (columns) that agree with too few determined columns (rows), of which copies of each other count once.
+
+    What is not determined may agree with a wrong row only because it was fitted to it.
+    """
+    core, *found = checked
     xp = array_namespace(data.weight)
     first = [ids == chosen for ids, chosen in zip(view.held_ids, (view.rows, view.cols), strict=True)]
-    found = []
-    for k, d in enumerate((rows, cols)):
-        if not first[1 - k].all():
-            place = data.block.index if k == 0 else data.block.unit_of_entry()
-            kept = xp.astype(gather(asarray_on(first[1 - k], data.weight), place), data.weight.dtype)
-            grid = run.kernels.make_grid(data.block, data.weight * kept, run.chunk_bytes)
-            n_in = to_numpy(grid.inlying(core.left, core.V, schedule.floor)[1 + k])
-            d = replace(d, status=np.where((n_in < core.rank + 2) & (d.status == OK), TOO_FEW_INLIERS, d.status))
-        found.append(d)
+    places = data.block.index, data.block.unit_of_entry
+    sides, side = [0, 1], 0
+    while sides:  # until neither side has lost any that the other one counted on
+        side = sides.pop(0)
+        d, counting = found[side], first[1 - side] & (found[1 - side].status == OK)
+        if counting.all():
+            continue
+        place = places[0] if side == 0 else places[1]()
+        kept = xp.astype(gather(asarray_on(counting, data.weight), place), data.weight.dtype)
+        grid = run.kernels.make_grid(data.block, data.weight * kept, run.chunk_bytes)
+        n_in = to_numpy(grid.inlying(core.left, core.V, schedule.floor)[1 + side])
+        lost = (n_in < core.rank + 2) & (d.status == OK)
+        if lost.any():
+            found[side] = replace(d, status=np.where(lost, TOO_FEW_INLIERS, d.status))
+            sides = [1 - side]
     return found[0], found[1]
 
 

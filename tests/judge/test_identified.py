@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import rcurc_gpu as rg
+from bench.redteam import problem
 from rcurc_gpu.judge.causes import Evidence
 from rcurc_gpu.judge.identified import untold
 from rcurc_gpu.noise.model import Group
@@ -196,3 +197,15 @@ def test_the_papers_method_names_groups_too(noise, seed):
     assert (result.converged, result.cause) == (False, "unidentified")
     same = result.groups.rows[:, None] == result.groups.columns
     assert np.array_equal(same, row_group[:, None] == col_group)
+
+
+# ---------------------------------------------------------------- few observations
+
+
+def test_what_is_fitted_to_a_wrong_row_does_not_confirm_it():
+    """Nine to fifteen observations of a row, half of them wrong: a row and a column that agree by chance, and others with them."""
+    p = problem("few observations, many outliers", 5005)
+    result = solved(p.samples(), p.rank, seed=5005)
+    rest = np.ix_(result.rows.status == 0, result.columns.status == 0)
+    assert np.linalg.norm((result.cur.to_dense() - p.X)[rest]) < 1e-8 * np.linalg.norm(p.X[rest])
+    assert result.rows.status.size - len(result.rows.undetermined) > 150
