@@ -203,7 +203,7 @@ def test_the_papers_method_names_groups_too(noise, seed):
 
 
 def test_what_is_fitted_to_a_wrong_row_does_not_confirm_it():
-    """Nine to fifteen observations of a row, half of them wrong: a row and a column that agree by chance, and others with them."""
+    """About ten observations of a row, half of them wrong: a row and a column agree by chance, and others with them."""
     p = problem("few observations, many outliers", 5005)
     result = solved(p.samples(), p.rank, seed=5005)
     rest = np.ix_(result.rows.status == 0, result.columns.status == 0)
