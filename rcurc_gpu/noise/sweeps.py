@@ -154,15 +154,12 @@ class Sweeps:
         if self.held_share == 0 and self.sigma is None:
             return None
         block: Block = getattr(self.part, name)
-        m, n = self.part.inside.n_units, self.part.inside.length
-        unit, index = block.unit_of_entry(), block.index.astype(np.int64)
-        places = {
-            "by_rows": (unit, index),
-            "rows": (m + unit, index),
-            "by_cols": (index, unit),
-            "columns": (index, n + unit),
-        }
-        return np.where(self.held_at(*places[name]), 0.0, self.given_by(block.sigma, block.n_obs))
+        n, n_first = self.part.inside.length, self.part.by_rows.n_obs
+        if name in ("by_rows", "rows"):  # all entries are in their order
+            held = self.is_held[:n_first] if name == "by_rows" else self.is_held[n_first:]
+        else:
+            held = self.held_at(block.index.astype(np.int64), block.unit_of_entry() + (n if name == "columns" else 0))
+        return np.where(held, 0.0, self.given_by(block.sigma, block.n_obs))
 
     def _dense(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
         """Values and weights of a block as matrices, if it is dense enough."""
@@ -180,7 +177,7 @@ class Sweeps:
     def hold_out(self, share: float, seed: int | None = None) -> None:
         """From now on fit without a share of the entries, by the user's seed or another; with 0, fit everything."""
         self.held_share, self.held_seed = share, self.settings.seed if seed is None else seed
-        self.is_held = self.held_at(*self.part.entries[:2])
+        self.is_held = self.held_at(*self.part.entries[:2]) if share else np.zeros(len(self.is_held), dtype=bool)
         self._weigh()
 
     # ------------------------------------------------------------ one sweep
