@@ -1,5 +1,6 @@
 """The model of a background: light, robust fits, masks, motion, and what is said about them."""
 
+import threading
 import tracemalloc
 
 import numpy as np
@@ -300,6 +301,26 @@ def test_strips_take_less_memory(monkeypatch):
         peaks.append(tracemalloc.get_traced_memory()[1] / pictures.nbytes)
         tracemalloc.stop()
     assert peaks[1] < 0.75 * peaks[2]
+
+
+def test_where_a_kernels_memory_lies_does_not_matter():
+    """Sums of short rows had other bits where arrays lay side by side."""
+    rng = np.random.default_rng(0)
+    values, design = rng.normal(100, 10, (300, 30)).astype(np.float32), np.ones((30, 1), dtype=np.float32)
+    expected = KERNELS.robust_fit(values, design, 1.0)[0]
+    found = []
+
+    def fits() -> None:
+        between = [np.zeros(rng.integers(1, 100)) for _ in range(100)]
+        found.extend(KERNELS.robust_fit(values.copy(), design, 1.0)[0] for _ in between)
+
+    threads = [threading.Thread(target=fits) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 200
+    assert all(np.array_equal(x, expected) for x in found)
 
 
 def test_an_array_of_frames_is_looked_at_where_it_is():

@@ -31,6 +31,9 @@ from .expressions import OPERATORS, Expressions, arithmetic
 from .values import BIT, LANES, PLACE, Number, View, cast, common, flat, flat_types, kind_of, rebuilt, runtime, stored_type
 
 _LINE = 8 * LANES  # bytes of a line of the cache
+# Bytes between an array that a kernel makes and any other. Loops in vectors ask whether arrays may overlap, and those that
+# lie nearer than what one turn takes (256 bytes) are summed up one by one: the same call gave other bits in another thread.
+_APART = 512
 if __file__ not in texts():  # as in programs that are packed into one file
     raise ImportError("kernels for the CPU are made from their text, and only compiled modules are there")
 
@@ -294,12 +297,12 @@ class Body(Expressions):
             raise TypeError("arrays are made before loops, not in them")
         builder, lengths = self.builder, [self.integer(n) for n in shape]
         size = reduce(partial(builder.mul, flags=("nsw",)), lengths, PLACE(dtype.bitwidth // 8))
-        data = self.context.nrt.allocate_unchecked(builder, builder.add(size, PLACE(_LINE), flags=("nsw",)))
+        data = self.context.nrt.allocate_unchecked(builder, builder.add(size, PLACE(_LINE + 2 * _APART), flags=("nsw",)))
         nothing = ir.Constant(data.type, None)
         self.memory.append(self.room(data.type, nothing))
         builder.store(data, self.memory[-1])
         self.fail_if(builder.icmp_unsigned("==", data, nothing))
-        number = builder.add(builder.ptrtoint(data, PLACE), PLACE(_LINE - 1))
+        number = builder.add(builder.ptrtoint(data, PLACE), PLACE(_APART + _LINE - 1))
         data = builder.inttoptr(builder.and_(number, PLACE(-_LINE)), data.type)
         if zeros:
             cgutils.memset(builder, data, size, 0)
