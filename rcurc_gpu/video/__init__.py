@@ -3,13 +3,14 @@
 from .background import Background
 from .follow import LIVE_KINDS, LiveOptions, follow_into
 from .live import BackgroundSubtractor
+from .options import MEMORY, Options
 from .outputs import Outputs
 from .quality import psnr
 from .read import Video, VideoWarning, open_video
 from .record import KINDS, MASKS
 from .sample import sample_video
 from .scene import SurveillanceScene, surveillance_scene
-from .separate import MEMORY, Options, Separation, separate, separate_into
+from .separate import Separation, separate, separate_into
 from .sheet import contact_sheet, difference_picture
 from .sources import LiveSource, is_live
 

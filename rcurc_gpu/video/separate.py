@@ -13,22 +13,20 @@ from typing import Any
 import numpy as np
 
 from ..backends import place_for
-from ..errors import ArgumentError, ConvergenceWarning, check_count, check_number, check_shape, seed_to_int, warn_caller
-from ..options import check_rank
+from ..errors import ArgumentError, ConvergenceWarning, seed_to_int, warn_caller
 from ..progress import Progress
 from ..result import CURMatrix
 from ..summary import Summarised, Summary
 from .background import Background
 from .find import FindOptions, find_background, plan_pass
 from .frames import FrameSplitter
-from .light import MOST_COMPONENTS
 from .motion import Stabilised
+from .options import Options
 from .outputs import Outputs, Sheet, Truth
 from .read import Remembered, Video, VideoWarning, frame_shape, has_colour, open_region, open_video
 from .record import PREVIEW, check_kinds, name_of
 from .write import encoder, write_png
 
-MEMORY = 512 << 20  # two minutes of 1080 x 1920 then take 0.9 GB in all (docs/video.md)
 _PREVIEW_FRAMES, _PREVIEW_PIXELS = 100, 160 * 120  # small enough to be held, so that the file is read once
 _REMEMBERED = 0.25  # of the memory: a file whose frames take less is decoded once. The samples take three quarters at most
 _LEAST_FRAMES = 8  # with fewer, what moves is at one place for most of them
@@ -69,43 +67,6 @@ class Separation(Summarised):
     def confirmed(self) -> bool:
         """Whether the background is confirmed, as far as the frames tell."""
         return bool(self.figures["confirmed"])
-
-
-@dataclass(frozen=True)
-class Options:
-    """What `separate` takes, with its defaults."""
-
-    rank: int | str = "auto"
-    colour: bool | str = "auto"
-    threshold: float | None = None
-    shadows: bool = True
-    region: Any = None
-    min_area: int | None = None
-    median: int | None = None
-    only: Any = None
-    mask: str = "mp4"
-    size: tuple[int, int] | None = None
-    frames: int | None = None
-    memory: int = MEMORY
-    model: str | os.PathLike[str] | Background | None = None
-    truth: Any = None
-    seed: Any = 0
-    device: str = "auto"
-    progress: bool = False
-
-    def __post_init__(self) -> None:
-        check_rank(self.rank, MOST_COMPONENTS, "the components that light may have")
-        if self.threshold is not None:
-            check_number("threshold", self.threshold)
-        for name in ("min_area", "median"):
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-        if self.size is not None:
-            check_shape("size", self.size)
-        check_count("memory", self.memory)
-        check_kinds(self.only, self.mask)
-        if self.colour not in (True, False, "auto"):
-            raise ValueError(f"colour must be True, False or 'auto', got {self.colour!r}")
 
 
 def separate(
