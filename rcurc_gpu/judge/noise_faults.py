@@ -149,7 +149,8 @@ class Noisy:
             f"to about {self.prediction_error:.2g}"
         )
         if self.better:
-            text += f", {self.better:.2g} times as well as by offsets of rows and columns alone"
+            times = f"{self.better:.2g}" if self.better < 100 else f"{self.better:,.0f}"
+            text += f", {times} times as well as by offsets of rows and columns alone"
         few = [
             f"{units.n_undetermined:,} of {units.n_units:,} {name}"
             for name, units in (("columns", self.columns), ("rows", self.rows))
