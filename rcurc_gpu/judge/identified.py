@@ -271,10 +271,11 @@ def _contradicted(
     i, j, residual = residuals
     change = _changes(ties, left, right, (i, j))
     change /= np.maximum(np.linalg.norm(left[i], axis=1) * np.linalg.norm(right[j], axis=1), 1e-300)
-    weight = change**2
-    total = float(np.sum(weight))
-    if not 0 < total < np.inf:
+    largest = float(np.max(np.abs(change), initial=0.0))
+    if not 0 < largest < np.inf:
         return False
+    weight = (change / largest) ** 2  # of changes that are huge, the square is not
+    total = float(np.sum(weight))
     large = np.abs(residual) > max(float(np.quantile(np.abs(residual), 1 - _LARGE)), negligible)
     share, n = float(np.sum(weight * large)) / total, total**2 / float(np.sum(weight**2))
     return share > max(_TOO_LARGE, _LARGE + 5 * (_LARGE * (1 - _LARGE) / n) ** 0.5)

@@ -27,6 +27,9 @@ _MOSTLY = 0.5  # share of the observations that are not about 0, above which a r
 # Rows (columns) over which a component spreads, and share of the columns (rows) that have it, below which it is made of
 # outliers: (sum of squares)^2 over the sum of fourth powers. A tenth of outliers in a column gives 1 and less than 0.1.
 _SINGLE, _SPARSE = 2.5, 0.15
+# Log-likelihood that each of the other entries loses without such a component, after so many sweeps, from which it is more
+# than outliers: 0.13 to 1.3 where a column is ten times as loud as others, below -0.14 where outliers made it.
+_NEEDED, _FORGETTING = 0.05, 4
 _WORTH = 3.0  # log-likelihood that components or offsets have to add to be kept: by chance they add about 1
 _MATTERS = 1e-3  # of the entries: smaller structure, as of rounded numbers, is no reason to doubt a rank that was asked for
 _FAR_BELOW = 0.25  # singular value of the intersection over that of noise, below which it is no component
@@ -198,7 +201,34 @@ class Choices(Sweeps):
         """Drop components of which nothing is left, or which are offsets: they cost time."""
         if self.offsets:
             self.fill_offsets(_COMMON_SHARE)
-        self._keep(np.flatnonzero((self.strengths**2 > _DEAD * self.noise.variance) & ~self._of_outliers()))
+        self._keep(np.flatnonzero(self.strengths**2 > _DEAD * self.noise.variance))
+        self._drop_outliers()
+
+    def _drop_outliers(self) -> None:
+        """Drop components that are outliers of a single row or column, unless all others are then far less likely.
+
+        A column that is far louder than the others may have a component nearly alone, which they need all the same.
+        """
+        suspects = self._of_outliers()
+        if not suspects.any() or self.needed == len(suspects):
+            return
+        i, j, _ = self.sample
+        rest = np.ones(len(i), dtype=bool)
+        for group, at in ((self.rows, i), (self.cols, j)):
+            loud = np.argsort(-np.abs(group.mean[:, : len(suspects)][:, suspects]), axis=0)[: math.ceil(_SINGLE)]
+            rest &= ~np.isin(at, loud)
+        before, last, likely = self.state(), self.last, self.log_likelihood(*self.left_out())[rest]
+        self._keep(np.flatnonzero(~suspects))
+        for _ in range(_FORGETTING):
+            if math.isnan(self.sweep(1.0)):
+                break
+        loss = likely - self.log_likelihood(*self.left_out())[rest]
+        self.restore(*before)
+        self.last = last
+        if np.sum(loss) > _NEEDED * len(loss):
+            self.needed = len(suspects)
+        else:
+            self._keep(np.flatnonzero(~suspects))
 
     def _of_outliers(self) -> np.ndarray:
         """Components that are outliers of a single row or column: these say nothing of any other entry (k,)."""

@@ -125,6 +125,7 @@ class Sweeps:
         self.last = np.zeros(0)  # predictions of the sample after the last sweep
         self.n_done = 0
         self.tried: dict[str, np.ndarray] = {}
+        self.needed = 0  # components when it was last found that all of them are
         self._doubted: tuple[Group, Group, np.ndarray] | None = None
 
     def given_by(self, sigma: np.ndarray | None, n: int) -> np.ndarray:

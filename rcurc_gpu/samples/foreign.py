@@ -152,6 +152,7 @@ def _column_numbers(name: str, column: Any, x: Any) -> np.ndarray:
         return _numbers(name, found)
     except TypeError:
         known = [v for v in found[:1000].tolist() if type(v).__name__ not in _MISSING]
+        known = [v for v in known if not isinstance(v, (int, float))] or known  # what is no number, if one can tell
         example = known[0] if known else None
         advice = advice_on(found if found.dtype != object else known[:1])
         index = f", or make it the index: {name}.set_index({column!r})" if library_of(x) == "pandas" else ""

@@ -184,6 +184,8 @@ def frame_shape(name: str, source: Any) -> tuple[int, ...]:
     shape = tuple(np.shape(first))
     if len(shape) not in (2, 3) or (len(shape) == 3 and shape[2] != 3):
         raise ArgumentError(name, f"must give frames of shape (height, width) or (height, width, 3), got {shape}")
+    if 0 in shape:
+        raise ArgumentError(name, f"must give frames with pixels, got frames of shape {shape}")
     return shape
 
 

@@ -209,3 +209,13 @@ def test_what_is_fitted_to_a_wrong_row_does_not_confirm_it():
     rest = np.ix_(result.rows.status == 0, result.columns.status == 0)
     assert np.linalg.norm((result.cur.to_dense() - p.X)[rest]) < 1e-8 * np.linalg.norm(p.X[rest])
     assert result.rows.status.size - len(result.rows.undetermined) > 150
+
+
+def test_changes_beyond_all_numbers_are_compared_all_the_same():
+    rng = np.random.default_rng(11)
+    X = np.outer(rng.standard_normal(300), rng.standard_normal(60))
+    X[rng.random(X.shape) < 0.05] = -99
+    X[rng.random(X.shape) > 0.04] = np.nan
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rg.ConvergenceWarning)
+        assert not rg.robust_pca(X).converged

@@ -291,6 +291,7 @@ def test_frames_are_looked_at_once_and_not_kept(scene):
         (iter([np.zeros((4, 5))]), TypeError, "source must be a path, a Video or frames with a length .* without a length"),
         (7, TypeError, "source must be a path, a Video or frames with a length .*, got int"),
         ([], ValueError, "source has no frames"),
+        (np.zeros((4, 0, 5)), ValueError, r"source must give frames with pixels, got frames of shape \(0, 5\)"),
         ([np.zeros((4, 5)), np.zeros((5, 4))], ValueError, r"frames of one shape, \(4, 5\), got \(5, 4\) as frame 1"),
         ([np.full((4, 5), np.nan)], ValueError, "source must be finite where observed, got nan"),
         (
