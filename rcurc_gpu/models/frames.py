@@ -6,6 +6,7 @@ narwhals, which makes frames alike, is no dependency: it knows neither the index
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
@@ -41,6 +42,7 @@ class AxisLabels:
     def __init__(self, labels: Any, name: str) -> None:
         self.labels, self.name = labels, name
         self._numbers: dict[Any, int] | None = None
+        self._several: set[Any] = set()
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -52,8 +54,17 @@ class AxisLabels:
     def find(self, wanted: np.ndarray, called: str) -> np.ndarray:
         """The numbers of labels, int64 (k,), of the column `called` so; -1 where there is none."""
         if self._numbers is None:
-            self._numbers = {label: k for k, label in enumerate(_keys(np.asarray(self.labels)))}
+            keys = _keys(np.asarray(self.labels))
+            self._numbers = {label: k for k, label in enumerate(keys)}
+            if len(self._numbers) < len(keys):
+                self._several = {label for label, count in Counter(keys).items() if count > 1}
         known = self._numbers
+        if self._several and (asked := next((label for label in _keys(wanted) if label in self._several), None)) is not None:
+            raise ArgumentError(
+                "pairs",
+                f"must name one of {self.name!r} in each line of its column {called!r}, got {asked!r}, which stands in the "
+                "table several times; make the labels of the table different",
+            )
         found = np.fromiter((known.get(label, -1) for label in _keys(wanted)), np.int64, len(wanted))
         if len(found) and (found < 0).all():
             example, other = (_shown(x) for x in (wanted, np.asarray(self.labels)))

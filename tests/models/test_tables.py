@@ -290,3 +290,12 @@ def levels_frame():
     Y[rng.random(X.shape) < 0.2] = np.nan
     Y[0, 0] = X[0, 0]
     return pd.DataFrame(Y, [f"s{k}" for k in range(60)], [f"d{k}" for k in range(40)])
+
+
+def test_a_label_that_stands_several_times_is_no_answer():
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((40, 1)) @ rng.standard_normal((1, 8)) + 0.01 * rng.standard_normal((40, 8))
+    done = rg.complete(pd.DataFrame(values, columns=list("abcdefga")))
+    assert done.predict(pd.DataFrame({"row": [1], "column": ["b"]})).shape == (1, 6)
+    with pytest.raises(ValueError, match="got 'a', which stands in the table several times"):
+        done.predict(pd.DataFrame({"row": [1], "column": ["a"]}))
