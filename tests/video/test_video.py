@@ -10,7 +10,7 @@ import pytest
 from helpers import write_video
 
 from rcurc_gpu import LowRankMatrix, rcurc
-from rcurc_gpu.video import VideoWarning, open_video, psnr, sample_video, surveillance_scene
+from rcurc_gpu.video import VideoWarning, open_video, psnr, sample_video, separate, surveillance_scene
 
 
 @pytest.fixture(scope="module")
@@ -291,7 +291,6 @@ def test_frames_are_looked_at_once_and_not_kept(scene):
         (iter([np.zeros((4, 5))]), TypeError, "source must be a path, a Video or frames with a length .* without a length"),
         (7, TypeError, "source must be a path, a Video or frames with a length .*, got int"),
         ([], ValueError, "source has no frames"),
-        (np.zeros((4, 0, 5)), ValueError, r"source must give frames with pixels, got frames of shape \(0, 5\)"),
         ([np.zeros((4, 5)), np.zeros((5, 4))], ValueError, r"frames of one shape, \(4, 5\), got \(5, 4\) as frame 1"),
         ([np.full((4, 5), np.nan)], ValueError, "source must be finite where observed, got nan"),
         (
@@ -304,6 +303,11 @@ def test_frames_are_looked_at_once_and_not_kept(scene):
 def test_what_cannot_be_sampled_is_refused(source, error, message):
     with pytest.raises(error, match=message):
         sample_video(source, 1, 1, 1)
+
+
+def test_frames_without_pixels_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"source must give frames with pixels, got frames of shape \(0, 5\)"):
+        separate(np.zeros((40, 0, 5), dtype=np.uint8), tmp_path / "out")
 
 
 def test_shares_beyond_1_are_refused(frames):
