@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..backends.blocks import Block, join_blocks, pieces
-from ..errors import check_count, check_shape
+from ..errors import ArgumentError, check_count, check_shape
 from ..samples.building import check_both_observed, index_vector
 from ..samples.cross import CrossSamples
 from ..samples.describe import cross_facts, describe
@@ -25,6 +25,7 @@ from .on_disk import block_checksum, check_values, checksum, largest_of
 from .source import InMemory, Made, OnDisk, Shard
 
 SHARD_BYTES = 64 << 20  # by default; a few seconds of work, and little beside a laptop's memory
+_MOST_SHARDS = 100_000  # of a side: each takes half a kilobyte in every process, and a shape may be any number
 
 
 def _dask_columns(Y: Any, rows: np.ndarray, start: int, stop: int) -> np.ndarray:
@@ -141,7 +142,11 @@ class ShardedSamples(Summarised, Cross):
             raise TypeError(f"dtype must be float32 or float64, got {dtype!r}")
         steps = (check_count("columns_at_once", columns_at_once), check_count("rows_at_once", rows_at_once))
         cross, shards = Cross((n1, n2), rows, cols), {side: list[Shard]() for side in SIDES}
-        for side, make, step in zip(SIDES, (make_r, make_c), steps, strict=True):
+        for side, make, step, name in zip(SIDES, (make_r, make_c), steps, ("columns_at_once", "rows_at_once"), strict=True):
+            if cross.n_units(side) > _MOST_SHARDS * step:
+                least = -(-cross.n_units(side) // _MOST_SHARDS)
+                words = f"must be at least {least:,} for this shape (at most {_MOST_SHARDS:,} shards), got {step:,}"
+                raise ArgumentError(name, words, step)
             for k, start in enumerate(range(0, cross.n_units(side), step)):
                 stop = min(start + step, cross.n_units(side))
                 source = Made(make, side, start, stop, cross.length(side), str(np.dtype(dtype)))

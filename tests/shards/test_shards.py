@@ -694,3 +694,9 @@ def test_functions_that_give_something_else(what):
     )
     with pytest.raises(kind, match=words):
         rg.rcurc(samples, 4)
+
+
+def test_more_shards_than_anyone_can_hold_are_refused():
+    """The list of them took 24 GB before anything was read."""
+    with pytest.raises(ValueError, match="columns_at_once must be at least 10,000,000,000 for this shape"):
+        ShardedSamples.from_functions(None, None, (10, 10**15), [0, 1], [0, 1], columns_at_once=1, rows_at_once=1)
